@@ -266,7 +266,7 @@ def test_malformed_calls(share):
 
 #: What takes pools and problems, not arguments of users: other tests call it.
 DEVELOPERS = {
-    *("FPFCOptions", "FPFCRefits", "FPFCSearch", "FusionPath", "HeldOutSearch", "PartitionSearch"),
+    *("FPFCOptions", "FPFCFits", "FusionPath", "GridSearch", "HeldOutSearch", "PathSearch"),
     *("ADMM", "FPFCRounds", "InexactPrimalDual", "PDMM", "PrimalDual", "Solver", "solver"),
     *("Answers", "Average", "ChoiceRule", "DealtFirst", "Draw", "FrozenClients", "GradientStep"),
     *("HalvedSteps", "History", "Known", "ModelAverage", "Participants", "Reseeding"),

@@ -13,7 +13,7 @@ import itertools
 import numpy as np
 from scipy import sparse
 
-from .._checks import is_missing
+from .._checks import about, is_missing
 
 _NUMBERS = ("bool", "int", "float")
 
@@ -362,3 +362,26 @@ def _spell(ids):
     if ids.dtype.kind == "O" and len(ids):
         return f"dtype object ({type(ids[0]).__name__})"
     return f"dtype {ids.dtype}"
+
+
+def labels_of(labels, groups, name="labels"):
+    """Labels of the clients as codes 0..K-1, aligned with the sorted ids."""
+    if groups is None or labels is None:
+        n_clients = 1 if groups is None else len(groups)
+        return np.zeros(n_clients, dtype=np.intp)
+    if isinstance(labels, dict):
+        missing = [g for g in groups.tolist() if g not in labels]
+        if missing:
+            raise ValueError(
+                f"{name} has no entry for {len(missing)} of {len(groups)} clients: "
+                f"{missing[:5]}. Give the label of every id in groups."
+            )
+        labels = [labels[g] for g in groups.tolist()]
+    with about(name):
+        shape = np.shape(labels)
+    if shape != groups.shape:
+        raise ValueError(
+            f"{name} must have one entry per client, {len(groups)} in the order of the sorted "
+            f"ids, got an array of shape {shape}."
+        )
+    return encode(check_ids(labels, name=name))[1]

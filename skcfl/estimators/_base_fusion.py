@@ -14,41 +14,30 @@ from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
-import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from .._checks import NOT_NEGATIVE
 from ..base import BaseFederated
-from ..fusion.admm import admm
-from ..fusion.bic_search import PartitionSearch
-from ..fusion.path import fusion_path
+from ..fusion.convex_fits import ConvexFamily, ConvexFits
 from ..fusion.problem import SOLVERS, FusionProblem
 from ..fusion.robust_problem import BoundedProblem
 from ..fusion.solvers import Solver
 from ..graphs import Graph, complete_graph, knn_graph
-from ..graphs.generators import graph_of_matrix
-from ..numerics.newton import MAX_DENSE
+from ..graphs.generators import graph_of_clients
 from ..penalties import PENALTIES, Penalty, make_penalty, name_of
 from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of, need_minima
-from ..rounds.polish import EXACT, ROUGH
-from ..search.candidates import Family
 from ..search.judges import FEW_LAMS, is_large
-from ..search.models import SEARCH_ITERATIONS, SEARCH_TOL
-from ._lam_choice import N_LAMS_FOLDS, LamChoiceMixin, check_bounded
+from ._lam_choice import LamChoiceMixin, check_bounded
 
 __all__ = ["Fusion", "FusionMixin"]
 
-# Values of lam that a search begins with, and how far beyond the bound everything is fused.
-N_LAMS, BEYOND = 8, 1.01
+# Values of lam that a search begins with: by rows held out, by folds.
+N_LAMS, N_LAMS_FOLDS = 8, 30
 # Numbers of an edge array of the complete graph beyond which "auto" compares neighbours only, but
 # for the squared penalty, which needs no such arrays.
 MAX_COMPLETE = 1_000_000
 # Nearest neighbours that a client is joined to.
 NEIGHBOURS = 5
-# Parameters of all clients from which a search makes partitions on sparse graphs exact.
-LARGE_PROBLEM = 5000
-# Iterations after which it does so on any whose gap is still far too large.
-SLOW = 60
 # How the texts on lam begin.
 LAM = """\
             "auto" or float
@@ -65,7 +54,7 @@ _SHARED_GRAPH = """\
 class FusionMixin:
     """What clustering clients and clustering points have in common: the path of lam.
 
-    A subclass has ``_solver(problem)``, which returns the solver with its options.
+    A subclass has ``_fits()``, which returns the solver with its options.
     """
 
     _parameter_constraints = {
@@ -134,79 +123,18 @@ class FusionMixin:
             clusters, numbers sent to and by the server.""",
     }
 
-    def _minimise(self, problem, lam, groups=None):
-        """Solve at a lam, from the last solution if that is asked for."""
-        run = self._solver(problem)
-        state = None
-        if lam == 0.0 or problem.n == 1:
-            # Nothing to compare: with one client any lam gives it its own model.
-            result = problem.own_models(run)
-        else:
-            warm = getattr(self, "warm_start", False)
-            key = (run.func, groups, problem.d, problem.graph)
-            state = self._state_of(key) if warm else None
-            result, state = run(problem, lam, state=state)
-            if warm:
-                self._warm = key, state
-        result.extra["lam"] = float(lam)
+    def _at(self, problem, lam, groups=None):
+        """Fit at a lam, from the last solution if that is asked for."""
+        warm = getattr(self, "warm_start", False)
+        last = getattr(self, "_warm", None) if warm else None
+        result, last = self._fits().at(problem, lam, groups, last)
+        if warm:
+            self._warm = last
         return result
-
-    def _best_partition(self, problem, lams=None):
-        """The lam of the best partition by the information criterion, and the search.
-
-        Of the values given, or of those of a path that takes its steps by what it finds.
-        """
-        if not problem.exact:
-            raise ValueError(
-                "criterion='bic' needs a convex problem, which that of "
-                f"{type(problem.pool.model).__name__} is not. Use criterion='held_out'."
-            )
-        if not problem.penalty.norm:
-            raise ValueError(
-                "criterion='bic' compares the clusters that different lam give, but the penalty "
-                f"{problem.penalty!r} forms none."
-            )
-        solve, max_iter = self._searcher(problem)
-        search = PartitionSearch(problem, partial(solve, problem), max_iter)
-        lam, result, state = search.run(lams)
-        run = self._solver(problem)
-        if lam == 0.0:
-            result = problem.own_models(run)
-        else:
-            if solve.func is not run.func:
-                result, state = run(problem, lam)  # a state means nothing to another solver
-            elif not (result.converged and result.extra["partition_optimal"]):
-                result, state = run(problem, lam, state=state)
-        result.extra.update(lam=float(lam), lam_search=search.record())
-        return search.criteria[search.best[0]], result
-
-    def _searcher(self, problem):
-        """The fastest solver, which goes along the path, and its iterations for a lam."""
-        solve = problem.solver()
-        iterations = 300 if solve is admm else 600
-        return partial(solve, tol=self.tol), min(iterations, self.max_iter)
-
-    def _state_of(self, key):
-        """State of the last fit if it was of such a problem, else None."""
-        old, state = getattr(self, "_warm", (None, None))
-        if old is None or state is None or old[0] != key[0] or old[2] != key[2]:
-            return None
-        same = np.array_equal(old[1], key[1]) and _same_graph(old[3], key[3])
-        return state if same else None
 
     def _path(self, problem, lams):
         """FusionPath over ascending `lams`, as fits at them would give it."""
-        run = self._solver(problem)
-
-        def solve(lam, state):
-            if lam == 0.0 or problem.n == 1:
-                return problem.own_models(run), None
-            result, state = run(problem, lam, state=state)
-            # What is trained starts anew at each, as fits do.
-            return result, state if problem.exact else None
-
-        refits = getattr(self, "refit", False) is True
-        return fusion_path(problem, lams, solve, problem.refit if refits else None)
+        return self._fits().path(problem, lams, getattr(self, "refit", False) is True)
 
 
 class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
@@ -301,43 +229,32 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         return not isinstance(self.graph, str)
 
     def _solve(self, pool, groups, folds):
-        if self.lam == "auto" and pool.n_clients > 1:
-            return self._choose(pool, groups, folds)
-        problem, (lam, published) = self._problem(pool, groups), (self.lam, {})
-        if lam == "auto":
-            lam, published = self._option("search").of_one_client()
-        result = self._minimise(problem, lam, groups)
+        search = self._option("search")
+        if self.lam != "auto" or pool.n_clients == 1:
+            lam, published = search.of_one_client() if self.lam == "auto" else (self.lam, {})
+            problem = self._problem(pool, groups)
+            refit = self.refit is True
+        elif search.holds_rows_out(pool):
+            alphas, pool = search.penalised(pool)
+            families = self._families(pool, groups, search)
+            found = search.run(
+                families,
+                families[0].on_all,
+                alphas,
+                folds,
+                seeded=self.random_state is not None,
+                n_jobs=self.n_jobs,
+            )
+            problem, lam = families[found.best.family].best(pool, found.best)
+            published, refit = found.published(), found.best.refit
+        else:
+            return self._choose_partition(pool, groups, search)
+        result = self._at(problem, lam, groups)
+        result.model = problem.clients.model
         result.extra.update(published)
-        return self._finish(problem, result, self.refit is True)
+        return self._finish(problem, result, refit)
 
-    def _choose(self, pool, groups, folds):
-        """Fit at the lam, and with the rest of what is left open, that the search chooses."""
-        if not self._judges_rows(pool):
-            return self._choose_partition(pool, groups)
-        alphas, pool = self._alphas(pool)
-        few = FEW_LAMS if is_large(pool) else N_LAMS
-        n_lams = few if self._option("search").cv is None else N_LAMS_FOLDS
-        families, problems = self._families(pool, groups, n_lams)
-        search = self._searched(pool, families, problems[0], alphas, folds)
-        return self._fit_best(pool, groups, problems, search)
-
-    def _fit_best(self, pool, groups, problems, search):
-        """Fit what a search has chosen to all rows."""
-        best, lam = search.best, search.best.lam
-        family, problem = search.families[best.family], problems[best.family]
-        if best.alpha is not None and best.alpha != pool.model.alpha_:
-            pool = pool.penalised(best.alpha)
-            problem = family.problem(pool)
-            problem.pooled_tol = EXACT
-            if lam >= family.fused:
-                bound = problem.bounds(tol=1e9, max_iter=1)[1]
-                lam = max(lam, BEYOND * bound)
-        result = self._minimise(problem, float(lam), groups)
-        result.model = pool.model
-        result.extra.update(search.published())
-        return self._finish(problem, result, best.refit)
-
-    def _choose_partition(self, pool, groups):
+    def _choose_partition(self, pool, groups, search):
         """Fit the partition of the least information criterion, refitted."""
         if self.client_loss is not None:
             raise ValueError(
@@ -350,11 +267,11 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
                 "criterion='bic' judges refitted models, which is what it returns: refit must be "
                 "'auto' or True, got False."
             )
-        best, options = None, self._option("search")
+        best = None
         for graph, penalty in self._kinds(pool, partitions=True):
             problem = self._problem(pool, groups, graph, penalty)
-            lams = None if options.is_open else options.grid(problem, N_LAMS_FOLDS)
-            criterion, result = self._best_partition(problem, lams)
+            lams = None if search.is_open else search.grid(problem, N_LAMS_FOLDS)
+            criterion, result = self._fits().of_least_criterion(problem, lams)
             if best is None or criterion < best[0]:
                 best = criterion, problem, result
         return self._finish(*best[1:], True)
@@ -386,63 +303,19 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         parameter = getattr(self, name)
         return isinstance(parameter, str) and parameter == value
 
-    def _families(self, pool, groups, n_lams):
-        """What competes, and the problem of each on all rows."""
-        families, problems, options = [], [], self._option("search")
-        grows = options.lams is None
+    def _families(self, pool, groups, search):
+        """What competes."""
+        few = FEW_LAMS if is_large(pool) else N_LAMS
+        n_lams = few if search.cv is None else N_LAMS_FOLDS
+        refits = (False, True) if self.refit == "auto" else (self.refit is True,)
+        families = []
         for graph, penalty in self._kinds(pool):
             make = partial(self._problem, groups=groups, graph=graph, penalty=penalty)
             problem = make(pool)
-            norm = problem.penalty.norm
-            refits = (False, True) if self.refit == "auto" else (self.refit is True,)
-            lams = options.grid(problem, n_lams, rough=True)
-            families.append(
-                Family(
-                    name={
-                        "graph": graph if isinstance(graph, str) else "given",
-                        "penalty": name_of(penalty),
-                    },
-                    problem=partial(rough, make),
-                    solve=self._roughly,
-                    refit=lambda problem, labels, theta: problem.refit(labels, theta),
-                    refits=refits if norm else refits[:1],
-                    lams=lams,
-                    fused=problem.fused_from(lams) if grows else np.inf,
-                    grows=grows,
-                    refines=problem.exact,
-                    anew=not problem.exact,
-                )
-            )
-            problems.append(problem)
-        return families, problems
-
-    def _roughly(self, problem, lam, state):
-        """Result and state at a lam, as accurate as a search needs; infinity fuses everything."""
-        run = self._solver(problem)
-        if lam == 0.0:
-            return problem.own_models(run), None
-        if np.isinf(lam):
-            return problem.fused(), None
-        if not problem.exact:
-            # What is trained is judged as it is fitted, and starts anew.
-            return run(problem, lam)[0], None
-        rough = {
-            "tol": max(self.tol, SEARCH_TOL),
-            "max_iter": min(self.max_iter, SEARCH_ITERATIONS),
-        }
-        # Partitions need no proof before one is chosen, but where clients are many it saves
-        # iterations: along a path the next is proved at once.
-        if "contraction" in run.func.options:
-            # Reduced problems of many parameters take more exchanges than they save.
-            large = problem.n * problem.d > LARGE_PROBLEM and problem.d <= MAX_DENSE
-            large = large and not problem.graph.is_complete
-            if "contract_from" in run.func.extra:
-                rough["contract_from"] = 0 if large else SLOW
-            else:
-                rough["contraction"] = large and run.keywords.get("contraction", True)
-        if "certify" in run.func.extra:
-            rough["certify"] = False
-        return run(problem, lam, state=state, **rough)
+            lams = search.grid(problem, n_lams, rough=True)
+            kind = self._fits(), make, problem, graph, penalty
+            families.append(ConvexFamily(*kind, lams, refits, search.lams is None))
+        return families
 
     def _problem(self, pool, groups, graph=None, penalty=None):
         """The fusion problem of these clients."""
@@ -483,14 +356,8 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             result.cluster_params, result.params = theta, None
         return result
 
-    def _solver(self, problem):
-        """The solver with all its options, to be called with the problem and lam."""
-        solve = problem.solver(self.solver)
-        options = {} if isinstance(self.solver, str) else self.solver.get_params()
-        extra = {"certify": True, "rng": problem.pool.random_state}
-        given = {name: value for name, value in extra.items() if name in solve.extra}
-        given.update(tol=self.tol, max_iter=self.max_iter)
-        return partial(solve, **given, **options)
+    def _fits(self):
+        return ConvexFits(self.solver, self.tol, self.max_iter)
 
     # ------------------------------------------------------------------------------ graph
 
@@ -505,64 +372,4 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             else:
                 points = BoundedProblem.neighbourhood(pool, self._bound())
             return knn_graph(points, NEIGHBOURS, connected=True)
-        if is_network(graph):
-            graph = _aligned(graph, groups)
-        graph = as_graph(graph)
-        if graph.n_nodes != n:
-            raise ValueError(
-                f"graph has {graph.n_nodes} nodes, but there {_clients(n)}. It must have one node "
-                "a client, in the order of the sorted ids, np.unique(groups)."
-            )
-        return graph
-
-
-def rough(make, pool):
-    """The problem of a pool, whose refits are as accurate as a search needs."""
-    problem = make(pool)
-    problem.pooled_tol = ROUGH
-    return problem
-
-
-def is_network(graph):
-    """Whether this is a networkx graph."""
-    return hasattr(graph, "nodes") and hasattr(graph, "edges")
-
-
-def as_graph(graph):
-    """Graph of a matrix of weights; a Graph is returned as it is."""
-    return graph if isinstance(graph, Graph) else graph_of_matrix(graph, "graph")
-
-
-def _clients(n):
-    return f"are {n} clients" if n > 1 else "is 1 client"
-
-
-def _aligned(network, groups):
-    """Matrix of weights of a networkx graph, its nodes in the order of the clients."""
-    import networkx
-
-    ids = [0] if groups is None else groups.tolist()
-    nodes = set(network.nodes)
-    if nodes == set(ids):
-        order = ids
-    elif nodes == set(range(len(ids))):
-        order = range(len(ids))
-    else:
-        odd = sorted(map(repr, nodes.difference(ids)))
-        raise ValueError(
-            f"The nodes of graph must be the ids of the clients (or 0 to {len(ids) - 1}, in the "
-            f"order of the sorted ids). It has {len(nodes)} nodes, there {_clients(len(ids))}"
-            f"{f', and {odd[0]} is none of them' if odd else ''}."
-        )
-    return networkx.to_scipy_sparse_array(network, nodelist=list(order), dtype=float)
-
-
-def _same_graph(a, b):
-    if a is b:
-        return True
-    if a.is_complete or b.is_complete:
-        return a.is_complete and b.is_complete and (a.n_nodes, a.weight) == (b.n_nodes, b.weight)
-    return all(
-        np.array_equal(getattr(a, name), getattr(b, name))
-        for name in ("heads", "tails", "weights")
-    )
+        return graph_of_clients(graph, n, groups)

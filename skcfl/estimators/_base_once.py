@@ -8,10 +8,10 @@ from .._checks import Count
 from ..base import BaseFederated
 from ..rounds.alternate import alternate
 from ..rounds.local_training import solve_local
+from ..rounds.round_options import ROUND_CONSTRAINTS, ROUNDS, SUSPICION, make_options, shortened
 from ..rounds.training_options import Training
 from ..search.alpha import n_priors
 from ..search.n_clusters import find_n_clusters
-from ._base_rounds import ROUND_CONSTRAINTS, ROUNDS, SUSPICION, make_options, shortened
 
 
 class ClustersOnce(BaseFederated):

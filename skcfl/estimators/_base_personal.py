@@ -11,9 +11,7 @@ from ..numerics.quantiles import weighted_quantile
 from ..personal.shared_rounds import TrustedAverage
 from ..rounds.alternate import Options
 from ..rounds.model_kinds import kind_of
-from ..rounds.training_options import LOCAL_STEPS, Training
-from ..rounds.update import Average, client_curvatures
-from ._base_rounds import (
+from ..rounds.round_options import (
     ROUND_CONSTRAINTS,
     SHARED_ROUNDS,
     SUSPICION,
@@ -22,6 +20,8 @@ from ._base_rounds import (
     robust_aggregator,
     shared_mask,
 )
+from ..rounds.training_options import LOCAL_STEPS, Training
+from ..rounds.update import Average, client_curvatures
 
 # How they are described.
 TRAINING_DOCS = {

@@ -16,16 +16,10 @@ from ..base.everyday import everyday
 from ..rounds.alternate import alternate
 from ..rounds.local_training import solve_local
 from ..rounds.record_options import Record
+from ..rounds.round_options import ROUND_CONSTRAINTS, ROUNDS, SUSPICION, make_options
 from ..rounds.splits import Bipartition, Node
 from ..rounds.training_options import Training
 from ..search.n_clusters import find_n_clusters
-from ._base_rounds import (
-    ROUND_CONSTRAINTS,
-    ROUNDS,
-    SUSPICION,
-    make_options,
-    true_labels,
-)
 
 if TYPE_CHECKING:
     from ..models import LocalModel
@@ -179,7 +173,7 @@ class CFL(BaseFederated):
         self.verbose = verbose
 
     def _solve_options(self, groups):
-        return {"truth": true_labels(self, groups)}
+        return {"truth": self._option("record").labels(groups)}
 
     def _solve(self, pool, truth):
         options = make_options(self, pool)

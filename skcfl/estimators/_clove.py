@@ -12,8 +12,9 @@ from ..base.everyday import everyday
 from ..rounds.loss_clusters import EMBEDDINGS, LossClusters
 from ..rounds.model_kinds import kind_of
 from ..rounds.record_options import Record
+from ..rounds.round_options import ROUNDS
 from ..rounds.training_options import Training
-from ._base_rounds import ROUNDS, AlternatingClustering
+from ._base_rounds import AlternatingClustering
 
 if TYPE_CHECKING:
     from ..models import LocalModel

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,11 +14,13 @@ from ..base.docs import document
 from ..calls.curvatures import Solve
 from ..fusion.admm import admm
 from ..fusion.ama import ama
+from ..fusion.convex_fits import PointFits
 from ..fusion.problem import FusionProblem
 from ..graphs import Graph, complete_graph, knn_graph
+from ..graphs.generators import graph_of_matrix
 from ..models import Location
 from ..penalties import L2
-from ._base_fusion import FusionMixin, as_graph
+from ._base_fusion import FusionMixin
 
 if TYPE_CHECKING:
     from ..graphs.generators import GraphLike
@@ -177,14 +178,8 @@ class ConvexClustering(FusionMixin, BasePoints):
     def _local_model(self):
         return Location(loss=self.loss, delta=self.delta)
 
-    def _solver(self, problem):
-        return partial(self._algorithm(), tol=self.tol, max_iter=self.max_iter)
-
-    def _searcher(self, problem):
-        if self._algorithm() is admm:
-            return partial(admm, tol=self.tol), 300
-        # Partitions need no proof before one is chosen.
-        return partial(ama, tol=self.tol, contraction=False), 1000
+    def _fits(self):
+        return PointFits(self._algorithm(), self.tol, self.max_iter)
 
     def _algorithm(self):
         """Dual ascent needs strongly convex losses and stores an array a list of edges."""
@@ -197,9 +192,9 @@ class ConvexClustering(FusionMixin, BasePoints):
     def _solve(self, pool):
         problem = self._problem(pool)
         if self.lam == "auto" and problem.n > 1:
-            result = self._best_partition(problem)[1]
+            result = self._fits().of_least_criterion(problem)[1]
         else:
-            result = self._minimise(problem, 0.0 if self.lam == "auto" else self.lam)
+            result = self._at(problem, 0.0 if self.lam == "auto" else self.lam)
         result.extra["graph"] = problem.graph
         return result
 
@@ -222,7 +217,7 @@ class ConvexClustering(FusionMixin, BasePoints):
                 return complete_graph(n)
             # A point is its own location.
             return knn_graph(pool.ask(Solve)[0], self.n_neighbors, connected=True)
-        graph = as_graph(graph)
+        graph = graph if isinstance(graph, Graph) else graph_of_matrix(graph, "graph")
         if graph.n_nodes != n:
             raise ValueError(
                 f"graph has {graph.n_nodes} nodes, but there are {n} points. It must have one "

@@ -19,10 +19,10 @@ from ..personal.proximal import proximal_models, pulled_models
 from ..personal.shared_rounds import PersonalBeside
 from ..rounds.alternate import alternate
 from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
+from ..rounds.round_options import ROUND_CONSTRAINTS, ROUNDS, make_options
 from ..rounds.training_options import Training
 from ..search.pull import choose_pull, pull_grid
 from ._base_personal import PersonalMethod
-from ._base_rounds import ROUND_CONSTRAINTS, ROUNDS, make_options
 
 if TYPE_CHECKING:
     from ..models import LocalModel

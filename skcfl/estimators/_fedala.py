@@ -17,6 +17,7 @@ from ..calls.kept_models import Recall
 from ..personal.layers import BlendedAverage
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
+from ..rounds.round_options import ROUND_CONSTRAINTS
 from ..rounds.training_options import Training
 from ._base_personal import (
     TRAINING_DOCS,
@@ -24,7 +25,6 @@ from ._base_personal import (
     own_rates,
     training_options,
 )
-from ._base_rounds import ROUND_CONSTRAINTS
 
 if TYPE_CHECKING:
     from ..models import LocalModel

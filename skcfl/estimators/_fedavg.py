@@ -11,8 +11,14 @@ from ..base import BaseFederated
 from ..base.everyday import everyday
 from ..base.private_plans import rounds_plan
 from ..rounds.alternate import alternate
+from ..rounds.round_options import (
+    ROUND_CONSTRAINTS,
+    ROUNDS,
+    SUSPICION,
+    make_options,
+    robust_aggregator,
+)
 from ..rounds.training_options import Training
-from ._base_rounds import ROUND_CONSTRAINTS, ROUNDS, SUSPICION, make_options, robust_aggregator
 
 if TYPE_CHECKING:
     from ..models import LocalModel

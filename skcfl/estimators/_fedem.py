@@ -13,24 +13,17 @@ from .._typing import ArrayLike, RandomState, Unseen
 from ..base.everyday import everyday
 from ..base.mixture_predictions import MixturePredictions, own_models
 from ..calls.mixtures_asked import Mixture
-from ..federation.lanes import lanes_of
+from ..federation.lanes import lanes_of, with_progress
 from ..numerics.by_cluster import numbered_by_size
 from ..rounds.mixture import fit_mixture
 from ..rounds.model_kinds import kind_of
 from ..rounds.record_options import Record
+from ..rounds.round_options import ROUND_CONSTRAINTS, STEPS, make_options
 from ..rounds.starts import STARTS, Candidates
 from ..rounds.training_options import Training
 from ..search.alpha import n_priors
 from ..search.n_clusters import find_n_clusters
-from ._base_rounds import (
-    CHOICE_CONSTRAINTS,
-    ROUND_CONSTRAINTS,
-    STEPS,
-    _check_init,
-    make_options,
-    true_labels,
-    with_progress,
-)
+from ._base_rounds import CHOICE_CONSTRAINTS, _check_init
 
 if TYPE_CHECKING:
     from ..models import LocalModel
@@ -197,7 +190,7 @@ class FedEM(MixturePredictions):
         return n_priors(pool, self.n_clusters)
 
     def _solve_options(self, groups):
-        return {"truth": true_labels(self, groups)}
+        return {"truth": self._option("record").labels(groups)}
 
     def _solve(self, pool, truth):
         # Steps are exact or local, and end where the likelihood does.

@@ -13,6 +13,7 @@ from ..base.everyday_models import ClassifierMixin, GivenNetworkMixin
 from ..personal.layers import train_part
 from ..personal.prototypes import HeadMixing
 from ..personal.shared_rounds import publish, run_shared
+from ..rounds.round_options import ROUND_CONSTRAINTS
 from ..rounds.training_options import Training
 from ._base_personal import (
     TRAINING_DOCS,
@@ -20,7 +21,6 @@ from ._base_personal import (
     own_rates,
     training_options,
 )
-from ._base_rounds import ROUND_CONSTRAINTS
 
 if TYPE_CHECKING:
     from ..models import LocalModel

@@ -14,13 +14,13 @@ from ..calls.kept_models import Keep, Recall
 from ..personal.layers import train_part
 from ..personal.prototypes import PrototypeAverage, nearest_prototype_heads
 from ..personal.shared_rounds import publish, run_shared
+from ..rounds.round_options import ROUND_CONSTRAINTS, STEPS
 from ..rounds.training_options import Training
 from ._base_personal import (
     TRAINING_DOCS,
     PersonalMethod,
     training_options,
 )
-from ._base_rounds import ROUND_CONSTRAINTS, STEPS
 
 if TYPE_CHECKING:
     from ..models import LocalModel

@@ -18,6 +18,7 @@ from ..personal.layers import PartialAverage, train_part
 from ..personal.shared_rounds import client_weights, publish, run_shared
 from ..rounds.aggregation import aggregate_by_cluster
 from ..rounds.model_kinds import kind_of
+from ..rounds.round_options import ROUND_CONSTRAINTS
 from ..rounds.training_options import Training
 from ._base_personal import (
     TRAINING_DOCS,
@@ -26,7 +27,6 @@ from ._base_personal import (
     layer_mask,
     training_options,
 )
-from ._base_rounds import ROUND_CONSTRAINTS
 
 if TYPE_CHECKING:
     from ..models import LocalModel

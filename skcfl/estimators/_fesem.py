@@ -10,8 +10,9 @@ from .._typing import Aggregation, ArrayLike, RandomState, Unseen
 from ..base.everyday import everyday
 from ..rounds.by_updates import NearestModel, nearest_to_start, trained_means
 from ..rounds.record_options import Record
+from ..rounds.round_options import SHARED_ROUNDS, make_options
 from ..rounds.training_options import Training
-from ._base_rounds import SHARED_ROUNDS, AlternatingClustering, make_options
+from ._base_rounds import AlternatingClustering
 
 if TYPE_CHECKING:
     from ..models import LocalModel

@@ -16,10 +16,10 @@ from ..numerics.by_cluster import numbered_by_size
 from ..rounds.alternate import alternate
 from ..rounds.model_kinds import kind_of
 from ..rounds.one_shot_clusters import Partition, heard, spread_labels
+from ..rounds.round_options import make_options
 from ..rounds.training_options import Training
 from ..rounds.update_groups import directions_of, group_updates, nearest_direction
 from ._base_once import ClustersOnce
-from ._base_rounds import make_options
 
 if TYPE_CHECKING:
     from ..models import LocalModel

@@ -2,54 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._checks import (
-    NOT_NEGATIVE,
-    about,
-    real_array,
-)
+from .._checks import NOT_NEGATIVE
 from .._typing import ArrayLike, RandomState, Unseen
 from ..base import BaseFederated
 from ..base.everyday import everyday
-from ..fusion.concave import FPFCOptions, FPFCState, fpfc
-from ..fusion.concave_path import FPFCSearch
-from ..fusion.concave_problem import FPFCProblem, TrainedFPFCProblem
-from ..fusion.path import FusionPath
+from ..fusion.concave_fits import FPFCFits
 from ..fusion.robust_problem import ClientLimits
 from ..fusion.solvers import FPFCRounds
-from ..penalties import CONCAVE, PENALTIES, ConcavePenalty, name_of
-from ..rounds.model_kinds import MINIMISED, NETWORK_STEP, TRAINED, kind_of
-from ..rounds.training_options import LOCAL_STEPS, Training
-from ..search.candidates import Family
-from ..search.judges import FEW_LAMS, is_large
-from ._base_fusion import rough
-from ._base_rounds import STEPS
+from ..penalties import CONCAVE, ConcavePenalty
+from ..rounds.round_options import STEPS
+from ..rounds.training_options import Training
 from ._lam_choice import LamChoiceMixin, check_bounded
 
 if TYPE_CHECKING:
     from ..models import LocalModel
     from ..search.lam_search import LamSearch
-
-
-# Values of lam that a search begins with: by partitions, by rows held out, by folds.
-N_LAMS, N_LAMS_HELD_OUT, N_LAMS_FOLDS = 12, 8, 15
-# Factor by which lam goes on where clients are still apart, and how often.
-BEYOND, MAX_BEYOND = 1.5, 12
-# Accuracy of the fits that are judged, and rounds that their partitions have to last.
-SEARCH_TOL, SEARCH_PATIENCE = 1e-3, 10
-# Most rounds at full participation.
-MAX_ROUNDS = 500
-# The problem that local models pose, by kind.
-PROBLEMS = {MINIMISED: FPFCProblem, TRAINED: TrainedFPFCProblem}
 
 
 @everyday
@@ -297,222 +270,46 @@ class FPFC(LamChoiceMixin, BaseFederated):
         return result
 
     def _fit(self, pool, folds):
-        if self.lam == "auto" and pool.n_clients > 1:
-            return self._choose(pool, folds)
-        problem, (lam, published) = self._problem(pool), (self.lam, {})
-        if lam == "auto":
-            lam, published = self._option("search").of_one_client()
-        result, state = self._runner(problem)(lam, self._last_state(problem))
+        fits, search = self._fits(), self._option("search")
+        if self.lam != "auto" or pool.n_clients == 1:
+            lam, published = search.of_one_client() if self.lam == "auto" else (self.lam, {})
+            last = getattr(self, "_warm", None) if self.warm_start else None
+            result, state = fits.at(pool, lam, last)
+            result.extra.update(published)
+        elif search.holds_rows_out(pool):
+            alphas, pool = search.penalised(pool)
+            problem = fits.problem(pool)
+            found = search.run(
+                [fits.family(problem, search)],
+                problem,
+                alphas,
+                folds,
+                seeded=self.random_state is not None,
+                n_jobs=self.n_jobs,
+            )
+            result, state = fits.best(problem, found)
+        else:
+            return fits.of_least_criterion(pool, search)
         if self.warm_start:
             self._warm = state
-        result.extra.update(published, lam=float(lam))
-        return self._finish(problem, result)
-
-    def _choose(self, pool, folds):
-        """Fit at the lam that the search chooses."""
-        options = self._option("search")
-        grows = options.lams is None
-        if self._judges_rows(pool):
-            alphas, pool = self._alphas(pool)
-            problem = self._problem(pool)
-            few = FEW_LAMS if is_large(pool) else N_LAMS_HELD_OUT
-            lams = options.grid(problem, few if options.cv is None else N_LAMS_FOLDS)
-            family = self._family(problem, lams, grows)
-            search = self._searched(pool, [family], problem, alphas, folds)
-            return self._fit_best(problem, search)
-        if not self.refit:
-            raise ValueError(
-                "criterion='bic' judges refitted models, which is what it returns: refit must be "
-                "True, got False."
-            )
-        problem = self._problem(pool)
-        run = self._runner(problem)
-        search = FPFCSearch(problem, lambda lam: run(lam)[0], problem.rng)
-        lam, result = search.run(options.grid(problem, N_LAMS), grows)
-        result.extra.update(lam=float(lam), lam_search=search.record())
-        return self._finish(problem, result)
-
-    def _family(self, problem, lams, grows):
-        """What FPFC gives over lam."""
-        seed = problem.pool.random_state.randint(np.iinfo(np.int32).max)
-        return Family(
-            name={"penalty": name_of(self.penalty)},
-            problem=partial(rough, self._problem),
-            solve=partial(self._roughly, seed=seed),
-            refit=lambda problem, labels, theta: problem.refit(
-                labels, theta, check_random_state(seed)
-            ),
-            refits=(bool(self.refit),),
-            lams=lams,
-            refines=problem.exact,
-            fused=BEYOND * float(lams[-1]) if grows and lams[-1] > 0.0 else np.inf,
-            grows=grows,
-            anew=True,
-        )
-
-    def _roughly(self, problem, lam, state, seed):
-        """Result at a lam, as accurate as a search needs; infinity fuses everything."""
-        if np.isinf(lam):
-            return problem.fused(), None
-        options = self._round_options(problem)
-        wait = options.n_iter_no_change
-        options = replace(
-            options,
-            participation=1.0,
-            tol=max(options.tol, SEARCH_TOL),
-            n_iter_no_change=wait and min(wait, SEARCH_PATIENCE),
-        )
-        return fpfc(problem, float(lam), options, check_random_state(seed))[0], None
-
-    def _fit_best(self, problem, search):
-        """Fit what a search has chosen to all rows."""
-        best, pool = search.best, problem.pool
-        if best.alpha is not None and best.alpha != pool.model.alpha_:
-            pool = pool.penalised(best.alpha)
-            problem = self._problem(pool)
-        lam, run = best.lam, self._runner(problem)
-        result, state = run(lam)
-        if lam >= search.families[0].fused:
-            lam, result, state = self._fuse(problem, run, lam, result, state)
-        if getattr(self, "warm_start", False):
-            self._warm = state
-        result.model = pool.model
-        result.extra.update(search.published(), lam=float(lam))
-        return self._finish(problem, result)
-
-    def _fuse(self, problem, run, lam, result, state):
-        """Rounds at a lam that ends with one cluster."""
-        for _ in range(MAX_BEYOND):
-            if result.labels.max() == 0:
-                return lam, result, state
-            lam *= BEYOND
-            result, state = run(lam)
-        # From equal models, which are a stationary point, where those of the clients never meet.
-        W = np.tile(problem.fused().cluster_params, (problem.n, 1))
-        start = FPFCState(W, None, None, None, None, None)
-        return lam, *run(lam, start)
-
-    def _problem(self, pool):
-        """The clients and the kind of penalty, checked."""
-        penalty, scale = self.penalty, None
-        if isinstance(penalty, str):
-            penalty = {**CONCAVE, **PENALTIES}[penalty]()
-        elif penalty.scale is not None:
-            scale, penalty = penalty.factor, clone(penalty).set_params(scale=None)
-        return PROBLEMS[kind_of(pool)](pool, penalty, scale, self._init(pool))
-
-    def _runner(self, problem):
-        """The solver, ``run(lam, state=None)``; every run draws the same participants."""
-        pool = problem.pool
-        seed = pool.random_state.randint(np.iinfo(np.int32).max)
-        problem.rng = check_random_state(seed)
-        options = self._round_options(problem)
-
-        def run(lam, state=None):
-            pool.reseed(seed)
-            return fpfc(problem, float(lam), options, pool.random_state, state)
-
-        return run
-
-    def _last_state(self, problem):
-        """Where the last fit ended, if it was of as many clients and parameters."""
-        state = getattr(self, "_warm", None) if self.warm_start else None
-        return state if state is not None and state.W.shape == (problem.n, problem.d) else None
-
-    def _round_options(self, problem):
-        """Options of the solver, none automatic but what depends on the problem."""
-        rounds, training = self._option("solver"), self._option("training")
-        exact = isinstance(training.local_steps, str) and training.local_steps == "exact"
-        if exact and not problem.exact:
-            raise ValueError(
-                f"local_steps='exact' needs a local model with exact proximal points, got "
-                f"{type(problem.pool.model).__name__}. Give a number of steps."
-            )
-        optimizer = problem.optimizer if training.optimizer == "auto" else training.optimizer
-        step_size = training.step_size
-        if step_size == "auto":
-            step_size = NETWORK_STEP if optimizer == "adam" else problem.step_size
-        max_iter = self.max_iter
-        if max_iter == "auto":
-            max_iter = int(np.ceil(MAX_ROUNDS / training.participation))
-        return FPFCOptions(
-            local_steps=None if exact else _steps(training.local_steps, problem.n),
-            step_size=step_size,
-            optimizer=optimizer,
-            batch_size=training.batch_size,
-            participation=float(training.participation),
-            rho=None if rounds.rho == "auto" else float(rounds.rho),
-            nu=None if rounds.nu == "auto" else float(rounds.nu),
-            max_iter=max_iter,
-            tol=self.tol,
-            n_iter_no_change=rounds.n_iter_no_change,
-        )
-
-    def _init(self, pool):
-        """Which models to start from, or the models."""
-        n, p = pool.n_clients, pool.n_params
-        if isinstance(self.init, str):
-            return self.init
-        start = real_array(self.init, "init", finite=False)
-        if start.shape != (n, p) or not np.isfinite(start).all():
-            raise ValueError(
-                f"init must have shape ({n}, {p}), a finite model for each client, got shape "
-                f"{start.shape}."
-            )
-        return pool.units.from_user(start)
-
-    def _finish(self, problem, result):
-        """Refit the clusters if that is asked for, and keep what the fit publishes."""
-        result.extra.update(
-            fusion_params=result.params, penalty_scale=problem.strength, refit=bool(self.refit)
-        )
-        result.params = None
-        if self.refit:
-            result.cluster_params = problem.refit(
-                result.labels, result.cluster_params, problem.pool.random_state
-            )
         return result
 
+    def _fits(self):
+        return FPFCFits(
+            penalty=self.penalty,
+            init=self.init,
+            refit=self.refit,
+            rounds=self._option("solver"),
+            training=self._option("training"),
+            max_iter=self.max_iter,
+            tol=self.tol,
+        )
+
+    def _problem(self, pool):
+        return self._fits().problem(pool)
+
     def _path(self, problem, lams):
-        """FusionPath over `lams`, every one from the same start, as fits at them would give it."""
-        run, pool, results, models = self._runner(problem), problem.pool, [], []
-        for lam in lams:
-            result = run(lam)[0]
-            theta = result.cluster_params
-            if self.refit and results and np.array_equal(result.labels, results[-1].labels):
-                models.append(models[-1])
-            else:
-                if self.refit:
-                    theta = problem.refit(result.labels, theta, pool.random_state)
-                models.append(theta[result.labels])
-            results.append(result)
-        unknown = np.full(len(results), np.nan)
-        return FusionPath(
-            lams=np.asarray(lams, dtype=float),
-            params=np.array(models),
-            fusion_params=np.array([r.params for r in results]),
-            labels=np.array([r.labels for r in results]),
-            objectives=np.array([r.objective for r in results]),
-            gaps=unknown,
-            optimal=np.zeros(len(results), dtype=bool),
-            converged=np.array([r.converged for r in results]),
-            n_iter=np.array([r.n_iter for r in results]),
-        )
-
-
-def _steps(given, n):
-    """Local steps, a number or one per client."""
-    if isinstance(given, str):
-        return LOCAL_STEPS
-    with about("local_steps"):
-        steps = np.asarray(given)
-    whole = steps.dtype.kind in "iu" and (steps >= 1).all()
-    if not whole or steps.shape not in ((), (n,)):
-        raise ValueError(
-            f"local_steps must be a number of steps, or an array with one, at least 1, for each "
-            f"of the {n} clients, got {given!r}."
-        )
-    return int(steps) if steps.ndim == 0 else steps
+        return self._fits().path(problem, lams)
 
 
 def _with_the_rest(result, limits):

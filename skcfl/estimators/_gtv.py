@@ -9,7 +9,8 @@ import numpy as np
 from .._typing import ClientIds, RandomState, Unseen
 from ..base.everyday import everyday
 from ..clients.ids import check_ids, encode, locate
-from ._base_fusion import Fusion, is_network
+from ..graphs.generators import is_network
+from ._base_fusion import Fusion
 from ._network_fusion import NetworkFusionMixin
 
 if TYPE_CHECKING:

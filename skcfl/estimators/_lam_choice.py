@@ -1,27 +1,19 @@
-"""Shared parts of methods that choose lam: their parameters, and local penalties to try."""
+"""What the fusion methods of clients have in common: the choice of lam, and bounded clients."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, ClassVar
 
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
-from .._checks import POSITIVE, caller_level, strengths
+from .._checks import POSITIVE
 from ..rounds.model_kinds import need_minima
-from ..search.alpha import is_automatic
-from ..search.candidates import Alphas
-from ..search.judges import FoldsJudge, Judge
 from ..search.lam_search import LamSearch
-from ..search.models import ModelSearch
 
 __all__ = ["LamChoiceMixin", "check_bounded"]
 
 # Bound of a client's force, in typical gradients: honest clients of other clusters are within 2.
 HUBER = 4.0
-# Values of lam that a search by folds begins with.
-N_LAMS_FOLDS = 30
 
 
 class LamChoiceMixin:
@@ -85,63 +77,6 @@ class LamChoiceMixin:
 
     def _task_options(self, task):
         return {**task.options, "folds": task.folds}
-
-    def _judge(self, problem, folds):
-        """Who compares models: folds, or rows held out inside the clients."""
-        options, pool = self._option("search"), problem.clients
-        if options.cv is not None:
-            if problem.trusted is not None:
-                folds = folds.judged_by(problem.trusted)
-            dealt = options.deal(folds, pool.random_state)
-            return FoldsJudge(dealt, options.scoring, pool.random_state)
-        # The same rows in every fit unless seeds are asked for.
-        rng = check_random_state(0) if self.random_state is None else pool.random_state
-        return Judge(pool, rng, problem.exact, problem.trusted)
-
-    def _searched(self, pool, families, problem, alphas, folds):
-        """The search among families, ended."""
-        simpler = self._option("search").cv is None and problem.exact
-        judge = self._judge(problem, folds)
-        search = ModelSearch(families, judge, alphas, simpler, self.n_jobs)
-        search.run(pool.ledger)
-        if search.warning:
-            warnings.warn(search.warning, UserWarning, stacklevel=caller_level())
-        return search
-
-    def _judges_rows(self, pool):
-        """True if rows can be held out; if they should be and cannot, a warning says so."""
-        options = self._option("search")
-        if options.criterion == "bic":
-            return False
-        if options.cv is None and not Judge.can_judge(pool):
-            warnings.warn(
-                "lam='auto' holds rows out inside clients, but no client has two: partitions are "
-                "judged as by search=LamSearch(criterion='bic') instead.",
-                UserWarning,
-                stacklevel=caller_level(),
-            )
-            return False
-        return True
-
-    def _alphas(self, pool):
-        """Local penalties that compete, and the pool under that of the search of lam."""
-        alphas = self._alphas_of(pool)
-        return alphas, pool if alphas.inner is None else pool.penalised(alphas.inner)
-
-    def _alphas_of(self, pool):
-        model = pool.model
-        values = self._option("search").alphas
-        if values is None:
-            if not is_automatic(pool):
-                return Alphas()
-            return Alphas.automatic(model.alpha_, pool.n_clients)
-        values = strengths(values, "alphas")
-        if not hasattr(model, "alpha_"):
-            raise ValueError(
-                f"alphas needs a linear local model, got {type(model).__name__}, which has no "
-                "penalty to choose."
-            )
-        return Alphas.given(values.tolist())
 
     def _bound(self):
         """Most force of a client, in typical gradients; None where there is no bound."""

@@ -12,9 +12,9 @@ from ..base.everyday import everyday
 from ..rounds.alternate import Options
 from ..rounds.local_training import solve_local
 from ..rounds.model_kinds import TRAINED
+from ..rounds.round_options import ROUND_CONSTRAINTS, STEPS, automatic_step
 from ..rounds.training_options import Training
 from ..search.alpha import n_priors
-from ._base_rounds import ROUND_CONSTRAINTS, STEPS, automatic_step
 
 if TYPE_CHECKING:
     from ..models import LocalModel

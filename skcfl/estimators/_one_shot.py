@@ -23,9 +23,9 @@ from ..rounds.one_shot_clusters import (
     spread_labels,
 )
 from ..rounds.point_clusters import CLUSTERINGS, cluster_points, finds_number
+from ..rounds.round_options import make_options
 from ..rounds.training_options import Training
 from ._base_once import ClustersOnce
-from ._base_rounds import make_options
 
 if TYPE_CHECKING:
     from ..models import LocalModel

@@ -9,9 +9,10 @@ import numpy as np
 from .._typing import ClientLabels, RandomState, Unseen
 from ..base import BaseFederated
 from ..base.everyday import everyday
+from ..clients.ids import labels_of
 from ..rounds.alternate import alternate
+from ..rounds.round_options import ROUND_CONSTRAINTS, ROUNDS, make_options, robust_aggregator
 from ..rounds.training_options import Training
-from ._base_rounds import ROUND_CONSTRAINTS, ROUNDS, labels_of, make_options, robust_aggregator
 
 if TYPE_CHECKING:
     from ..models import LocalModel

@@ -13,6 +13,7 @@ from ..base.everyday import everyday
 from ..personal.one_step import MetaAverage, one_step
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
+from ..rounds.round_options import ROUND_CONSTRAINTS
 from ..rounds.training_options import Training
 from ..rounds.update import client_curvatures
 from ._base_personal import (
@@ -21,7 +22,6 @@ from ._base_personal import (
     common_rate,
     training_options,
 )
-from ._base_rounds import ROUND_CONSTRAINTS
 
 if TYPE_CHECKING:
     from ..models import LocalModel

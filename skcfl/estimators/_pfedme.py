@@ -15,6 +15,7 @@ from ..base.everyday import everyday
 from ..personal.proximal import MOREAU
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
+from ..rounds.round_options import ROUND_CONSTRAINTS
 from ..rounds.training_options import Training
 from ..search.pull import choose_pull, pull_grid
 from ._base_personal import (
@@ -22,7 +23,6 @@ from ._base_personal import (
     PersonalMethod,
     training_options,
 )
-from ._base_rounds import ROUND_CONSTRAINTS
 
 if TYPE_CHECKING:
     from ..models import LocalModel

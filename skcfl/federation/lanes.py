@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.parallel import Parallel, delayed
 
+from .._progress import series
 from .turns import Meter, in_turns
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def together(
     lanes: Sequence[ClientPool],
     ledger: Ledger,
     n_jobs: int | None = None,
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
     """Run tasks that do not wait for each other.
 
     Where clients are in other processes the tasks run in lockstep, and their messages are on the
@@ -115,3 +117,39 @@ def asked_at_once(
             before = True if pool.answered is None else pool.answered
             pool.answered = lane.answered & before
     return answers
+
+
+def with_progress(
+    name: str,
+    tasks: Sequence[Callable[[], Any]],
+    lanes: Sequence[ClientPool],
+    ledger: Ledger,
+    values: Callable[[Any], dict[str, Any]],
+) -> list[Any]:
+    """Results of tasks that do not wait for each other, fewer if a callback ends the series.
+
+    Parameters
+    ----------
+    name : str
+        Of the series, in the plural.
+    tasks, lanes, ledger
+        See :func:`together`.
+    values : callable
+        ``values(result)`` returns numbers by name, to be reported.
+
+    Returns
+    -------
+    results : list
+    """
+    results: list[Any] = []
+    with (
+        series(name, name[:-1], len(tasks)) as progress,
+        closing(together(tasks, lanes, ledger)) as some,
+    ):
+        for _ in tasks:
+            with progress.item() as tell:
+                results.append(next(some))
+                tell(**values(results[-1]))
+            if progress.stopped:
+                break
+    return results

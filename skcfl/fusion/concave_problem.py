@@ -63,6 +63,8 @@ class FPFCProblem(FusionProblem):
     #: Automatic rule of the local steps, and their length; None is by the curvature.
     optimizer = "sgd"
     step_size: float | None = None
+    #: Source of the batches of refits that are trained.
+    rng: np.random.RandomState | None = None
 
     def __init__(self, pool, penalty, strength=None, init="auto"):
         super().__init__(pool, complete_graph(pool.n_clients), penalty)
@@ -268,7 +270,7 @@ class FPFCProblem(FusionProblem):
         theta = self._pooled(labels, theta, np.ones(self.n))
         return Result(cluster_params=theta, labels=labels, params=np.tile(theta, (self.n, 1)))
 
-    def refit(self, labels, theta, rng):
+    def refit(self, labels, theta, rng=None):
         """Each cluster's model fitted to its clients' pooled rows."""
         return self._pooled(labels, theta)
 
@@ -305,9 +307,10 @@ class TrainedFPFCProblem(FPFCProblem):
         """The models as they are."""
         return theta
 
-    def refit(self, labels, theta, rng):
+    def refit(self, labels, theta, rng=None):
         """Each cluster's model, trained further in rounds of model averaging."""
         options = Options(**ROUNDS, polish=False)
+        rng = self.rng if rng is None else rng
         return alternate(self.pool, theta, options, rng, labels=labels).cluster_params
 
 

@@ -4,18 +4,41 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .bic_search import path_start
 from .reduced import lam_max_bounds
 
 __all__ = ["FusionPath", "fusion_path", "lam_grid"]
 
 # A path ends a little beyond the bound where everything fuses: there it is easily proved.
 BEYOND = 1.01
-
-
+# A path begins where about this share of the neighbours could fuse, and not below this fraction of
+# its upper end.
+NEAREST, LEAST_START = 0.05, 1e-9
 # A penalty that fuses nothing is tried from where it is this much weaker than the clients' own
 # objectives to where it is this much stronger.
 WEAKER, STRONGER = 1e-4, 1e2
+
+
+def path_start(problem, upper):
+    """A lam at which little fuses: about what pulls the nearest neighbours together."""
+    WT = np.ascontiguousarray(problem.local_models().T)
+    least = np.inf
+    for block in problem.blocks:
+        distance = problem.penalty.value(block.difference(WT))
+        reach = (distance / block.weights)[distance > 0]
+        if reach.size:
+            least = min(least, np.quantile(reach, NEAREST))
+    degree = max(float(problem.graph.degrees(weighted=False).mean()), 1.0)
+    start = 0.25 * problem.curvature() * least / degree
+    return float(np.clip(start, LEAST_START * upper, upper))
+
+
+def path_ends(problem):
+    """Values of lam between which clients fuse; (0, 0) where no lam changes anything."""
+    # The first bounds will do: the last lam need not be the least where everything fuses.
+    upper = BEYOND * lam_max_bounds(problem, tol=1e9)[1]
+    if upper == 0.0 and problem.graph.n_edges:
+        upper = 1.0  # The local models agree: any lam fuses them.
+    return path_start(problem, upper), upper
 
 
 def lam_grid(problem, n_lams, ratio=None, rough=False):
@@ -91,6 +114,21 @@ class FusionPath:
     converged: np.ndarray
     n_iter: np.ndarray
 
+    @classmethod
+    def of(cls, lams, results, models):
+        """Path of some results and the models that are published of each."""
+        return cls(
+            lams=np.asarray(lams, dtype=float),
+            params=np.array(models),
+            fusion_params=np.array([r.params for r in results]),
+            labels=np.array([r.labels for r in results]),
+            objectives=np.array([r.objective for r in results]),
+            gaps=np.array([r.extra.get("dual_gap", np.nan) for r in results]),
+            optimal=np.array([r.extra.get("partition_optimal", False) for r in results]),
+            converged=np.array([r.converged for r in results]),
+            n_iter=np.array([r.n_iter for r in results]),
+        )
+
 
 def fusion_path(problem, lams, solve, refit=None):
     """Solve at ascending lams, each from the solution before.
@@ -124,14 +162,4 @@ def fusion_path(problem, lams, solve, refit=None):
         else:
             models.append(refit(result.labels, result.cluster_params)[result.labels])
         results.append(result)
-    return FusionPath(
-        lams=np.asarray(lams, dtype=float),
-        params=np.array(models),
-        fusion_params=np.array([r.params for r in results]),
-        labels=np.array([r.labels for r in results]),
-        objectives=np.array([r.objective for r in results]),
-        gaps=np.array([r.extra["dual_gap"] for r in results]),
-        optimal=np.array([r.extra["partition_optimal"] for r in results]),
-        converged=np.array([r.converged for r in results]),
-        n_iter=np.array([r.n_iter for r in results]),
-    )
+    return FusionPath.of(lams, results, models)

@@ -27,7 +27,7 @@ from ..rounds.polish import EXACT, ROUGH, solve_pooled
 from .admm import admm
 from .flows import EPS
 from .mean_regularised import mean_regularised
-from .path import lam_grid
+from .path import lam_grid, path_ends
 from .pdmm import pdmm
 from .primal_dual import primal_dual
 from .reduced import compare_own_models, lam_max_bounds
@@ -333,6 +333,10 @@ class FusionProblem:
     def grid(self, n_lams, ratio=None, rough=False):
         """Values of lam for a path, see :func:`skcfl.fusion.path.lam_grid`."""
         return lam_grid(self, n_lams, ratio, rough)
+
+    def path_ends(self):
+        """The least and the largest lam of a path, see :func:`skcfl.fusion.path.path_ends`."""
+        return path_ends(self)
 
     def bounds(self, **options):
         """Bounds of the lam where everything fuses, see :func:`lam_max_bounds`."""

@@ -38,10 +38,9 @@ from ..penalties import L2
 from ..rounds.aggregation import GeometricMedian
 from ..rounds.polish import solve_pooled
 from .admm import admm
-from .bic_search import path_start
 from .flows import EPS, flow_values
 from .node_pool import NodePool
-from .path import BEYOND
+from .path import BEYOND, path_start
 from .problem import SHRINKAGE, FusionProblem
 
 # Suspicion beyond which a client is left out.

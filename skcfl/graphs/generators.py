@@ -111,9 +111,62 @@ def from_adjacency(A: GraphLike) -> Graph:
     return graph_of_matrix(A, "A")
 
 
+def is_network(graph: Any) -> bool:
+    """Whether this is a networkx graph."""
+    return hasattr(graph, "nodes") and hasattr(graph, "edges")
+
+
+def graph_of_clients(graph: Any, n_clients: int, ids: Any = None) -> Graph:
+    """Graph that a user gives, its nodes in the order of the sorted ids.
+
+    Parameters
+    ----------
+    graph : matrix, Graph or networkx graph
+        Parameter ``graph`` of an estimator.
+    n_clients : int
+        Number of clients.
+    ids : ndarray, default=None
+        Sorted ids, for the nodes of networkx graphs.
+
+    Returns
+    -------
+    graph : Graph
+    """
+    if is_network(graph):
+        graph = _aligned(graph, [0] if ids is None else ids.tolist())
+    graph = graph if isinstance(graph, Graph) else graph_of_matrix(graph, "graph")
+    if graph.n_nodes != n_clients:
+        raise ValueError(
+            f"graph has {graph.n_nodes} nodes, but there {_clients(n_clients)}. It must have one "
+            "node a client, in the order of the sorted ids, np.unique(groups)."
+        )
+    return graph
+
+
+def _clients(n: int) -> str:
+    return f"are {n} clients" if n > 1 else "is 1 client"
+
+
+def _aligned(network: Any, ids: list[Any]) -> Any:
+    """Matrix of weights of a networkx graph, its nodes in the order of the clients."""
+    import networkx
+
+    nodes, order = set(network.nodes), ids
+    if nodes != set(ids):
+        order = list(range(len(ids)))
+    if nodes != set(order):
+        odd = sorted(map(repr, nodes.difference(ids)))
+        raise ValueError(
+            f"The nodes of graph must be the ids of the clients (or 0 to {len(ids) - 1}, in the "
+            f"order of the sorted ids). It has {len(nodes)} nodes, there {_clients(len(ids))}"
+            f"{f', and {odd[0]} is none of them' if odd else ''}."
+        )
+    return networkx.to_scipy_sparse_array(network, nodelist=order, dtype=float)
+
+
 def graph_of_matrix(A: Any, name: str) -> Graph:
     """Graph of a matrix of weights or a networkx graph, `name` in messages: see from_adjacency."""
-    if hasattr(A, "nodes") and hasattr(A, "edges"):
+    if is_network(A):
         import networkx
 
         with about(name):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._option_objects import Options
+from ..clients.ids import labels_of
 
 if TYPE_CHECKING:
-    from .._typing import ClientLabels
+    from .._typing import Array, ClientLabels
 
 __all__ = ["Record"]
 
@@ -45,3 +46,9 @@ class Record(Options):
     def __init__(self, true_labels: ClientLabels | None = None, *, models: bool = False) -> None:
         self.true_labels = true_labels
         self.models = models
+
+    def labels(self, groups: Array | None) -> Array | None:
+        """True clusters as codes, in the order of the sorted ids; None where none are given."""
+        if self.true_labels is None:
+            return None
+        return labels_of(self.true_labels, groups, "record: true_labels")

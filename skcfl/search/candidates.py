@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,46 +10,45 @@ import numpy as np
 __all__ = ["Alphas", "Family"]
 
 
-@dataclass
-class Family:
+class Family(ABC):
     """What one graph and one penalty give over lam.
 
-    Attributes
+    Parameters
     ----------
     name : dict of str to str
         What tells it from the others, to be published.
-    problem : callable
-        ``problem(pool)``: the problem of a pool, its refits as accurate as a search needs.
-    solve : callable
-        ``solve(problem, lam, state)`` returns a Result, to the accuracy of a search, and a
-        state to go on from.  With ``lam=0`` the clients' own models, with ``lam=inf`` those where
-        everything fuses.
-    refit : callable
-        ``refit(problem, labels, theta)`` returns each cluster's model on its pooled rows.
-    refits : tuple of bool
-        Whether the penalised models, the refitted ones, or both compete.
     lams : ndarray
         Positive values of lam to begin with, ascending.
-    fused : float
+    refits : tuple of bool
+        Whether the penalised models, the refitted ones, or both compete.
+    fused : float, default=inf
         The value from which on everything is fused; infinite where nothing ever is.
     grows : bool, default=True
-        Whether the ends and values beyond those given may be tried.
+        If True, the ends and values beyond those given may be tried.
     refines : bool, default=True
-        Whether values between them may be tried too.
+        If True, values between them may be tried too.
     anew : bool, default=False
-        Whether every value is solved without a state to go on from, all at the same time.
+        If True, every value is solved without a state to go on from, all at the same time.
     """
 
-    name: dict
-    problem: Callable
-    solve: Callable
-    refit: Callable
-    refits: tuple
-    lams: np.ndarray
-    fused: float = np.inf
-    grows: bool = True
-    refines: bool = True
-    anew: bool = False
+    def __init__(self, name, lams, refits, fused=np.inf, grows=True, refines=True, anew=False):
+        self.name, self.lams, self.refits, self.fused = name, lams, refits, fused
+        self.grows, self.refines, self.anew = grows, refines, anew
+
+    @abstractmethod
+    def problem(self, pool):
+        """The problem of a pool, its refits as accurate as a search needs."""
+
+    @abstractmethod
+    def solve(self, problem, lam, state):
+        """A Result, to the accuracy of a search, and a state to go on from.
+
+        With ``lam=0`` the clients' own models, with ``lam=inf`` those where everything fuses.
+        """
+
+    def refit(self, problem, labels, theta):
+        """Each cluster's model on its pooled rows."""
+        return problem.refit(labels, theta)
 
     def first(self):
         """The values of lam to begin with, the ends among them."""

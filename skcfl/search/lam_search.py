@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.model_selection import check_cv
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
-from .._checks import Count, about, strengths
+from .._checks import Count, about, caller_level, strengths
 from .._option_objects import Options
 from .._typing import Array, ArrayLike, Splitter
+from .alpha import is_automatic
+from .candidates import Alphas, Family
+from .judges import FoldsJudge, Judge
+from .models import ModelSearch
 
 if TYPE_CHECKING:
     from ..federation.folds import Fold, Folds
+    from ..federation.pool import ClientPool
 
 __all__ = ["LamSearch"]
 
@@ -214,6 +221,107 @@ class LamSearch(Options):
             number = self._splitter().get_n_splits(None, None, [0])
         scores = np.full((number, len(lams)), np.nan)
         return float(lams[-1]), {"lams": lams, "cv_scores": scores, "best_index": len(lams) - 1}
+
+    def holds_rows_out(self, pool: ClientPool) -> bool:
+        """Whether models are judged by rows held out; a warning if they should be and cannot.
+
+        Parameters
+        ----------
+        pool : ClientPool
+            The clients.
+
+        Returns
+        -------
+        judges : bool
+        """
+        if self.criterion == "bic":
+            return False
+        if self.cv is None and not Judge.can_judge(pool):
+            warnings.warn(
+                "lam='auto' holds rows out inside clients, but no client has two: partitions are "
+                "judged as by search=LamSearch(criterion='bic') instead.",
+                UserWarning,
+                stacklevel=caller_level(),
+            )
+            return False
+        return True
+
+    def penalised(self, pool: ClientPool) -> tuple[Alphas, ClientPool]:
+        """Local penalties that compete, and the pool under the one that lam is sought with.
+
+        Parameters
+        ----------
+        pool : ClientPool
+            The clients.
+
+        Returns
+        -------
+        alphas : Alphas
+        pool : ClientPool
+        """
+        model = pool.model
+        if self.alphas is None:
+            alphas = Alphas()
+            if is_automatic(pool):
+                alphas = Alphas.automatic(model.alpha_, pool.n_clients)
+        else:
+            values = strengths(self.alphas, "alphas")
+            if not hasattr(model, "alpha_"):
+                raise ValueError(
+                    f"alphas needs a linear local model, got {type(model).__name__}, which has no "
+                    "penalty to choose."
+                )
+            alphas = Alphas.given(values.tolist())
+        return alphas, pool if alphas.inner is None else pool.penalised(alphas.inner)
+
+    def run(
+        self,
+        families: list[Family],
+        problem: Any,
+        alphas: Alphas,
+        folds: Folds,
+        *,
+        seeded: bool,
+        n_jobs: int | None,
+    ) -> ModelSearch:
+        """Search among families by rows held out.
+
+        Parameters
+        ----------
+        families : list of Family
+            What competes.
+        problem : object
+            That of the first family on all rows.
+        alphas : Alphas
+            Local penalties that compete.
+        folds : Folds
+            All rows.
+        seeded : bool
+            If True, the pool's random state deals the rows; if False, they are the same in every
+            fit.
+        n_jobs : int or None
+            Number of jobs.
+
+        Returns
+        -------
+        search : ModelSearch
+            Ended.
+        """
+        pool = problem.clients
+        if self.cv is None:
+            rng = pool.random_state if seeded else check_random_state(0)
+            judge = Judge(pool, rng, problem.exact, problem.trusted)
+        else:
+            if problem.trusted is not None:
+                folds = folds.judged_by(problem.trusted)
+            dealt = self.deal(folds, pool.random_state)
+            judge = FoldsJudge(dealt, self.scoring, pool.random_state)
+        simpler = self.cv is None and problem.exact
+        search = ModelSearch(families, judge, alphas, simpler, n_jobs)
+        search.run(pool.ledger)
+        if search.warning:
+            warnings.warn(search.warning, UserWarning, stacklevel=caller_level())
+        return search
 
     def _splitter(self) -> Any:
         with about("cv"):

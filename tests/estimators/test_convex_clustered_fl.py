@@ -31,13 +31,13 @@ from skcfl import (
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
-from skcfl.fusion.bic_search import PartitionSearch, log_partitions
 from skcfl.fusion.problem import FusionProblem
 from skcfl.fusion.solvers import ADMM, PDMM
 from skcfl.graphs import Graph, chain_graph, complete_graph
 from skcfl.model_selection import ClientKFold
 from skcfl.models import LinearModel, Location
 from skcfl.penalties import L2, SquaredL2
+from skcfl.search.partitions import PathSearch, log_partitions
 
 
 def regression(seed=0, **options):
@@ -277,22 +277,22 @@ def test_criterion_is_sent_as_losses(monkeypatch):
     """Judging a partition takes one model down and one loss up, and Newton steps for refits."""
     data = regression()
     booked = []
-    evaluate = PartitionSearch.run
+    evaluate = PathSearch.run
 
     def run(self, lams):
-        refits = self.refits
+        criterion = self.criterion
         labels = np.zeros(self.problem.n, dtype=int)
-        refits.known.clear()
-        theta = refits.models(labels)
-        monkeypatch.setattr(type(refits), "models", lambda self, labels: theta)
+        criterion.known.clear()
+        theta = criterion.models(labels)
+        monkeypatch.setattr(type(criterion), "models", lambda self, labels: theta)
         ledger = self.problem.pool.ledger
         before = ledger.up
-        refits.criterion(labels)
+        criterion(labels)
         booked.append(ledger.up - before)
         monkeypatch.undo()
         return evaluate(self, lams)
 
-    monkeypatch.setattr(PartitionSearch, "run", run)
+    monkeypatch.setattr(PathSearch, "run", run)
     fit(ConvexClusteredFLRegressor(graph="knn", search=LamSearch("bic")), data)
     assert booked[0] <= 12 * 6  # a value and a gradient per client
 
@@ -559,7 +559,7 @@ def test_unseen_clients_get_the_largest_cluster():
 
 
 def test_search_of_lam_by_hand():
-    """PartitionSearch works on any solver that returns a result and a state."""
+    """PathSearch works on any solver that returns a result and a state."""
     data = regression(n_samples=100)
     _, codes = np.unique(data.groups, return_inverse=True)
     pool = open_rows(LinearModel().bind(4), data.X, data.y, codes, 12)
@@ -570,7 +570,7 @@ def test_search_of_lam_by_hand():
         lams.append(lam)
         return admm(problem, lam, state=state, max_iter=max_iter)
 
-    search = PartitionSearch(problem, solve)
+    search = PathSearch(problem, solve)
     lam, result, _ = search.run()
     assert set(lams) == set(search.lams) - {0.0}
     assert lam in lams

@@ -29,12 +29,12 @@ from skcfl.datasets import (
     partition_label_swaps,
 )
 from skcfl.federation.inprocess import open_rows
-from skcfl.fusion.concave_path import FPFCRefits
 from skcfl.fusion.concave_problem import FPFCProblem
 from skcfl.fusion.solvers import FPFCRounds
 from skcfl.model_selection import ClientKFold, lam_max, lam_path
 from skcfl.models import MLP, LinearModel, Location
 from skcfl.penalties import MCP, SCAD
+from skcfl.search.partitions import PartitionCriterion
 
 
 def regression(seed=0, **options):
@@ -459,6 +459,6 @@ def test_more_parameters_than_rows_need_no_tuning():
     # An information criterion asks for one cluster where a model costs more than rows can say.
     codes = np.unique(data.groups, return_inverse=True)[1]
     pool = open_rows(LinearModel("log_loss", 1e-4).bind(64, 3), data.X, data.y, codes, 12)
-    bic = FPFCRefits(FPFCProblem(pool, SCAD()), None)
+    criterion = PartitionCriterion(FPFCProblem(pool, SCAD()))
     partitions = [np.zeros(12, dtype=int), data.labels, np.arange(12)]
-    assert np.argmin([bic.criterion(labels) for labels in partitions]) == 0
+    assert np.argmin([criterion(labels) for labels in partitions]) == 0

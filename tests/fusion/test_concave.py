@@ -11,7 +11,6 @@ from skcfl.calls.first_order import Objectives, ObjectivesGradients
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
 from skcfl.fusion.concave import FPFCOptions, fpfc, gap_threshold
-from skcfl.fusion.concave_path import FPFCSearch
 from skcfl.fusion.concave_problem import FPFCProblem
 from skcfl.fusion.problem import FusionProblem
 from skcfl.graphs import complete_graph
@@ -19,6 +18,7 @@ from skcfl.models import LinearModel
 from skcfl.numerics.by_cluster import mean_by_cluster
 from skcfl.penalties import L1, L2, MCP, SCAD
 from skcfl.rounds.polish import solve_pooled
+from skcfl.search.partitions import GridSearch
 
 EXACT = {"local_steps": None, "n_iter_no_change": None}
 
@@ -344,9 +344,9 @@ def test_grid_and_search_find_the_window():
     np.testing.assert_allclose(problem.grid(5, ratio=0.1)[0], 0.1 * lams[-1])
 
     def solve(lam):
-        return fpfc(problem, lam, FPFCOptions(), np.random.RandomState(0))[0]
+        return fpfc(problem, lam, FPFCOptions(), np.random.RandomState(0))
 
-    search = FPFCSearch(problem, solve, np.random.RandomState(0))
+    search = GridSearch(problem, solve)
     lam, result = search.run(lams)
     np.testing.assert_array_equal(result.labels, pool.labels)
     record = search.record()

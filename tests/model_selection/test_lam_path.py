@@ -26,9 +26,9 @@ from skcfl import (
     LocalModelsRegressor,
 )
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
-from skcfl.fusion.bic_search import Refits, log_partitions
 from skcfl.model_selection import ClientKFold, lam_max, lam_path
 from skcfl.models import Location
+from skcfl.search.partitions import PartitionCriterion, log_partitions
 
 REGRESSION = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
 CLASSIFICATION = make_clustered_classification(n_clients=10, n_clusters=2, random_state=0)
@@ -466,7 +466,7 @@ def test_criterion_of_a_partition_is_the_formula():
     """Every term, that of the number of clusters included, by hand on points."""
     rng = np.random.RandomState(0)
     X = rng.standard_normal((5, 2))
-    refits = Refits(make_points(X))
+    criterion = PartitionCriterion(make_points(X))
     labels = np.array([0, 0, 1, 1, 2])
     n_k, K, p = np.array([2.0, 2.0, 1.0]), 3, 2
     means = np.array([X[labels == k].mean(axis=0) for k in range(K)])
@@ -483,4 +483,4 @@ def test_criterion_of_a_partition_is_the_formula():
     )
     assert log_partitions(5, 3) == pytest.approx(np.log(partitions), abs=0.1)
     approximate = 2 * (log_partitions(5, 3) - np.log(partitions))
-    assert refits.criterion(labels) == pytest.approx(expected + approximate, rel=1e-9)
+    assert criterion(labels) == pytest.approx(expected + approximate, rel=1e-9)

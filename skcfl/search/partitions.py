@@ -1,10 +1,10 @@
-r"""Over lam: where the path of a fusion problem begins and ends, and the choice of one lam.
+r"""Choice of lam by the partitions that it gives: a Bayesian information criterion.
 
 Fusion shrinks the models of different clusters towards each other, so that the loss of the
-penalised models always asks for a smaller lam.  What a lam is good for is its *partition*, and
-every partition met on an ascending path is judged by its refitted models, each cluster's own
-minimiser on the pooled rows of its clients.  The criterion is minus twice the logarithm of the
-partition's posterior probability, approximated as in the Bayesian information criterion:
+penalised models always asks for a smaller lam.  So every *partition* met is judged by its refitted
+models, each cluster's own minimiser on the pooled rows of its clients.  The criterion is minus
+twice the logarithm of the partition's posterior probability, approximated as in the Bayesian
+information criterion:
 
     deviance(sum_k (n_k L_k + L_k^0) / (n_k + 1))
         + sum_k p_k log(1 + n_k) + p log(sum_k n_k / (1 + n_k)) + 2 log S(N, K) + 2 log K
@@ -15,8 +15,8 @@ loss under its model and L_k^0 under that of all, the first three terms follow (
 squares, but for where the common model lies).  p_k is the number p of parameters, or of the
 cluster's rows where that is less: a cluster that interpolates its few rows gains nothing by it,
 which BIC as it stands gets wrong.  The others say that all S(N, K) partitions of N clients into K
-clusters have the same prior probability, and K itself one that falls like 1 / K: who looks through
-so many must ask for more than chance finds.  The deviance is twice the loss where that is minus
+clusters have the same prior probability, and K itself one that falls like 1 / K: a correction for
+multiple partitions.  The deviance is twice the loss where that is minus
 a log-likelihood, and ``(n - p) log(loss)`` where the size of the noise is unknown (squared error,
 Huber).  Clients send their losses only.
 """
@@ -27,47 +27,31 @@ from scipy.special import gammaln
 
 from .._progress import series
 from ..numerics.by_cluster import mean_by_cluster, numbered
-from ..rounds.polish import solve_pooled
-from .reduced import lam_max_bounds
 
-__all__ = ["PartitionSearch"]
+__all__ = ["GridSearch", "PartitionCriterion", "PathSearch"]
 
-# A path takes about so many steps, of a factor between these two, longer where nothing changes.
+# Steps of a path, of a factor between these two, longer while the partition does not change.
 N_STEPS, LEAST_STEP, STEP = 10, 1.15, 1.5
 ACCELERATION, MAX_STEP = 1.3, 4.0
-# Lams tried where the number of clusters falls by more than this factor from one to the next,
+# Values tried where the number of clusters falls by more than this factor from one to the next,
 # unless they are as near as this.
 MAX_FILLS, LARGE_DROP, NARROW = 6, 2.5, 1.02
-# Lams tried between two neighbours of the best one whose partitions are unlike.
+# Values tried between two neighbours of the best one whose partitions are unlike.
 MAX_REFINEMENTS = 8
-# A path begins where about this share of the neighbours could fuse, and not below this fraction of
-# its upper end.
-NEAREST, LEAST_START = 0.05, 1e-9
+# Factor by which a grid goes on where clients are still separate at its end, and how often; times
+# that the values halfway to the neighbours of the best are tried.
+BEYOND, MAX_BEYOND, REFINEMENTS = 1.5, 12, 2
 # Losses below this fraction of that of zero models are rounding.
 LEAST_LOSS = 1e-10
 
 
-def path_start(problem, upper):
-    """A lam at which little fuses: about what pulls the nearest neighbours together."""
-    WT = np.ascontiguousarray(problem.local_models().T)
-    least = np.inf
-    for block in problem.blocks:
-        distance = problem.penalty.value(block.difference(WT))
-        reach = (distance / block.weights)[distance > 0]
-        if reach.size:
-            least = min(least, np.quantile(reach, NEAREST))
-    degree = max(float(problem.graph.degrees(weighted=False).mean()), 1.0)
-    start = 0.25 * problem.curvature() * least / degree
-    return float(np.clip(start, LEAST_START * upper, upper))
-
-
-class Refits:
+class PartitionCriterion:
     """Refitted models of partitions and their criterion, each computed once.
 
     Parameters
     ----------
     problem : FusionProblem
-        The problem.
+        With ``local_models()``, ``objectives(W)`` and ``refit(labels, theta)``.
     """
 
     def __init__(self, problem):
@@ -90,13 +74,13 @@ class Refits:
         return self.problem.objectives(W) - self.pool.model.penalties(W)
 
     def models(self, labels):
-        """Each cluster's minimiser on its clients' pooled rows, (K, d)."""
+        """Each cluster's model on its clients' pooled rows, (K, d)."""
         theta = mean_by_cluster(self.problem.local_models(), labels, self.share)
         if len(theta) == self.problem.n or self.least is not None:
             return theta
-        return solve_pooled(self.pool, labels, theta)[0]
+        return self.problem.refit(labels, theta)
 
-    def criterion(self, labels):
+    def __call__(self, labels):
         """The criterion of a partition, least where it is best."""
         labels = numbered(labels)
         key = labels.tobytes()
@@ -106,9 +90,9 @@ class Refits:
 
     def _evaluate(self, labels):
         model = self.pool.model
-        # Where clients without rows belong is no question that the rows can answer.
-        asked = labels[~self.pool.without_rows]
-        N, K = len(asked), len(np.unique(asked))
+        # Rows say nothing about where clients without rows belong.
+        with_rows = labels[~self.pool.without_rows]
+        N, K = len(with_rows), len(np.unique(with_rows))
         loss = np.bincount(labels, self.share * self.losses(self.models(labels)[labels]))
         loss0 = np.bincount(labels, self.common)
         rows = np.bincount(labels, self.share)
@@ -142,13 +126,51 @@ def log_partitions(N, K):
     return 0.5 * np.log(t / ((1.0 + t) * (x - t))) + exponent + (N - K) * np.log(K) + log_binomial
 
 
-class PartitionSearch:
-    """Choice of lam by the criterion of its partition.
+class _PartitionSearch:
+    """What has been tried: values of lam, their partitions and criteria, and the best."""
+
+    def __init__(self, problem, solve):
+        self.problem, self.solve = problem, solve
+        self.criterion = PartitionCriterion(problem)
+        self.lams, self.labels = [0.0], [np.arange(problem.n)]
+        self.criteria = [self.criterion(self.labels[0])]
+        #: Results and states by place in these lists, as long as they may be taken.
+        self.kept = {0: (None, None)}
+
+    def _try(self, lam, labels=None, **how):
+        """Solve at a lam and judge its partition; `labels` are given where they are known."""
+        with self.progress.item(f"lam {lam:.4g}", leaf=True) as tell:
+            result, state = self.solve(lam, **how)
+            labels = numbered(result.labels) if labels is None else labels
+            value = self.criterion(labels)
+            tell(n_clusters=int(labels.max()) + 1, criterion=value)
+        self.lams.append(lam)
+        self.labels.append(labels)
+        self.criteria.append(value)
+        self._keep(len(self.lams) - 1, value, (result, state))
+        return state
+
+    def n_clusters(self, place):
+        """Number of clusters of a partition that was tried."""
+        return int(self.labels[place].max()) + 1
+
+    def record(self):
+        """What was tried, by ascending lam: arrays ``lam``, ``n_clusters``, ``criterion``."""
+        order = np.argsort(self.lams, kind="stable")
+        return {
+            "lam": np.array(self.lams)[order],
+            "n_clusters": np.array([self.n_clusters(i) for i in order]),
+            "criterion": np.array(self.criteria)[order],
+        }
+
+
+class PathSearch(_PartitionSearch):
+    """Choice of lam along a path, every solution from the one before.
 
     Parameters
     ----------
     problem : FusionProblem
-        With a penalty that fuses.
+        With a penalty that fuses, and ``path_ends()``.
     solve : callable
         ``solve(lam, state=state, max_iter=max_iter)`` returns a Result and a state to go on from.
     max_iter : int
@@ -156,13 +178,9 @@ class PartitionSearch:
     """
 
     def __init__(self, problem, solve, max_iter=300):
-        self.problem, self.solve = problem, solve
+        super().__init__(problem, solve)
         self.max_iter = max_iter
-        self.refits = Refits(problem)
         self.fused = numbered(problem.graph.components())
-        self.lams, self.labels, self.criteria = [0.0], [np.arange(problem.n)], []
-        self.criteria.append(self.refits.criterion(self.labels[0]))
-        self.best = 0, None, None
 
     def run(self, lams=None):
         """Walk up the path, then look closer around the best; or try the values given.
@@ -188,20 +206,29 @@ class PartitionSearch:
                 state = None
                 for lam in lams[lams > 0.0]:
                     if not self.progress.stopped:
-                        state = self._try(float(lam), state)
-        best, result, state = self.best
-        return self.lams[best], result, state
+                        state = self._go(float(lam), state)
+        return self.lams[self.best], *self.kept[self.best]
+
+    @property
+    def best(self):
+        """Place of the best value: of the least criterion, of equal ones the least lam."""
+        return next(iter(self.kept))
+
+    def _keep(self, place, value, found):
+        before = self.criteria[self.best], self.lams[self.best]
+        if (value, self.lams[place]) < before:
+            self.kept = {place: found}
+
+    def _go(self, lam, state, labels=None):
+        return self._try(lam, labels, state=state, max_iter=self.max_iter)
 
     def _walk(self):
         """Try values from where little fuses to where everything does."""
-        # The first bounds will do: the last lam need not be the least where everything fuses.
-        upper = 1.01 * lam_max_bounds(self.problem, tol=1e9)[1]
-        if upper == 0.0 and self.problem.graph.n_edges:
-            upper = 1.0  # The local models agree, so that any lam fuses them.
-        lam, state = path_start(self.problem, upper), None
+        (lam, upper), state = self.problem.path_ends(), None
         usual = step = np.clip((upper / max(lam, 1e-300)) ** (1.0 / N_STEPS), LEAST_STEP, STEP)
         while upper > 0.0 and not self.progress.stopped:
-            state = self._try(lam, state, fused=lam >= upper)
+            # At the upper end the partition is known, however far the solver came.
+            state = self._go(lam, state, self.fused if lam >= upper else None)
             labels = self.labels[-1]
             if lam >= upper or np.array_equal(labels, self.fused):
                 break
@@ -216,29 +243,13 @@ class PartitionSearch:
             lam = self._largest_drop()
             if lam is None or self.progress.stopped:
                 break
-            self._try(lam, self.best[2])
+            self._go(lam, self.kept[self.best][1])
         for _ in range(MAX_REFINEMENTS // 2):
             between = self._gaps()
             if not between or self.progress.stopped:
                 break
             for lam in between:
-                self._try(lam, self.best[2])
-
-    def _try(self, lam, state, fused=False):
-        with self.progress.item(f"lam {lam:.4g}", leaf=True) as tell:
-            result, state = self.solve(lam, state=state, max_iter=self.max_iter)
-            # At the upper end the partition is known, however far the solver came.
-            labels = self.fused if fused else numbered(result.labels)
-            value = self.refits.criterion(labels)
-            tell(n_clusters=int(labels.max()) + 1, criterion=value)
-        best = self.best[0]
-        before = (self.criteria[best], self.lams[best])
-        self.lams.append(lam)
-        self.labels.append(labels)
-        self.criteria.append(value)
-        if (value, lam) < before:
-            self.best = len(self.lams) - 1, result, state
-        return state
+                self._go(lam, self.kept[self.best][1])
 
     def _largest_drop(self):
         """A lam where many models fused in one step, by the ratio of their numbers."""
@@ -246,33 +257,96 @@ class PartitionSearch:
         if len(order) < 2:
             return None
         lams = np.array(self.lams)[order]
-        numbers = np.array([self.labels[i].max() + 1.0 for i in order])
+        numbers = np.array([float(self.n_clusters(i)) for i in order])
         drop = numbers[:-1] / numbers[1:]
         # Nothing lies between lams that are nearly equal, and partitions much finer than the
         # best are not better.
         drop[(lams[1:] < NARROW * lams[:-1]) | (np.diff(numbers) >= -1)] = 0.0
-        drop[numbers[1:] > self.labels[self.best[0]].max() + 1] = 0.0
+        drop[numbers[1:] > self.n_clusters(self.best)] = 0.0
         k = int(drop.argmax())
         return float(np.sqrt(lams[k] * lams[k + 1])) if drop[k] > LARGE_DROP else None
 
     def _gaps(self):
         """Lams halfway to the neighbours of the best whose partitions are more than a step off."""
         order = np.argsort(self.lams)
-        place = int(np.flatnonzero(order == self.best[0])[0])
+        place = int(np.flatnonzero(order == self.best)[0])
         between = []
         for a, b in ((place - 1, place), (place, place + 1)):
             if a < 0 or b >= len(order) or self.lams[order[a]] == 0.0:
                 continue
             i, j = order[a], order[b]
-            if abs(int(self.labels[i].max()) - int(self.labels[j].max())) > 1:
+            if abs(self.n_clusters(i) - self.n_clusters(j)) > 1:
                 between.append(float(np.sqrt(self.lams[i] * self.lams[j])))
         return between
 
-    def record(self):
-        """What was tried, by ascending lam: arrays ``lam``, ``n_clusters``, ``criterion``."""
-        order = np.argsort(self.lams, kind="stable")
-        return {
-            "lam": np.array(self.lams)[order],
-            "n_clusters": np.array([int(self.labels[i].max()) + 1 for i in order]),
-            "criterion": np.array(self.criteria)[order],
-        }
+
+class GridSearch(_PartitionSearch):
+    """Choice of lam on a grid, every solution from the same start.
+
+    Parameters
+    ----------
+    problem : FusionProblem
+        The problem.
+    solve : callable
+        ``solve(lam)`` returns a Result and a state.
+    """
+
+    def run(self, lams, grows=True):
+        """The lam of least criterion, and the result there.
+
+        Parameters
+        ----------
+        lams : ndarray
+            Values to begin with, ascending.
+        grows : bool, default=True
+            If True, values beyond and between them are tried too.
+
+        Returns
+        -------
+        lam : float
+            In the middle of those with the best partition, as far as can be from where clusters
+            fall apart or fuse; 0 where the clients' own models are best.
+        result : Result
+        """
+        beyond, refinements = (MAX_BEYOND, REFINEMENTS) if grows else (0, 0)
+        lams = [*lams, *lams[-1] * BEYOND ** np.arange(1, beyond + 1)]
+        most = len(lams) + 2 * refinements
+        with series("lam", "candidate", most, sure=False) as self.progress:
+            for lam in lams:
+                if lam > 0.0:
+                    self._try(float(lam))
+                fused = lam > 0.0 and self.n_clusters(-1) == 1
+                if (fused and grows) or self.progress.stopped:
+                    break
+            for _ in range(refinements):
+                for lam in [] if self.progress.stopped else self._beside_best():
+                    self._try(lam)
+        best = self._middle()
+        lam = self.lams[best]
+        return lam, self.kept[best][0] if lam > 0.0 else self.solve(0.0)[0]
+
+    def _keep(self, place, value, found):
+        least = min(self.criteria[:-1])
+        if value < least:
+            self.kept = {}
+        if value <= least:
+            self.kept[place] = found
+
+    def _middle(self):
+        """Place of the middle of the values with the best partition, or of 0 if it is one."""
+        best = sorted(self.kept, key=self.lams.__getitem__)
+        return best[0] if self.lams[best[0]] == 0.0 else best[len(best) // 2]
+
+    def _beside_best(self):
+        """Halfway from the best lam to its neighbours, where these have another clustering."""
+        order = [int(i) for i in np.argsort(self.lams, kind="stable") if self.lams[i] > 0.0]
+        best = self._middle()
+        if self.lams[best] == 0.0:
+            return
+        k = order.index(best)
+        for other in order[max(k - 1, 0) : k] + order[k + 1 : k + 2]:
+            if (self.n_clusters(other), self.criteria[other]) != (
+                self.n_clusters(best),
+                self.criteria[best],
+            ):
+                yield float(np.sqrt(self.lams[best] * self.lams[other]))
