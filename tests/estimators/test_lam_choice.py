@@ -1,5 +1,6 @@
 """Choice of lam, refit, graph, penalty and alpha by rows held out: what is judged is returned."""
 
+import copy
 from types import SimpleNamespace
 
 import numpy as np
@@ -134,6 +135,23 @@ def test_few_rows_and_a_wild_client():
     assert mine > local - 0.05
 
 
+class Given(Family):
+    """A family of given functions."""
+
+    def __init__(self, name, problem, solve, refit, refits, lams, **how):
+        super().__init__(name, lams, refits, **how)
+        self.functions = problem, solve, refit
+
+    def problem(self, pool):
+        return self.functions[0](pool)
+
+    def solve(self, problem, lam, state):
+        return self.functions[1](problem, lam, state)
+
+    def refit(self, problem, labels, theta):
+        return self.functions[2](problem, labels, theta)
+
+
 @pytest.mark.parametrize(("better", "lam"), [(25, 0.1), (16, 10.0)])
 def test_one_wild_client_does_not_outweigh_all_others(better, lam):
     """Extrapolated counts may be wrong by orders of magnitude: then ranks of the losses decide."""
@@ -146,7 +164,7 @@ def test_one_wild_client_does_not_outweigh_all_others(better, lam):
         W = tried[lam][:, None]
         return Result(cluster_params=W, labels=np.arange(30), params=W), None
 
-    family = Family(
+    family = Given(
         name={},
         problem=lambda pool: pool,
         solve=solve,
@@ -164,7 +182,7 @@ def _search(members, alphas=None, fused=100.0, solve=None, whole=None):
     """A search that has judged members: alpha, lam, number of models, losses of the clients."""
     judge = _Distance(len(members[0][3]))
     judge.whole = whole
-    family = Family(
+    family = Given(
         name={},
         problem=lambda pool: pool,
         solve=solve,
@@ -348,7 +366,7 @@ def test_held_out_losses_are_those_of_fits():
     model = LinearModel(alpha=0.1).bind(4, dtype=float)
     pool = open_rows(model, data.X, data.y, codes, 6)
     judge = Judge(pool, np.random.RandomState(0))
-    family = Family(
+    family = Given(
         name={},
         problem=lambda pool: pool,
         solve=lambda pool, lam, state: (_local(pool), None),
@@ -433,7 +451,7 @@ def test_the_grid_holds_both_ends_and_grows():
             W = np.full((3, 1), min(abs(size), 1e3))
             return Result(cluster_params=W, labels=np.arange(3), params=W), None
 
-        family = Family(
+        family = Given(
             name={"penalty": "?"},
             problem=lambda pool: pool,
             solve=solve,
@@ -447,7 +465,8 @@ def test_the_grid_holds_both_ends_and_grows():
         assert 0.0 in tried
         assert 0.3 < best.lam / best_at < 3.0
         assert search.warning is None
-        given = Family(**{**vars(family), "grows": False})
+        given = copy.copy(family)
+        given.grows = False
         search = ModelSearch([given], judge)
         edge = 1.0 if best_at < 1 else 100.0
         assert search.run(judge.pools[0].ledger).lam == pytest.approx(edge)
@@ -537,7 +556,7 @@ def test_no_edge_is_told_where_the_loss_has_levelled(slope):
         size = np.full((3, 1), 1.0 + slope / (1.0 + np.log1p(lam)))
         return Result(cluster_params=size, labels=np.arange(3), params=size), None
 
-    family = Family(
+    family = Given(
         name={"penalty": "?"},
         problem=lambda pool: pool,
         solve=solve,

@@ -304,8 +304,8 @@ def test_cross_validation_finds_the_clusters():
 )
 def test_scores_are_those_of_fits_on_the_folds(method, graph, monkeypatch):
     # The models of a search, to the accuracy of a fit.
-    monkeypatch.setattr("skcfl.estimators._base_fusion.SEARCH_TOL", 1e-9)
-    monkeypatch.setattr("skcfl.estimators._base_fusion.SEARCH_ITERATIONS", 2000)
+    monkeypatch.setattr("skcfl.fusion.convex_fits.SEARCH_TOL", 1e-9)
+    monkeypatch.setattr("skcfl.fusion.convex_fits.SEARCH_ITERATIONS", 2000)
     X, y, groups = CLASSIFICATION.X, CLASSIFICATION.y, CLASSIFICATION.groups
     weight = np.random.RandomState(0).uniform(0.5, 1.5, len(y))
     folds = list(ClientKFold(3, random_state=3).split(X, y, groups))
