@@ -56,29 +56,11 @@ class FPFC(LamChoiceMixin, BaseFederated):
 
     Notes
     -----
-    ``lam`` is the paper's :math:`\lambda`, and with ``SCAD(scale=1)`` the objective is. (The
-    paper's formula, over all ordered pairs with 1/(2 m), is the same.) It is not the ``lam`` of
-    :class:`ConvexClusteredFL`, because g is not homogeneous.
-
-    A ``lam`` so small that all distances are beyond :math:`a \lambda` leaves every client its
-    local model, which is an exact stationary point: the rounds stop at once.  A ``lam`` so large
-    that distances between clusters are not, fuses all.
-
-    The scale s of a concave penalty is by default 5 times the typical curvature of the clients'
-    objectives.  Where that is larger, it is as many times the gradients at the common model over
-    the distances of the start from it (25 times where clients have fewer rows than parameters).
-    So the units of the features do not matter: with 1, models of features in large units are
-    hardly drawn together, and those of features in small units hardly learn.  Networks count as of
-    curvature 1.  Raise the scale, ``SCAD(scale=...)``, where curvatures differ widely, as with
-    counts.  Norms have 1.
-
-    Local models with second derivatives start from exact minimisers and are refitted by Newton's
-    method; others, networks, are trained: 300 steps of Adam for the start (the same initial
-    parameters for all, without which distances of networks mean nothing), and 50 rounds of model
-    averaging within each cluster to refit it.
-
-    Clients send a model per round, and at the checks, every fifth round at full participation and
-    in proportion less often below, their objective and its gradient.
+    ``lam`` is the paper's :math:`\lambda`, with ``SCAD(scale=1)`` as the paper writes it.  It is
+    not the ``lam`` of :class:`ConvexClusteredFL`: g is not homogeneous.  A ``lam`` so small that
+    all distances are beyond :math:`a \lambda` leaves every client its local model; one so large
+    that the distances between clusters are not fuses all.  The scale s, starts and networks have
+    a section in the :ref:`guide <fpfc-details>`.
 
     {references}
 
@@ -121,41 +103,33 @@ class FPFC(LamChoiceMixin, BaseFederated):
         "lam": """\
             "auto" or float
             The paper's lambda, not negative: 0 gives every client its own model. Models nearer
-            than about ``lam`` are drawn together, models farther apart than ``a * lam`` do not
-            feel each other, so that ``a * lam`` should lie between the distances of local models
-            within clusters and between clusters, a window of a factor of about 2. "auto" finds
-            it: it goes up a grid from the least to the largest distance, with 0 and one model for
-            all at its ends, every value from the same local models, all clients taking part, and
-            takes the best by ``search``, in the middle of the values where the same clusters were
-            met.""",
+            than about ``lam`` are drawn together, models farther apart than ``a * lam`` are
+            independent of each other, so that ``a * lam`` should lie between the distances of
+            local models within and between clusters. "auto" tries a grid from the least to the
+            largest distance, 0, and one model for all, and takes the best by ``search``.""",
         "penalty": """\
             {"scad", "mcp", "l2", "l1"}, SCAD or MCP
             The function of a pair's difference. "scad", the paper's, and "mcp" are concave: they
-            do not bias clusters that are apart. An object has parameters, as
-            ``SCAD(a=5.0, scale=1.0)`` (:class:`skcfl.penalties.SCAD`,
-            :class:`skcfl.penalties.MCP`); ``lam`` takes the place of its own. "l2" and "l1" are
-            norms, of weight ``lam``: convex, and for comparison;
-            ``ConvexClusteredFL(lam=lam / n_clients)`` has the same solution.""",
+            do not bias clusters that are far apart. An object has parameters, such as
+            ``SCAD(a=5.0, scale=1.0)``; the estimator's ``lam`` replaces its own. "l2" and "l1" are
+            norms, for comparison; ``ConvexClusteredFL(lam=lam / n_clients)`` has the same
+            solution.""",
         "solver": """\
             FPFCRounds or None
             What the server does in a round, and when the rounds end before ``tol``, see
             :class:`skcfl.fusion.solvers.FPFCRounds`; None is its defaults.""",
         "refit": """\
             bool
-            Whether to fit each cluster's model anew on the pooled rows of its clients, once the
-            clusters are known: the stationary point, where clusters are further apart than the
-            penalty reaches, long before the rounds get there. False gives a cluster the mean of
-            its clients' models, weighted by their rows, as in the paper. The clients' own models
-            are kept in ``fusion_params_``.""",
+            If True, each cluster's model is fitted anew on the pooled rows of its clients. False
+            gives a cluster the mean of its clients' models, weighted by their rows, as in the
+            paper. The clients' own models are kept in ``fusion_params_``.""",
         "init": """\
             {"auto", "local", "common"} or array-like of shape (n_clients, n_params)
-            Models to start from. "local" is each client's own converged model, from which a wide
-            range of ``lam`` finds the clusters. "auto" is the same, but drawn to the common model
-            as if by .3 rows a parameter: with many rows it makes no difference, and with few, or
-            with classes that can be separated, local models are mostly noise (not for networks).
-            "common" is the same model for all, as the paper writes; then a narrow range of
-            ``lam`` finds clusters, and with a larger one models never leave each other. An array
-            gives them, in the order of the sorted ids.""",
+            Models to start from. "local" is each client's own converged model; "auto" is the same,
+            drawn a little to the common model, because local models of few rows are mostly noise
+            (not for networks). "common" is the same model for all, as in the paper, from which a
+            narrow range of ``lam`` finds clusters. An array gives them, in the order of the
+            sorted ids.""",
         "max_iter": """\
             "auto" or int
             Most rounds (for every ``lam`` that is tried); a ``ConvergenceWarning`` says what was
