@@ -3,7 +3,7 @@
     pip install --group real                            # the real tables, as benchmarks/real.py
     python benchmarks/heuristics.py                     # minutes a threshold
     python benchmarks/heuristics.py --only simplest     # thresholds whose name holds this
-    python benchmarks/heuristics.py --results h.jsonl   # keeps every fit; known ones are not repeated
+    python benchmarks/heuristics.py --results h.jsonl   # keeps every fit, repeats none
 
 A threshold is switched off by the value that makes its rule do nothing. For each one the table
 has, over all fits of the classes that use it:
