@@ -7,20 +7,20 @@ from ..calls.summed import GradientSums
 from ..federation.lanes import asked_at_once
 from ..numerics.newton import MAX_DENSE
 
-# Steps to the size of the noise of losses that are no parabolas.
+# Newton steps when estimating the noise of a non-quadratic loss.
 NOISE_STEPS = 20
-# Least ratio of the noise to the targets' variance, far below any real one.
+# Least ratio of the noise to the variance of the targets, far below any real one.
 LEAST_NOISE = 1e-6
-# Relative fall of the loss in a step below which there are no more.
+# Relative decrease of the loss that ends these steps.
 SETTLED_NOISE = 1e-12
-# Halvings of a step, after which models are as good as they get.
+# Most halvings of a step in the line search.
 MOST_HALVINGS = 30
-# Automatic penalty below which it is rounding beside the curvature of standardised features.
+# Least automatic penalty; below, it is rounding beside the curvature of standardised features.
 LEAST_ALPHA = 1e-20
 
 
 def is_automatic(pool):
-    """Whether the local penalty was left to the estimator."""
+    """If True, the estimator chooses the local penalty."""
     return getattr(pool.model, "alpha", None) == "auto"
 
 
@@ -32,10 +32,10 @@ def n_priors(pool, n_clusters):
 def alpha_unit(pool):
     """Local penalty that is a standard normal prior of one model that all clients share.
 
-    One over the weight of all rows.  Of losses whose dispersion is unknown times the ratio of
-    the dispersion to that of the targets, because coefficients then have the targets' units:
-    the residual variance of the pooled model over the variance, each with its degrees of
-    freedom; 1 where models are too large for it or interpolate.
+    It is one over the weight of all rows.  If the dispersion of the loss is unknown, coefficients
+    have the units of the targets, and it is multiplied by the residual variance of the pooled
+    model over the variance of the targets, each with its degrees of freedom; by 1 if models are
+    too large for this or interpolate.
 
     Parameters
     ----------
@@ -96,14 +96,14 @@ def _summed(pool, theta):
     """Loss of all rows under one model (1, n_params), and its gradient."""
     together = np.zeros(pool.n_clients, dtype=np.intp)
     values, gradients = pool.ask(GradientSums, theta, together, dtype=float)
-    # Losses that explode beyond a step too long: their gradients are not numbers.
+    # The loss may overflow after too long a step; its gradient is then NaN.
     with np.errstate(over="ignore", invalid="ignore"):
         return float(pool.client_weights @ values), gradients[0]
 
 
 def _lower(pool, theta, step, value):
     """The model after a step, the loss and the gradient there; None if no step lowers it."""
-    # With all of its curvature a step never overshoots; where that has no bound it is halved.
+    # With bounded curvature a damped Newton step never overshoots; else it is halved.
     bounded = pool.model.bounded_curvature
     for _ in range(MOST_HALVINGS):
         ahead = theta + step

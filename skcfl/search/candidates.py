@@ -11,12 +11,12 @@ __all__ = ["Alphas", "Family"]
 
 
 class Family(ABC):
-    """What one graph and one penalty give over lam.
+    """One graph and one penalty over lam: the models that compete.
 
     Parameters
     ----------
     name : dict of str to str
-        What tells it from the others, to be published.
+        Published names of what differs between families.
     lams : ndarray
         Positive values of lam to begin with, ascending.
     refits : tuple of bool
@@ -60,18 +60,18 @@ class Family(ABC):
 
 @dataclass(frozen=True)
 class Alphas:
-    """Local penalties that compete, and which of them the members are first tried with.
+    """Local penalties that compete, and the one that each member is tried with first.
 
     Attributes
     ----------
     inner : float or None
-        Under which lam is looked for; None is that of the pool.
+        The one that lam is sought with; None is that of the pool.
     apart, fused : float or None
-        Of the clients' own models, and of those where everything fuses.
+        That of the clients' own models, and that of one model for all.
     others : tuple of float
-        All that compete, if any do.
+        All that compete; empty if none do.
     of_one : bool, default=False
-        Whether `fused` is what one model for all is to keep, unless another is clearly better.
+        If True, one model for all keeps `fused` unless another is clearly better.
     """
 
     inner: float | None = None

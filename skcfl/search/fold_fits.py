@@ -1,4 +1,4 @@
-"""What is fitted to the rows of one fold in a search of lam, and where other fits begin."""
+"""Fits to the training rows of one fold in a search of lam, and their warm starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..federation.lanes import asked_at_once, lanes_of, together
 from ..numerics.by_cluster import numbered
 from .judges import is_large
 
-# Numbers of edges that are kept to start from, a fold: of many folds, and of one.
+# Numbers of states along edges kept as warm starts of a fold: with several folds, with one.
 MAX_KEPT = 8_000_000, 12_000_000
 # Distances of values of lam that differ by less than this fraction are equal.
 TIE = 1e-9
@@ -28,7 +28,7 @@ class FoldFits:
     pool : ClientPool
         The rows.
     one_ledger : bool, default=False
-        If True, all that is asked is booked with the pool, not by family.
+        If True, all exchanges are booked in the ledger of the pool, not by family.
     """
 
     def __init__(self, families, pool, one_ledger=False):
@@ -165,7 +165,7 @@ class FoldFits:
             self.alike[f, lam] = state, problem.graph
 
     def take(self, f, alpha, states, refitted):
-        """Keep what a walk has found, once all walks that must not see it have ended."""
+        """Keep the states of a walk, after all walks of the same time have ended."""
         for lam, state in states:
             self.keep(f, alpha, self.problem(f, alpha), lam, state)
         self.refitted.update(refitted)
@@ -178,7 +178,7 @@ class FoldFits:
 
 
 def _solved(family, problem, lams):
-    """Results by lam, which do not wait for each other but for what the problem remembers."""
+    """Results by lam: the first fills the memory of the problem, the others run together."""
     results = [family.solve(problem, lam, None)[0] for lam in lams[:1]]
     lanes = lanes_of(problem.pool, len(lams[1:]))
     pairs = zip(lams[1:], lanes, strict=True)

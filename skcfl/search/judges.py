@@ -8,25 +8,25 @@ from ..numerics.optimism import with_all_rows
 
 __all__ = ["FoldsJudge", "Judge"]
 
-# Folds of the rows, where clients are few, else; and numbers of clients from which two of these
-# or one judges: the more clients, the less chance there is in a fold.
+# Clients up to which there are few; folds for few and for more clients; numbers of clients from
+# which only two folds, or one, are judged: with more clients there is less chance in a fold.
 FEW, FEW_FOLDS, FOLDS, MANY, HUGE = 40, 5, 3, 400, 800
-# Numbers of all clients' models from which one fold judges, too, because each fit is dear, and how
-# many values of lam a grid then has at most.
+# Parameters of all clients' models from which one fold is judged, because fits are expensive, and
+# the values of lam that a grid then has at most.
 LARGE, FEW_LAMS = 250_000, 4
-# Most that a client's loss counts for where clients may be false, in median losses.
+# Cap of a client's loss if clients may be false, in median losses.
 MOST_LOSS = 3.0
 # Networks are trained once, on four fifths of the rows.
 NETWORK_FOLDS = 5
 
 
 def is_large(pool):
-    """Whether linear clients have so many parameters that few fits have to do."""
+    """If True, linear clients have so many parameters that the search makes few fits."""
     return pool.can_answer("solve") and pool.n_clients * pool.n_params > LARGE
 
 
 class Judge:
-    """Rows held out inside the clients: every client judges its own models.
+    """Held-out loss of every client on its own rows.
 
     Parameters
     ----------
@@ -35,9 +35,9 @@ class Judge:
     rng : RandomState
         Source of the deal.
     exact : bool, default=True
-        Whether models are solved for; fewer folds judge those that are trained.
+        If True, models are exact minimisers; fewer folds judge those that are trained.
     trusted : ndarray of shape (n_clients,) of bool, default=None
-        Whose rows judge; all by default.
+        Clients whose rows judge; all by default.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Judge:
     whole : ClientPool or None
         All rows, with a ledger of their own; None where models are trained.
     corrects : bool
-        Whether losses are corrected to those of models of all rows.
+        If True, losses are corrected to those of models of all rows.
     weights : ndarray of shape (n_clients,)
         Weights of the rows that judge.
     """

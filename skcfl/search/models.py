@@ -58,7 +58,7 @@ class ModelSearch:
     alphas : Alphas, optional
         Local penalties to try; none by default.
     simpler : bool, default=True
-        Whether fewer models are preferred within `SIMPLER` standard errors.
+        If True, fewer models win within `SIMPLER` standard errors.
     n_jobs : int or None, default=None
         Folds at a time, in threads; all of them where clients are elsewhere.
     """
@@ -130,7 +130,7 @@ class ModelSearch:
                 done.append(some)
                 if len(done) % len(tasks) == 0:
                     folds.tell()
-        # No walk starts from what another one has found meanwhile.
+        # No walk starts from the states of another one that ran at the same time.
         for (k, f, alpha, _), (found, states, refitted) in zip(walks, done, strict=True):
             for key, losses, labels in found:
                 parts.setdefault(key, []).append((losses, labels))
@@ -143,7 +143,7 @@ class ModelSearch:
                 self._add(replace(self.members[other, alpha, 0.0, refit], family=f))
 
     def _given(self, tasks):
-        """Families whose clients' own models another family has too: that one, by (f, alpha)."""
+        """Another family that has the same clients' own models, by family and local penalty."""
         given = {}
         known = [(m.family, m.alpha) for m in self.members.values() if m.lam == 0.0]
         for f, alpha, lams in tasks:
@@ -171,8 +171,8 @@ class ModelSearch:
     def _partitions(labels):
         """Numbers of models in the folds, and whether the clusters are stable.
 
-        Stable clusters are the same in all folds, and two or more have several clients: one wild
-        client is apart in every fold.
+        Stable clusters are the same in all folds, and two or more have several clients: one
+        outlying client is separate in every fold.
         """
         counts = tuple(int(some.max()) + 1 for some in labels)
         stable = np.count_nonzero(np.bincount(labels[0]) > 1) > 1
@@ -191,7 +191,7 @@ class ModelSearch:
             if not lams or self.progress.stopped:
                 break
             self._try_first(lams, "beyond the grid")
-        # If the best of few values has all clients alone, clusters may be between two of them.
+        # If the best of few values has only single-client clusters, try values between two of them.
         few = is_large(self.judge.pools[0])
         for _ in range(1 if few else ROUNDS):
             lams = {}
@@ -221,10 +221,10 @@ class ModelSearch:
         return [m for m in leaders if self.choice.near(m, best)]
 
     def _between_partitions(self, best):
-        """Where partitions as good as the best are next to much coarser or finer ones.
+        """Values of lam between partitions as good as the best and much coarser or finer ones.
 
-        So they may be in the widest gap of a line, where the members on both sides are hopeless:
-        nearly all clients alone, and nearly all in one cluster.
+        Also in the widest gap of a line, even if the members on both sides are clearly worse:
+        nearly all single-client clusters, and nearly all clients in one.
         """
         out = []
         for f, family in enumerate(self.families):
@@ -293,7 +293,7 @@ class ModelSearch:
         self._try([task for task in left if task[2]], "under other local penalties")
         if is_large(self.judge.pools[0]):
             return
-        # Where another one is better for models that differ, lam is looked for under it too.
+        # If another one is better for models that differ, lam is sought under it too.
         apart = [m for m in self.members.values() if m.lam < self.families[m.family].fused]
         inner = [m for m in apart if m.lam > 0.0]
         best = min(apart, key=_value)
@@ -313,7 +313,7 @@ class ModelSearch:
         return best
 
     def _note_edge(self):
-        """What to say where the best value is at an end of the values that may be tried."""
+        """A warning if the best value is the first or the last of those that may be tried."""
         best, family = self.best, self.families[self.best.family]
         lams = sorted({m.lam for m in self.members.values() if m.family == best.family})
         if len(lams) < 3 or best.lam == 0.0 or best.lam >= family.fused:
@@ -325,10 +325,10 @@ class ModelSearch:
             )
 
     def _has_levelled(self, best):
-        """Whether a grid that grew ends where lam no longer changes the loss.
+        """If True, a grid that grew ends where lam no longer changes the loss.
 
-        Under ``"squared_l2"`` models come ever closer and are never equal: where all clients share
-        a model, each larger lam gains less than the fits are accurate to.
+        Under ``"squared_l2"`` models come ever closer and are never equal: if all clients share a
+        model, each larger lam gains less than the accuracy of the fits.
         """
         line = [m for m in self.along(best) if m.lam > 0.0]
         if not self.families[best.family].grows or len(line) < 2:

@@ -122,7 +122,7 @@ def sample(pool, rng):
 
 
 class _Search:
-    """The folds, and what was tried on them."""
+    """The folds and the numbers of clusters tried on them."""
 
     COLUMNS = ("n_clusters", "found", "held_out_loss", "gain", "standard_error", "accepted")
 
@@ -133,20 +133,20 @@ class _Search:
         self.unit = pool.model.alpha_ if is_automatic(pool) else None
         part = sample(pool, rng)
         self.n, self.part = part.n_clients, part
-        #: Whether rows are so few that nothing should be left to chance.
+        #: If True, rows are so few that the method's own starts compete too.
         exact = pool.can_answer("solve")
         self.few = exact and pool.n_samples < FEW_ROWS
         n_folds = FEW_FOLDS if self.few else N_FOLDS
         model = pool.model
-        # Losses without a least value, as those of counts, have no fractions.
+        # A relative gain means nothing for losses without a least value, such as those of counts,
         self.min_gain = MIN_GAIN if model.grounded else 0.0
-        #: Nor have log-densities.
+        #: nor for log-densities.
         self.grounded = judge is None or not model.unknown_scale
-        #: If True, the loss with more rows is estimated: of minimisers, but not of unbounded
-        #: curvatures, where single rows decide.
+        #: If True, losses are corrected to those with all rows: for exact minimisers of losses
+        #: with bounded curvature, because otherwise single rows decide.
         self.corrects = exact and model.grounded and model.bounded_curvature
         self.corrects &= not robust
-        # Of one client there is nothing to choose.
+        # A single client leaves nothing to choose.
         dealt = part.deal_folds(n_folds, rng) if self.n > 1 else []
         seeds = rng.randint(np.iinfo(np.int32).max, size=len(dealt))
         self.folds = [_Fold(self, *pair, seed) for pair, seed in zip(dealt, seeds, strict=True)]
@@ -219,7 +219,7 @@ class _Search:
         return accepted
 
     def _judge(self, K, best):
-        """What the folds say of it."""
+        """Held-out losses of a number of clusters; whether it is better than the best."""
         ledger = self.pool.ledger
         up, down = ledger.up, ledger.down
         losses, found = [], []
@@ -297,7 +297,7 @@ class _Search:
         if not np.isfinite(gain).all():
             return np.inf if np.isfinite(losses).all() else -np.inf, 0.0
         mean, n_folds = float(np.sum(self.share * gain)), np.count_nonzero(self.held, axis=0)
-        # Of one fold there is no mean to compare with.
+        # A single fold has no mean to compare with.
         centre = np.where(n_folds > 1, self._by_client(gain), mean)
         lost = np.where(n_folds > 1, n_folds / np.maximum(n_folds - 1, 1), 1.0)
         error = float(np.sqrt(np.sum(lost * (self.share * (gain - centre)) ** 2)))
@@ -330,7 +330,7 @@ class _Search:
 
 
 class _Fold:
-    """Rows to fit and rows to judge, and what is known of the former."""
+    """Training rows, held-out rows, and the models fitted so far."""
 
     def __init__(self, search, train, held, seed):
         self.search, self.train = search, train.lane(int(seed))
@@ -385,7 +385,7 @@ class _Fold:
             if len(some) > MAX_CANDIDATES:
                 some = np.sort(train.random_state.choice(some, MAX_CANDIDATES, replace=False))
             losses = np.nan_to_num(train.ask(Losses, models[some], whole=True), nan=np.inf)
-            # A model of no more rows than parameters fits them whatever they are.
+            # A model with no more rows than parameters interpolates them.
             few = np.flatnonzero(train.client_sizes[some] <= train.n_params)
             losses[some[few], few] = np.inf
             self._table = some, models[some], losses

@@ -40,7 +40,7 @@ def pull_grid(pool, count=11, ends=(1e-3, 1e2), robust=False):
 
 
 def choose_pull(pool, lams, fit, robust=False):
-    """Strength of least held-out loss, ties to the strongest; the weakest pull of one client.
+    """Strength of least held-out loss, of equal ones the largest; the smallest for one client.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def choose_pull(pool, lams, fit, robust=False):
         "lam_search", what was tried, if anything was.
     """
     if pool.n_clients - pool.without_rows.sum() <= 1:
-        return float(lams[lams > 0][-1]), {}  # it is its own shared model
+        return float(lams[lams > 0][-1]), {}  # a single client is its own shared model
     total, rows = np.zeros((len(lams), pool.n_clients)), np.zeros(pool.n_clients)
     with loop("fold", FOLDS, "search of lam, folds", sure=True) as folds:
         for train, held in pool.deal_folds(FOLDS, pool.random_state):

@@ -1,15 +1,15 @@
 """The simplest within a margin: which member a search takes, by differences of held-out losses.
 
-Among members that are not worse than the best by more than `SIMPLER` standard errors of the
-difference, one model for all by `ONE_MODEL`, and in ranks, the one with fewest models is taken: on
-a table without differences some member is better than the pooled model by chance.  Less local
-penalty is not simpler, whatever the number of models; and one model for all keeps the prior of one
-model.  Clusters that are the same in all folds, two or more of several clients, are there, and win
-by `STABLE`: those of a continuum change with the rows.
+The search takes the member of fewest models among those that are not worse than the best by more
+than `SIMPLER` standard errors of the difference: on a table without differences some member beats
+the pooled model by chance.  One model for all has the margin `ONE_MODEL`, also in ranks.  Clusters
+that are the same in all folds, two or more of several clients, have the margin `STABLE`: clusters
+of a continuum change with the rows.  A member with less local penalty is not simpler, whatever its
+number of models, and one model for all keeps the prior of one model.
 
-Clusters of all rows are looked at before they are refitted: they have to be about as many as the
-folds', which all rows may have under another lam, and none of them so small, next to others, that
-its rows do not determine its model, unless clients alone would take their place.
+Before clusters are refitted, those of all rows are checked.  They have to be about as many as in
+the folds, for which another lam is tried if necessary.  None may be so small that its rows do not
+determine its model, unless single-client clusters would take its place.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from dataclasses import replace
 import numpy as np
 from scipy.stats import rankdata
 
-# Differences of losses below this fraction are none.
+# Relative differences of losses below this are rounding.
 TIE = 1e-9
-# Standard errors within which the fewest models win.
+# Standard errors within which fewer models win. Benchmark: benchmarks/heuristics.py, as below.
 SIMPLER = 1.0
-# The same of one model for all.
+# The same for one model for all.
 ONE_MODEL = 1.25
-# The same of clusters that are equal in all folds.
+# The same for clusters that are equal in all folds.
 STABLE = 2.0
-# Standard errors beyond which a member is not looked into.
+# Standard errors behind the best beyond which a member is not examined.
 HOPELESS = 2.5
-# Signed-rank statistic beyond which nothing is nearly as good (five clients, all of one mind).
+# Signed-rank statistic beyond which a member is clearly worse: five clients that all agree.
 RANKS = 2.0
-# Values of lam at which all rows are tried for as many clusters as the folds have.
+# Most values of lam tried on all rows to get as many clusters as in the folds.
 CONFIRMATIONS = 8
 # Ratio of the first of these values.
 CONFIRMING_STEP = 1.1
-# Standard errors within which one unit may decide a difference of mean losses.
+# Outlier test of one unit: standard errors within which it may decide a difference of means,
 WILD = 1.5
-# Share of the sum of all differences that this unit then exceeds.
+# and the share of the sum of all differences that it exceeds.
 OUTWEIGHS = 0.5
 # Least ratio of the numbers of clusters of all rows and of the folds, either way.
 WITHIN = 0.75
@@ -57,9 +57,9 @@ class Choice:
     alphas : Alphas
         Local penalties that compete.
     simpler : bool
-        If True, fewer models are preferred within `SIMPLER` standard errors.
+        If True, fewer models win within `SIMPLER` standard errors.
     whole : FoldFits or None
-        All rows, whose clusters are looked at before they are refitted; None does not look.
+        All rows, whose clusters are checked before they are refitted; None checks nothing.
     """
 
     def __init__(self, families, weights, alphas, simpler, whole):
@@ -101,12 +101,11 @@ class Choice:
     def best_kept(self, members, choose):
         """The member chosen that is what was judged, once it is refitted to all rows.
 
-        Its clusters have to be about as many as the folds', and none so small that its rows do not
-        determine its model: which clients are alone is partly chance where rows are few, and such
-        a model may be anything.  Then finer partitions are out of the question, too, and only the
-        clients' own models, which all folds have, are left of them; if these would win, with the
-        same rows for each of them, the partition is kept.  What is left out is taken out of the
-        list.
+        Its clusters have to be about as many as in the folds.  None may be so small that its rows
+        do not determine its model: with few rows, single-client clusters are partly chance.  Then
+        finer partitions are left out too, except for the clients' own models; if those would win,
+        the partition is kept, as its models have no fewer rows.  Members that are left out are
+        removed from the list.
         """
         rest, too_fine = list(members), None
         while True:
@@ -135,8 +134,8 @@ class Choice:
     def confirmed_member(self, member):
         """A refitted member at the lam that gives all rows about as many clusters as its folds.
 
-        Models of more rows are nearer to each other, and fuse at other values than the folds' do.
-        None if no value is found.
+        Models of more rows are nearer to each other, and fuse at other values of lam.  None if no
+        value is found.
         """
         key = member.family, member.alpha, member.lam
         if key not in self.confirmed:
@@ -153,7 +152,7 @@ class Choice:
                 found.value = member.value
                 return found
             up = n_models > most
-            # Beyond what is looked for: back, by less.
+            # Overshot: go back by a smaller step.
             step = step if before in (None, up) else np.sqrt(step)
             before, lam = up, float(lam * step if up else lam / step)
         return None
@@ -211,7 +210,7 @@ class Choice:
         best = self.best_of(near)
         if not best.refit or self.is_end(best):
             return best
-        # Partitions that are as good: as far as can be from where clusters part or fuse.
+        # Among equal partitions take the middle, farthest from where clusters split or fuse.
         like = sorted((m for m in near if m.refit and m.family == best.family), key=by_lam)
         inner = [m for m in like if not self.is_end(m)]
         return inner[len(inner) // 2]
@@ -222,10 +221,10 @@ class Choice:
         return member.alpha is not None and member.alpha < other.alpha
 
     def _best_but_for_one(self, members, best):
-        """The best member by ranks where one unit alone makes another one the best by the mean.
+        """The best member by ranks if a single unit makes another one the best by the mean.
 
-        Counts that a model of few rows extrapolates can be wrong by orders of magnitude.  None
-        where no unit is so wild.
+        A model of few rows can extrapolate counts that are wrong by orders of magnitude.  None if
+        no unit is such an outlier.
         """
         found, least = None, -RANKS
         for member in members:
@@ -256,7 +255,7 @@ class Choice:
     def _ranks(self, member, other):
         """Signed-rank statistic of the units' losses, positive where a member is worse.
 
-        One unit with a few wild rows may decide the mean and its error; ranks do not mind it.
+        One unit with a few outlying rows may decide the mean and its error, but not the ranks.
         """
         judges = self.weights > 0
         change = (member.losses - other.losses)[judges] / np.sqrt(self.weights[judges])
