@@ -191,7 +191,7 @@ class ModelSearch:
             if not lams or self.progress.stopped:
                 break
             self._try_first(lams, "beyond the grid")
-        # If the best of few values has only single-client clusters, try values between two of them.
+        # If the best of few values has single-client clusters only, try between two of them.
         few = is_large(self.judge.pools[0])
         for _ in range(1 if few else ROUNDS):
             lams = {}
