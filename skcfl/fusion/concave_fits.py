@@ -14,9 +14,9 @@ from ..penalties import CONCAVE, PENALTIES, name_of
 from ..rounds.model_kinds import MINIMISED, NETWORK_STEP, TRAINED, kind_of
 from ..rounds.polish import ROUGH
 from ..rounds.training_options import LOCAL_STEPS, Training
+from ..search.by_partitions import GridSearch
 from ..search.candidates import Family
 from ..search.judges import FEW_LAMS, is_large
-from ..search.partitions import GridSearch
 from .concave import FPFCOptions, FPFCState, fpfc
 from .concave_problem import FPFCProblem, TrainedFPFCProblem
 from .path import FusionPath

@@ -12,9 +12,9 @@ from ..graphs import Graph
 from ..numerics.newton import MAX_DENSE
 from ..penalties import name_of
 from ..rounds.polish import EXACT, ROUGH
+from ..search.by_partitions import PathSearch
 from ..search.candidates import Family
 from ..search.models import SEARCH_ITERATIONS, SEARCH_TOL
-from ..search.partitions import PathSearch
 from .admm import admm
 from .path import fusion_path
 

@@ -37,7 +37,7 @@ from skcfl.graphs import Graph, chain_graph, complete_graph
 from skcfl.model_selection import ClientKFold
 from skcfl.models import LinearModel, Location
 from skcfl.penalties import L2, SquaredL2
-from skcfl.search.partitions import PathSearch, log_partitions
+from skcfl.search.by_partitions import PathSearch, log_partitions
 
 
 def regression(seed=0, **options):

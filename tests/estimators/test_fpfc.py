@@ -34,7 +34,7 @@ from skcfl.fusion.solvers import FPFCRounds
 from skcfl.model_selection import ClientKFold, lam_max, lam_path
 from skcfl.models import MLP, LinearModel, Location
 from skcfl.penalties import MCP, SCAD
-from skcfl.search.partitions import PartitionCriterion
+from skcfl.search.by_partitions import PartitionCriterion
 
 
 def regression(seed=0, **options):

@@ -18,7 +18,7 @@ from skcfl.models import LinearModel
 from skcfl.numerics.by_cluster import mean_by_cluster
 from skcfl.penalties import L1, L2, MCP, SCAD
 from skcfl.rounds.polish import solve_pooled
-from skcfl.search.partitions import GridSearch
+from skcfl.search.by_partitions import GridSearch
 
 EXACT = {"local_steps": None, "n_iter_no_change": None}
 

@@ -28,7 +28,7 @@ from skcfl import (
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.model_selection import ClientKFold, lam_max, lam_path
 from skcfl.models import Location
-from skcfl.search.partitions import PartitionCriterion, log_partitions
+from skcfl.search.by_partitions import PartitionCriterion, log_partitions
 
 REGRESSION = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
 CLASSIFICATION = make_clustered_classification(n_clients=10, n_clusters=2, random_state=0)
