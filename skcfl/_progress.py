@@ -26,6 +26,7 @@ is handed over by the estimator that was given it.
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -52,6 +53,10 @@ __all__ = ["CallbackSupportMixin", "follow", "loop", "quiet", "remark", "series"
 
 # Seconds without a line after which verbose=1 says where a stage is.
 PATIENCE = 10.0
+# Seconds between two lines of the log about items of a stage; those between are for debugging.
+LOGGED_EVERY = 1.0
+
+logger = logging.getLogger("skcfl.fit")
 
 _listener = ContextVar("skcfl_progress", default=None)
 
@@ -222,8 +227,10 @@ class _Followed(Stage):
             if self.leaf is not None:  # an item that was left without a word
                 progress.end(self.leaf)
             progress.end(self.context)
-            if not self.long and progress.verbose == 1 and self.depth == 0 and self.k:
-                progress.print(self._line(plural=True, left=False))
+            if not self.long and self.k:
+                progress.log([self, *progress.open[: self.depth]], ended=True)
+                if progress.verbose == 1 and self.depth == 0:
+                    progress.print(self._line(plural=True, left=False))
         progress.open.remove(self)
 
     def begin(self, k=None):
@@ -264,6 +271,7 @@ class _Followed(Stage):
     def _print(self, level):
         """Print the item that has ended, if that is of interest or nothing was for a while."""
         progress = self.progress
+        progress.log([self, *progress.open[: self.depth]])
         if progress.verbose >= level:
             progress.print("  " * self.depth * (progress.verbose > 1) + self._line())
         elif progress.verbose and time.perf_counter() - progress.printed > PATIENCE:
@@ -293,8 +301,9 @@ class _Followed(Stage):
 class _Progress:
     """Printer and callbacks of a fit."""
 
-    def __init__(self, estimator, context, given, published):
+    def __init__(self, estimator, context, given, published, costs=None):
         self.estimator, self.context = estimator, context
+        self.costs, self.logged = costs, -LOGGED_EVERY
         self.given, self.published = given, published
         self.verbose = int(estimator.verbose)
         self.open, self.stopped = [], False
@@ -304,6 +313,22 @@ class _Progress:
         """A line on the screen."""
         print(f"[{type(self.estimator).__name__}] {text}", flush=True)
         self.printed = time.perf_counter()
+
+    def log(self, stages, ended=False):
+        """Write a line about a stage, the first, in others, into the log."""
+        now = time.perf_counter()
+        due = (ended and len(stages) == 1) or now - self.logged >= LOGGED_EVERY
+        level = logging.INFO if due else logging.DEBUG
+        if not logger.isEnabledFor(level):
+            return
+        if level == logging.INFO:
+            self.logged = now
+        stage, *outer = stages
+        places = [one._place() for one in outer]
+        line = ", ".join([*places, stage._line(plural=ended, left=not ended)])
+        costs = "" if self.costs is None else self.costs()
+        name = type(self.estimator).__name__
+        logger.log(level, "%s: %s%s", name, line, costs and f"; {costs}")
 
     def subtask(self, context, name, most):
         """Begin a task of callbacks, if there are any."""
@@ -325,7 +350,7 @@ class _Progress:
 
 
 @with_callbacks
-def follow(estimator, solve, publish, given=None, published=None):
+def follow(estimator, solve, publish, given=None, published=None, costs=None):
     """Run a fit, and tell who listens.
 
     Parameters
@@ -341,6 +366,8 @@ def follow(estimator, solve, publish, given=None, published=None):
     published : callable, default=None
         ``published(result)``: the attributes of an estimator whose fit ends at a result on the
         way, None where it has none.
+    costs : callable, default=None
+        ``costs()``: what was sent so far, as text for the log.
 
     Returns
     -------
@@ -354,12 +381,13 @@ def follow(estimator, solve, publish, given=None, published=None):
         context = estimator._init_callback_context(max_subtasks=None)
     if not getattr(estimator, "_skl_callbacks", None):
         context = None
-    if context is None and not estimator.verbose:
+    logs = logger.isEnabledFor(logging.INFO)
+    if context is None and not (estimator.verbose or logs):
         with quiet():
             result = solve()
         publish(result)
         return result, False
-    progress = _Progress(estimator, context, given or {}, published)
+    progress = _Progress(estimator, context, given or {}, published, costs)
     if context is not None:
         context.call_on_fit_task_begin(estimator=estimator, **progress.given)
     token = _listener.set(progress)
@@ -372,10 +400,14 @@ def follow(estimator, solve, publish, given=None, published=None):
         context.call_on_fit_task_end(
             estimator=estimator, reconstruction_attributes={}, **progress.given
         )
-    if progress.verbose:
+    if progress.verbose or logs:
         number = getattr(estimator, "n_clusters_", None)
         number = "" if number is None else f": {number} cluster{'s' if number > 1 else ''}"
-        progress.print(f"fitted{number} ({_seconds(time.perf_counter() - progress.start)})")
+        line = f"fitted{number} ({_seconds(time.perf_counter() - progress.start)})"
+        if progress.verbose:
+            progress.print(line)
+        costs = "" if costs is None else f"; {costs()}"
+        logger.info("%s: %s%s", type(estimator).__name__, line, costs)
     return result, progress.stopped
 
 

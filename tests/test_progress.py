@@ -1,5 +1,6 @@
 """Progress of fits: what is printed, and what scikit-learn's callbacks are told and may end."""
 
+import logging
 import pickle
 import re
 import subprocess
@@ -9,6 +10,7 @@ import warnings
 import numpy as np
 import pytest
 from grouped import grouped
+from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
@@ -452,3 +454,35 @@ def test_the_site_is_one_of_the_projects_urls(monkeypatch):
             _option_objects.metadata, "metadata", lambda name, urls=urls: Metadata(*urls)
         )
         assert _option_objects.documentation_site.__wrapped__() == site
+
+
+def test_a_fit_is_in_the_log(caplog):
+    """Stages with their time, objective, exchanges, bytes and who answers; nothing is printed."""
+    with caplog.at_level(logging.INFO, "skcfl"):
+        model = skcfl.IFCARegressor(n_clusters=2, n_init=2, random_state=0)
+        model.fit(NUMBERS.X, NUMBERS.y, groups=NUMBERS.groups)
+    lines = [record.getMessage() for record in caplog.records if record.name == "skcfl.fit"]
+    assert all(line.startswith("IFCARegressor: ") for line in lines)
+    n = len(model.groups_)
+    assert re.search(
+        rf"polishing: \d+ of at most \d+, objective [\d.]+.* s\); \d+ exchanges, [\d.]+ kB up, "
+        rf"[\d.]+ kB down, {n} of {n} clients answer$",
+        lines[-2],
+    )
+    assert re.search(rf"fitted: 2 clusters \(.*\); {model.calls_} exchanges, ", lines[-1])
+    few = len(lines)
+    with caplog.at_level(logging.DEBUG, "skcfl"):
+        model.fit(NUMBERS.X, NUMBERS.y, groups=NUMBERS.groups)
+    rounds = [r for r in caplog.records[few:] if ", round 2 of" in r.getMessage()]
+    assert len(rounds) == 2 and {record.levelno for record in rounds} == {logging.DEBUG}
+
+
+def test_the_log_changes_no_fit(caplog, capsys):
+    quiet, logged = (skcfl.IFCARegressor(random_state=0) for _ in range(2))
+    quiet.fit(NUMBERS.X, NUMBERS.y, groups=NUMBERS.groups)
+    assert not caplog.records
+    with caplog.at_level(logging.INFO, "skcfl"):
+        logged.fit(NUMBERS.X, NUMBERS.y, groups=NUMBERS.groups)
+    assert caplog.records
+    assert_array_equal(quiet.params_, logged.params_)
+    assert capsys.readouterr().out == ""

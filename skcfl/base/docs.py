@@ -199,6 +199,10 @@ ATTRIBUTES = {
         ndarray of shape (n_missing,)
         Ids of the clients that did not answer at the end of the fit, or never answered one kind
         of call (:class:`skcfl.federation.Faults`).""",
+    "absences_": """\
+        list of dict
+        When a client did not answer: its id ("client"), the calls and the seconds of the fit from
+        its first silence to its next answer, None if there was none.""",
     "rejected_clients_": """\
         ndarray of shape (n_rejected,)
         Ids of the clients that sent non-finite numbers; they take no part.""",

@@ -76,6 +76,7 @@ class BaseFit(CallbackSupportMixin, DocLinkMixin, TakesOptions, BaseEstimator, m
                 partial(self._publish, task),
                 given,
                 partial(self._as_if_ended, task) if self._publishes_rounds else None,
+                partial(_costs, task),
             )
             self._end(task)
         self._converged = bool(result.converged)
@@ -100,6 +101,20 @@ class BaseFit(CallbackSupportMixin, DocLinkMixin, TakesOptions, BaseEstimator, m
             self.feature_names_in_ = header.feature_names_in_
         self.n_features_in_ = header.n_features_in_
         self.__dict__.update(fitted)
+
+
+def _costs(task: Task) -> str:
+    """What was sent so far, and how many clients answer, for the log."""
+    ledger, presence = task.pool.ledger, task.pool.presence
+    up, down = ledger.wire_bytes
+    if not (up or down):
+        up, down = np.add(ledger.shared_bytes, ledger.own_bytes)
+    n = len(presence.ids)
+    away = np.count_nonzero((presence.missed > 0) | presence.left_out | presence.rejected)
+    return (
+        f"{ledger.calls} exchanges, {up / 1e3:.4g} kB up, {down / 1e3:.4g} kB down, "
+        f"{n - away} of {n} clients answer"
+    )
 
 
 def given_to_fit(X: Any, y: Any, groups: Any = None, sample_weight: Any = None) -> dict[str, Any]:

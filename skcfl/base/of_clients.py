@@ -53,6 +53,7 @@ class OfClients(BaseFit):
     client_calls_: int
     wire_bytes_: tuple[int, int]
     missing_clients_: Array
+    absences_: list[dict[str, Any]]
     rejected_clients_: Array
     _has_groups: bool
     _row_shape: tuple[int, ...] | None
@@ -172,6 +173,7 @@ class OfClients(BaseFit):
             "client_calls_": pool.ledger.client_calls,
             "wire_bytes_": pool.ledger.wire_bytes,
             "missing_clients_": ids[missing],
+            "absences_": pool.presence.absences.listed(),
             "rejected_clients_": ids[pool.rejected],
             "_n_rows": pool.n_samples,
             "_site_bytes": (pool.ledger.shared_bytes, pool.ledger.own_bytes),

@@ -70,6 +70,8 @@ class KFED(ClusteredRows):
         Bytes ``(up, down)`` of all messages that travelled in the fit; zero in one process.
     missing_clients_, rejected_clients_ : ndarray
         Ids of clients that did not answer, and of those that sent numbers that are not finite.
+    absences_ : list of dict
+        When a client did not answer, from its first silence to its next answer.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)

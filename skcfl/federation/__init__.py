@@ -4,6 +4,7 @@ from .costs import Cost, estimate_cost
 from .dask import DaskFederation
 from .faults import Faults
 from .federation import FanOutFederation, Federation, Hello, InProcessFederation
+from .fit_page import FitReport, fit_report
 from .host import SiteRows
 from .ledger import Ledger
 from .policy import SitePolicy
@@ -19,6 +20,7 @@ __all__ = [
     "FanOutFederation",
     "Faults",
     "Federation",
+    "FitReport",
     "Hello",
     "InProcessFederation",
     "Ledger",
@@ -26,4 +28,5 @@ __all__ = [
     "SitePolicy",
     "SiteRows",
     "estimate_cost",
+    "fit_report",
 ]

@@ -6,12 +6,14 @@ is in :mod:`skcfl.federation.nvflare`.
 
 import base64
 import importlib
-import json
 import logging
 import time
 from pathlib import Path
 
+from sklearn.base import BaseEstimator
+
 from ..exceptions import FederationError
+from .fit_page import FitReport, fit_report
 from .host import SiteHost, SiteRows
 from .remote import RemoteFederation
 from .serialization import RESULTS, dumps, loads
@@ -20,8 +22,8 @@ from .wire import WireTransport
 
 #: File of the fitted estimator, in the job's folder at the server.
 FITTED = "skcfl_fitted.bin"
-#: File of what was asked and answered, in the same folder.
-REPORT = "skcfl_report.json"
+#: Files of what was fitted, asked and answered, in the same folder.
+REPORT, PAGE = "skcfl_report.json", "skcfl_report.html"
 
 logger = logging.getLogger(__name__)
 
@@ -95,14 +97,18 @@ def run(app, transports, folder):
     folder : Path
         Where to write.
 
+    Returns
+    -------
+    fitted : estimator
+
     Raises
     ------
     Exception
         What the fit raises; the report has it too, with the reasons why sites did not answer.
     """
-    for name in (FITTED, REPORT):
+    for name in (FITTED, REPORT, PAGE):
         (folder / name).unlink(missing_ok=True)
-    report = {"sites": [way.name for way in transports]}
+    report, fitted = {"sites": [way.name for way in transports]}, None
     started = time.perf_counter()
     try:
         packages = (*RESULTS, *app.trusted)
@@ -117,17 +123,17 @@ def run(app, transports, folder):
         report["error"] = f"{type(error).__name__}: {error}"
         raise
     else:
-        report["clients"] = len(fitted.groups_)
-        for name in ("missing_clients", "rejected_clients"):
-            report[name] = list(map(str, getattr(fitted, f"{name}_")))
-        report["calls"] = fitted.calls_
-        report["bytes_up"], report["bytes_down"] = fitted.wire_bytes_
         (folder / FITTED).write_bytes(dumps(fitted, packages))
     finally:
         report["failures"] = [reason for way in transports for reason in way.failures]
         report["messages"] = sum(way.messages for way in transports)
         report["seconds"] = time.perf_counter() - started
-        (folder / REPORT).write_text(json.dumps(report, indent=2), encoding="utf-8")
+        written = FitReport({"estimator": app.description, **report})
+        if isinstance(fitted, BaseEstimator):
+            written = fit_report(fitted, **report)
+        (folder / REPORT).write_text(written.to_json(), encoding="utf-8")
+        (folder / PAGE).write_text(written.to_html(), encoding="utf-8")
+    return fitted
 
 
 class SiteApp:

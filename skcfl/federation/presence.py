@@ -9,6 +9,7 @@ import numpy as np
 from .._checks import caller_level
 from ..calls import CALLS
 from ..exceptions import FederationError, MissingClientWarning
+from .absences import Absences
 
 # Values that are not finite in a row, in searches along lines, after which a client is rejected.
 PATIENCE = 20
@@ -73,11 +74,15 @@ class Presence:
         self.failed = {}
         #: Clients that are not asked again because they never answer one kind of call.
         self.excluded = np.zeros(len(ids), dtype=bool)
+        #: Which clients were away, and when, in earlier attempts, too.
+        self.absences = Absences(np.asarray(ids)) if before is None else before.absences
         self._check_number()
 
     def note(self, places, answered, whole):
         """What a call has shown of some clients; `answered` is None if all did."""
         self.calls += 1
+        here = slice(None) if not self.left_out.any() else ~self.left_out[places]
+        self.absences.note(places[here], None if answered is None else answered[here])
         if answered is None:
             if self.faulty:
                 self._come_back(places)

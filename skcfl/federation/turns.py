@@ -219,10 +219,9 @@ class _Lane(threading.Thread):
             return self.task()
 
     def pass_on(self):
-        """Let all others have their turns."""
+        """Let all others have their turns; requests are sent once one of them waits."""
         ring = self.group.ring
         following = ring[(ring.index(self) + 1) % len(ring)]
         if following is not self:
             following.turn.release()
             self.turn.acquire()
-        ring.send()

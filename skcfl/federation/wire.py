@@ -36,7 +36,7 @@ class WireTransport(Transport):
     patience : int, default=3
         How many calls in a row a site may leave without an answer; then calls do not wait for it
         until it answers again, or until a new fit begins. Calls that were on their way at the same
-        time count as one.
+        time count as one. A site that is late once is not waited for again: it costs one timeout.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class WireTransport(Transport):
             if self._calling.acquire(blocking=False):
                 about = {"name": "skcfl call back", "args": (request,), "daemon": True}
                 threading.Thread(target=self._call_back, **about).start()
-            return _raising(self._lost(f"not waited for after {self.patience} calls"))
+            return _raising(self._lost("not waited for until it answers again"))
         missed = self._missed
         try:
             receive = self._send(request)
@@ -120,7 +120,8 @@ class WireTransport(Transport):
             except FederationError:
                 raise
             except Exception as error:
-                self._missed = max(self._missed, missed + 1)
+                late = self.patience if isinstance(error, TimeoutError) else missed + 1
+                self._missed = max(self._missed, late)
                 kind = "" if isinstance(error, PlaceLost) else f"{type(error).__name__}: "
                 raise self._lost(f"{kind}{error}") from error
             self._missed = 0

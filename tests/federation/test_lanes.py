@@ -123,6 +123,20 @@ def test_requests_of_all_tasks_go_in_one_message():
     assert [meter() for meter in meters] == [(48, 24), (3 * 48, 3 * 24)]
 
 
+def test_they_do_so_in_each_exchange():
+    """Not in the first one alone: a task that is ahead waits for the others' requests."""
+    host = Counted()
+
+    def task(number, times):
+        for _ in range(times):
+            wait = post(host, number)
+            pass_turn()
+            wait()
+
+    in_turns([partial(task, number, times) for number, times in ((1, 4), (10, 2), (100, 4))])
+    assert host.messages == [[1, 10, 100]] * 2 + [[1, 100]] * 2
+
+
 def test_an_answer_that_there_is_not_is_raised_where_it_was_asked_for():
     host = Counted()
 

@@ -1,0 +1,109 @@
+"""Reports of fits to federations: what was fitted, sent and lost."""
+
+import json
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from pickled_hosts import DATA, make
+from sklearn.exceptions import NotFittedError
+
+import skcfl
+from skcfl import FedAvgRegressor, IFCARegressor
+from skcfl.federation import Faults, FitReport, InProcessFederation, fit_report
+from skcfl.federation.absences import Absences
+
+METHODS = ["PartialPoolingRegressor", "ConvexClusteredFLRegressor", "IFCARegressor"]
+METHODS += ["LocalModelsRegressor", "DittoRegressor"]
+
+
+class Tags(HTMLParser):
+    """Tags of a page, which are closed in the order in which they are opened."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.seen = [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append(tag)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def federation(**faults):
+    return InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=Faults(**faults))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", METHODS)
+def test_every_kind_of_method(name):
+    model = make(name, max_iter=5).fit_federation(federation())
+    report = fit_report(model, 2.5, failures=["site 'south': <no line>"])
+    content = json.loads(report.to_json())
+    assert content["clients"] == 9 and content["calls"] == model.calls_
+    assert sum(content["cluster_sizes"]) == 9 and content["seconds"] == 2.5
+    assert content["absences"] == content["missing_clients"] == []
+    assert content["history"].keys() == model.history_.keys()
+    tags = Tags(report.to_html())
+    assert tags.open == [] and "script" not in tags.seen
+    assert "&lt;no line&gt;" in report.to_html() and "<no line>" not in report.to_html()
+    assert str(report).startswith(f"{name}(") and f"calls: {model.calls_}" in str(report)
+
+
+def test_clusterers_of_rows():
+    model = skcfl.KFED(n_clusters=3, random_state=0).fit_federation(federation())
+    content = fit_report(model).content
+    assert content["clusters"] == 3 and content["seconds"] is None and content["history"] == {}
+
+
+def test_who_was_away_and_when():
+    faults = {"dropout": 0.3, "dead": ["client05"], "random_state": 0}
+    model = IFCARegressor(n_clusters=3, random_state=0).fit_federation(federation(**faults))
+    report = fit_report(model)
+    absences = json.loads(report.to_json())["absences"]
+    assert report.content["missing_clients"] == ["client05"]
+    (dead,) = [one for one in absences if one["to_call"] is None]
+    assert dead["client"] == "client05" and dead["to_seconds"] is None
+    for one in absences:
+        assert one["from_call"] >= 1 and one["from_seconds"] >= 0.0
+        if one["to_call"] is not None:
+            assert one["to_call"] > one["from_call"] and one["to_seconds"] >= one["from_seconds"]
+    page = report.to_html()
+    assert "Who was away" in page and page.count("<rect") == min(len(absences), 50)
+    assert Tags(page).open == []
+
+
+def test_absences_by_hand():
+    """Call by call: who was silent from when on, and who is back."""
+    found = Absences(np.array(["a", "b", "c"]))
+    everybody = np.arange(3)
+    found.note(everybody, None)
+    found.note(everybody, np.array([True, False, False]))
+    found.note(np.array([1, 0]), np.array([False, True]))
+    found.note(np.array([2]), None)
+    found.note(everybody, np.array([False, True, True]))
+    listed = [(one["client"], one["from_call"], one["to_call"]) for one in found.listed()]
+    assert listed == [("b", 2, 5), ("c", 2, 4), ("a", 5, None)]
+    found.note(everybody, None)
+    assert found.listed()[-1]["to_call"] == 6
+
+
+def test_numbers_that_json_does_not_have():
+    report = FitReport({"estimator": "M()", "objective": np.nan, "a": np.float64(np.inf)})
+    assert json.loads(report.to_json()) == {"estimator": "M()", "objective": None, "a": None}
+    values = [np.nan, 2.0, 1.0, np.inf]
+    page = FitReport({"estimator": "M()", "history": {"objective": values}}).to_html()
+    assert page.count(",") > 1 and "nan,nan" not in page
+    with pytest.raises(NotFittedError):
+        fit_report(FedAvgRegressor())
+
+
+def test_privacy_that_was_spent():
+    model = FedAvgRegressor().fit_federation(federation())
+    assert "epsilon" not in fit_report(model).content
+    model.epsilon_, model.delta_ = 2.0, 1e-6
+    assert "<td>epsilon</td><td>2</td>" in fit_report(model).to_html()
