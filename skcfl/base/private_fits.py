@@ -38,6 +38,8 @@ class PrivatePlan:
     ----------
     n_releases : int
         Releases, which share the budget of the fit.
+    n_exact : int
+        Releases where sums are masked and exact.
     n_clusters : int
         Number of models.
     solve : callable
@@ -52,6 +54,7 @@ class PrivatePlan:
     """
 
     n_releases: int
+    n_exact: int
     n_clusters: int
     solve: Callable[[Releases], Result]
     local: Callable[[Releases], Result]
@@ -105,7 +108,9 @@ class PrivateFits(NewClients):
         model = self._private_model(hello)
         plan = self._private_plan(model)
         rng = check_random_state(self.random_state)
-        releases = Releases(federation, hello, model, plan.n_releases, rng)
+        terms: Any = hello.privacy
+        count = plan.n_exact if np.isinf(terms["epsilon"]) else plan.n_releases
+        releases = Releases(federation, hello, model, count, rng)
         if plan.n_clusters > releases.n_clients:
             raise ValueError(
                 f"n_clusters={plan.n_clusters} is more than the number of clients, "

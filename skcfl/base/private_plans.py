@@ -41,7 +41,10 @@ SPREAD = 0.5
 
 def rounds_plan(estimator: Any, model: LocalModel, n_clusters: int) -> PrivatePlan:
     """Plan of an estimator with training and max_iter, by rounds of noisy moves."""
-    n_rounds = rounds.ROUNDS if estimator.max_iter == "auto" else int(estimator.max_iter)
+    automatic = estimator.max_iter == "auto"
+    n_rounds, n_exact = rounds.ROUNDS, rounds.EXACT
+    if not automatic:
+        n_rounds = n_exact = int(estimator.max_iter)
     step_size = estimator._option("training").step_size
     step = None if isinstance(step_size, str) else float(step_size)
 
@@ -59,7 +62,7 @@ def rounds_plan(estimator: Any, model: LocalModel, n_clusters: int) -> PrivatePl
         size = rounds.expected_noise(releases, model.n_params, n_clusters)
         return float(size * np.sqrt(model.n_params))
 
-    return PrivatePlan(n_rounds, n_clusters, solve, local, noise, MOST_NOISE_OF_MODELS)
+    return PrivatePlan(n_rounds, n_exact, n_clusters, solve, local, noise, MOST_NOISE_OF_MODELS)
 
 
 def pooling_plan(estimator: Any, model: LocalModel, dispersion_of: Any) -> PrivatePlan:
@@ -87,7 +90,7 @@ def pooling_plan(estimator: Any, model: LocalModel, dispersion_of: Any) -> Priva
         return _of_population(releases, fit)
 
     noise = partial(pooling.expected_noise, n_params=p, n_clusters=n_clusters)
-    return PrivatePlan(n_releases, n_clusters, solve, local, noise, MOST_NOISE)
+    return PrivatePlan(n_releases, pooling.EXACT, n_clusters, solve, local, noise, MOST_NOISE)
 
 
 def _of_population(releases: Releases, fit: pooling.PrivateFit) -> Result:

@@ -29,6 +29,10 @@ CLIPPED_SHARE = 0.02
 #: Sums are rounded to about this part of their noise: the last bits of floats would show more than
 #: the noise hides (Mironov 2012).
 GRID = 2.0**-10
+#: Bound of a sum in fixed point, in bounds of a block: for four thousand million clients.
+ROOM = 2.0**32
+#: Bound of a sum in fixed point where blocks have none.
+UNBOUNDED = 2.0**40
 # Part of a bound that is left to the rounding of norms.
 SLACK = 1e-12
 # Most models in a release.
@@ -122,6 +126,13 @@ class Release:
         return {**found, "clipped": Block((len(found),), clip, CLIPPED_SHARE)}
 
     @classmethod
+    def room(cls, blocks: dict[str, Block], multiplier: float) -> dict[str, float]:
+        """Bound of each sum, for numbers in fixed point."""
+        if multiplier == 0.0:
+            return dict.fromkeys(blocks, UNBOUNDED)
+        return {name: block.clip * ROOM for name, block in blocks.items()}
+
+    @classmethod
     def noise(cls, blocks: dict[str, Block], multiplier: float) -> dict[str, float]:
         """Standard deviation of the noise of each block."""
         return {name: multiplier * b.clip / np.sqrt(b.share) for name, b in blocks.items()}
@@ -129,9 +140,13 @@ class Release:
     # ------------------------------------------------------------------------ the clients
 
     @classmethod
-    def sums(cls, site: Any, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
-        """Sums over the clients of a site of their clipped blocks, without noise."""
+    def sums(
+        cls, site: Any, arguments: dict[str, Any], clipped: bool = True
+    ) -> dict[str, np.ndarray]:
+        """Sums over the clients of a site of their blocks, without noise."""
         blocks = cls.blocks(site.model, arguments)
+        if not clipped:
+            blocks = {name: block._replace(clip=np.inf) for name, block in blocks.items()}
         parts: dict[int, dict[str, np.ndarray]] = {}
 
         def work(block: Any, slots: Any) -> None:
@@ -159,7 +174,7 @@ class Release:
         arguments : dict
             What the server has sent, checked.
         multiplier : float
-            The multiplier of the noise.
+            The multiplier of the noise; 0 is no noise, and no bounds.
         rng : Generator
             Source of the noise, which the server must not know.
 
@@ -168,6 +183,8 @@ class Release:
         sums : dict of str to ndarray
             One array for each of :meth:`blocks`.
         """
+        if multiplier == 0.0:
+            return cls.sums(site, arguments, clipped=False)
         noise = cls.noise(cls.blocks(site.model, arguments), multiplier)
         return {
             name: noisy(total, noise[name], rng)

@@ -17,6 +17,7 @@ from .._typing import Array
 from ..calls.releases import RELEASES
 from ..exceptions import PrivacyError
 from ..numerics.gaussian_mechanism import epsilon_of, multiplier_of
+from .masks import MaskParty, encoded, scale_of
 from .scaling import Scaling
 from .sites import Place, Refused
 
@@ -50,6 +51,11 @@ class ClientPrivacy:
         high) of numbers or of arrays with one number a feature; for regressors "target", a pair of
         numbers; for classifiers "classes", a list. They are units, and never measured: a value
         outside is allowed.
+    masked : int or None, default=None
+        Fewest places that a sum is over, where the server sees sums over all places only, behind
+        masks; at least 2. Each place then adds its share of the noise, so that sums over as many
+        have the noise that was promised. An infinite `epsilon` is allowed with masks: exact sums.
+        None masks nothing.
     n_fits : int, default=1
         Fits that share the budget equally.
     account : str or path, default=None
@@ -79,12 +85,18 @@ class ClientPrivacy:
         unit: str = "client",
         bounds: dict[str, Any] | None = None,
         *,
+        masked: int | None = None,
         n_fits: int = 1,
         account: str | os.PathLike[str] | None = None,
         random_state: int | None = None,
     ) -> None:
+        if masked is not None and not Count(2).is_satisfied_by(masked):
+            raise ValueError(f"masked must be an integer of at least 2 or None, got {masked!r}.")
+        self.masked = None if masked is None else int(masked)
         for name, value, most in (("epsilon", epsilon, np.inf), ("delta", delta, 1.0)):
             number = isinstance(value, Real) and not isinstance(value, bool)
+            if name == "epsilon" and masked is not None and number and value == np.inf:
+                continue
             if not number or not 0.0 < value < most:
                 allowed = "positive and finite" if name == "epsilon" else "above 0 and below 1"
                 raise ValueError(f"{name} must be {allowed}, got {value!r}.")
@@ -95,7 +107,7 @@ class ClientPrivacy:
         if random_state is not None and not Count(0).is_satisfied_by(random_state):
             raise ValueError(f"random_state must be an integer or None, got {random_state!r}.")
         self.epsilon, self.delta, self.unit = float(epsilon), float(delta), unit
-        self.bounds = _check_bounds(bounds)
+        self.bounds, self._given = _check_bounds(bounds), bounds
         self.n_fits, self.account, self.random_state = int(n_fits), account, random_state
 
     def __repr__(self) -> str:
@@ -105,6 +117,12 @@ class ClientPrivacy:
     def multiplier(self) -> float:
         """Noise multiplier of a single release that spends the whole budget."""
         return multiplier_of(self.epsilon, self.delta)
+
+    def with_masks(self, least: int) -> ClientPrivacy:
+        """The same privacy, with sums behind masks."""
+        how: dict[str, Any] = {"n_fits": self.n_fits, "account": self.account}
+        how |= {"random_state": self.random_state, "masked": least}
+        return ClientPrivacy(self.epsilon, self.delta, self.unit, self._given, **how)
 
     def terms(self, spent: float) -> dict[str, Any]:
         """What a server is sent: the budget, what is left of it, and the declared bounds.
@@ -118,12 +136,13 @@ class ClientPrivacy:
         -------
         terms : dict
         """
-        budget = self.multiplier**-2
+        left = 1.0 if self.multiplier == 0.0 else max(1.0 - spent * self.multiplier**2, 0.0)
         return {
             "epsilon": self.epsilon,
+            "masked": self.masked or 0,
             "delta": self.delta,
             "n_fits": self.n_fits,
-            "left": max(1.0 - spent / budget, 0.0),
+            "left": left,
             **self.bounds,
         }
 
@@ -189,7 +208,7 @@ def check_terms(terms: dict[str, Any], kind: Any, n_clients: int, n_features: in
             f"bounds['features'] must be two numbers or two arrays of {n_features}, one number a "
             f"feature, got arrays of shape {shape}."
         )
-    if terms["delta"] * n_clients >= 1.0:
+    if terms["delta"] * n_clients >= 1.0 and np.isfinite(terms["epsilon"]):
         raise ValueError(
             f"delta must be below one over the number of clients, {n_clients}: a mechanism that "
             f"publishes one client in {1 / terms['delta']:.0f} whole would satisfy "
@@ -225,15 +244,17 @@ class Account:
     ----------
     privacy : ClientPrivacy
         What was declared.
+    number : int, default=0
+        Of several accounts with the same `random_state`, which draw different noise.
     """
 
-    def __init__(self, privacy: ClientPrivacy) -> None:
+    def __init__(self, privacy: ClientPrivacy, number: int = 0) -> None:
         self.privacy = privacy
-        self._budget, self._lock = privacy.multiplier**-2, threading.Lock()
+        self._multiplier, self._lock = privacy.multiplier, threading.Lock()
         self._path = None if privacy.account is None else Path(privacy.account)
         self._spent = 0.0
-        seed = secrets.randbits(256) if privacy.random_state is None else privacy.random_state
-        self.rng = np.random.default_rng(seed)
+        seed = privacy.random_state
+        self.rng = np.random.default_rng(secrets.randbits(256) if seed is None else [seed, number])
         #: Numbers by which a server knows the clients, drawn once.
         self._names: Array | None = None
 
@@ -251,6 +272,8 @@ class Account:
 
     def charge(self, multiplier: float) -> None:
         """Book a release before it is computed; raise Refused if the budget does not allow it."""
+        if self._multiplier == 0.0 and multiplier == 0.0:
+            return
         number = isinstance(multiplier, float | int) and not isinstance(multiplier, bool)
         if not number or not 0.0 < multiplier < np.inf:
             raise Refused(
@@ -258,7 +281,7 @@ class Account:
             )
         with self._lock:
             spent = self.spent + multiplier**-2
-            if spent > self._budget * (1.0 + ROUNDING):
+            if spent * self._multiplier**2 > 1.0 + ROUNDING:
                 privacy = self.privacy
                 would = epsilon_of(spent**-0.5, privacy.delta)
                 raise Refused(
@@ -307,18 +330,51 @@ class PrivateRows(Place):
     def __init__(self, rows: Any, account: Account, model: LocalModel) -> None:
         self._rows, self._account, self._model = rows, account, model
         self.places, self._site = rows.places, None
+        least = account.privacy.masked
+        self._party = None if least is None else MaskParty(least)
 
     def joined(self, others: list[PrivateRows], merge: Any) -> PrivateRows:
         """The rows of several parts of the place, which every release is about: one account."""
         rows = merge([part._rows for part in (self, *others)])
         return PrivateRows(rows, self._account, self._model)
 
+    def by_client(self, accounts: list[Account]) -> list[PrivateRows]:
+        """The rows of each client as a place of its own, with an account."""
+        return [
+            PrivateRows(self._rows.of_client(k), account, self._model)
+            for k, account in enumerate(accounts)
+        ]
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
         raise OnlyReleases(f"it answers private releases only, and not {name}")
 
-    def release(self, name: str, arguments: dict[str, Any], multiplier: float) -> dict[str, Array]:
+    def mask_key(self) -> Array:
+        """Public key of the place in masked sums."""
+        return self._masks().public_key()
+
+    def mask_agree(self, place: int, keys: Array, seed: int) -> Array:
+        """Agree on masks; see :meth:`~skcfl.federation.masks.MaskParty.agree`."""
+        return self._masks().agree(place, keys, seed)
+
+    def mask_accept(self, shares: Array) -> bool:
+        """Take shares of the neighbours' keys."""
+        self._masks().accept(shares)
+        return True
+
+    def mask_reveal(self, number: int, here: Array, shares: Array) -> Array:
+        """Shares that unmask a sum; see :meth:`~skcfl.federation.masks.MaskParty.unmask`."""
+        return self._masks().unmask(number, here, shares)
+
+    def _masks(self) -> MaskParty:
+        if self._party is None:
+            raise Refused("its sums are not masked")
+        return self._party
+
+    def release(
+        self, name: str, arguments: dict[str, Any], multiplier: float, number: int = 0
+    ) -> dict[str, Array]:
         """Noisy sums over the clients.
 
         Parameters
@@ -329,17 +385,29 @@ class PrivateRows(Place):
             What it takes.
         multiplier : float
             The multiplier of the noise.
+        number : int, default=0
+            Of the sum, if sums are masked.
 
         Returns
         -------
         sums : dict of str to ndarray
+            "masked" and "shares" of :meth:`~skcfl.federation.masks.MaskParty.masked` if sums are
+            masked.
         """
         if name not in RELEASES:
             raise Refused(f"it knows no release {name!r:.80}")
         release = RELEASES[name]
         release.check(self._model, arguments)
         self._account.charge(multiplier)
-        return release.answer(self._clients(), arguments, multiplier, self._account.rng)
+        if self._party is None:
+            return release.answer(self._clients(), arguments, multiplier, self._account.rng)
+        # So many places at least are in the sum, and their noise with them.
+        share = multiplier / np.sqrt(self._party.least)
+        sums = release.answer(self._clients(), arguments, share, self._account.rng)
+        room = release.room(release.blocks(self._model, arguments), multiplier)
+        values = [encoded(sums[key].ravel(), scale_of(room[key])) for key in room]
+        vector, shares = self._party.masked(number, np.concatenate(values))
+        return {"masked": vector, "shares": shares}
 
     def _clients(self) -> Any:
         if self._site is None:

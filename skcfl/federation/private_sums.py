@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from ..exceptions import FederationError, PrivacyError
 from ..numerics.gaussian_mechanism import epsilon_of, multiplier_of
 from .ledger import Ledger
+from .masked_sums import MaskedPlaces, started
 from .privacy import ClientPrivacy, check_terms, scaling_of, target_units
 from .scaling import UserUnits
 from .sites import PlaceLost, Refused
@@ -76,6 +76,48 @@ class Protected:
         federation = self._under(ClientPrivacy(epsilon, delta, unit, bounds, **how))
         federation.on_noise = on_noise
         return federation
+
+    def masked(self, least_clients: int = 3, bounds: dict[str, Any] | None = None) -> Self:
+        """The same clients, with a server that sees their sums and nothing else.
+
+        Each party adds random masks to its sums that cancel in the total over all parties. A
+        party is a client of this process, or a place elsewhere, such as a site, with all of its
+        clients. A party that is lost meanwhile is left out, and the others reveal what its masks
+        were. After :meth:`private` the noise is inside the masks: each party adds its share of
+        it, so that the sum over `least_clients` parties has all of the noise.
+
+        Parameters
+        ----------
+        least_clients : int, default=3
+            Fewest parties of a sum; clients refuse to unmask a sum over fewer. More is better
+            under privacy: noise grows like the number of parties over this one.
+        bounds : dict, default=None
+            As of :class:`ClientPrivacy`, the units of an exact fit; not after :meth:`private`.
+
+        Returns
+        -------
+        federation : Federation
+            For the estimators that fit private clients.
+
+        Raises
+        ------
+        ValueError
+            If `least_clients` is no integer of at least 2, or bounds are missing.
+        PrivacyError
+            If the rows are elsewhere: their owners declare masks in their policy.
+        ImportError
+            If cryptography is not installed.
+        """
+        declared = self._declared()
+        if declared is None:
+            return self._under(ClientPrivacy(np.inf, bounds=bounds, masked=least_clients))
+        if bounds is not None:
+            raise ValueError("bounds are those of private(), got others for masked().")
+        return self._under(declared.with_masks(least_clients))
+
+    def _declared(self) -> ClientPrivacy | None:
+        """The privacy of this federation, None if there is none."""
+        return None
 
     def _under(self, privacy: ClientPrivacy) -> Self:
         """The same federation under some privacy."""
@@ -160,6 +202,7 @@ class Releases:
         self.model = model
         self._federation, self._hello = federation, hello
         self._parts: list[Any] | None = None
+        self._masked: MaskedPlaces | None = None
         whole = multiplier_of(terms["epsilon"], terms["delta"])
         self.multiplier = whole * np.sqrt(terms["n_fits"] * n_releases)
         self.ledger = Ledger()
@@ -211,11 +254,9 @@ class Releases:
         """
         release.check(self.model, arguments)
         blocks = release.blocks(self.model, arguments)
-        answers = self._answers(release, arguments, blocks)
+        sums, scale = self._sums(release, arguments, blocks)
         self.count += 1
-        scale = np.sqrt(len(answers))
         noise = {name: scale * sd for name, sd in release.noise(blocks, self.multiplier).items()}
-        sums = {name: np.sum([answer[name] for answer in answers], axis=0) for name in blocks}
         for k, (name, block) in enumerate(list(blocks.items())[:-1]):
             share = float(np.clip(sums["clipped"][k] / self.n_clients, 0.0, 1.0))
             row = self.count, release.name, name, block.clip, noise[name], share
@@ -231,11 +272,29 @@ class Releases:
         )
         return sums, noise
 
+    def _sums(self, release: Any, arguments: Any, blocks: Any) -> tuple[dict[str, Array], float]:
+        """Sums over the places, and their noise relative to that of a place without masks."""
+        if not self.terms["masked"]:
+            answers = self._answers(release, arguments, blocks)
+            sums = {name: np.sum([answer[name] for answer in answers], axis=0) for name in blocks}
+            return sums, float(np.sqrt(len(answers)))
+        if self._masked is None:
+            self._masked = MaskedPlaces(self._places, self.terms["masked"])
+        room = release.room(blocks, self.multiplier)
+        sizes = [(int(np.prod(block.shape)), room[name]) for name, block in blocks.items()]
+        sent = release.name, arguments, self.multiplier
+        values, count = self._masked.sum(sent, self.count, sizes)
+        sums = {
+            name: value.reshape(block.shape)
+            for (name, block), value in zip(blocks.items(), values, strict=True)
+        }
+        return sums, float(np.sqrt(count / self.terms["masked"]))
+
     def _answers(self, release: Any, arguments: Any, blocks: Any) -> list[dict[str, Array]]:
         """Sums of the places that answer, each checked."""
         sent = release.name, arguments, self.multiplier
         answers, lost = [], []
-        for wait in [_started(part, sent) for part in self._places]:
+        for wait in [started(part, "release", sent) for part in self._places]:
             try:
                 answer = wait()
             except Refused as error:
@@ -265,21 +324,9 @@ class Releases:
         """Fitted attributes that say what was released."""
         return {
             "epsilon_": self.epsilon,
-            "delta_": self.terms["delta"] if self.count else 0.0,
+            "delta_": self.terms["delta"] if self.count and np.isfinite(self.epsilon) else 0.0,
             "releases_": {name: np.array(column) for name, column in self.log.items()},
         }
-
-
-def _started(part: Any, sent: tuple[Any, ...]) -> Callable[[], Any]:
-    """Let a place begin a release; what it raises at once is raised when it is waited for."""
-    try:
-        return part.start("release", *sent)
-    except PlaceLost as error:
-        return partial(_raise, error)
-
-
-def _raise(error: Exception) -> None:
-    raise error
 
 
 def _check_sums(answer: Any, blocks: Any, name: str) -> None:

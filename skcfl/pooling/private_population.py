@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 # Benchmark of the constants: benchmarks/private.py.
 #: Releases of a fit of one cluster, and of several.
 RELEASES, RELEASES_OF_CLUSTERS = 5, 8
+#: Releases where sums are exact.
+EXACT = 40
 #: Standard deviation of the clients' coefficients to begin with, and the dispersion of squared
 #: errors, in the declared units.
 SPREAD, NOISE = 0.5, 0.5

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 # Benchmark of the constants: benchmarks/private.py.
 #: Rounds of a fit, each a release.
 ROUNDS = 10
+#: The same where sums are exact.
+EXACT = 40
 #: Pull of proximal points: weaker, a client of few rows would move far from the common model.
 PULL = 0.3
 #: Steps of Adam in a round of networks.
