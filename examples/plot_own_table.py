@@ -5,9 +5,10 @@ A CSV file of your own, from the file to a picture: are one model for all client
 each client, or partial pooling better, and in what do clients differ?
 
 Name the columns of the clients and of the target; all other columns of numbers are features.
-Columns of text become one column for each category, and rows with missing values are left out. A
-quarter of the rows of each client is held out, and the three ways are judged by these rows.
-Without a file it reads Grunfeld's table of eleven firms, which comes with skcfl.
+Columns of text become one column for each category. A missing number becomes the median of its
+column, and another column says that it was missing. A quarter of the rows of each client is held
+out, and the three ways are judged by these rows. Without a file it reads Grunfeld's table of
+eleven firms, which comes with skcfl.
 
 Prints the scores and the report of partial pooling, and saves a picture (needs pandas, and
 matplotlib for the picture)::
@@ -79,12 +80,18 @@ def read(path, client, target):
     missing = {client, target} - set(frame.columns)
     if missing:
         raise SystemExit(f"no column {sorted(missing)}; the columns are {list(frame.columns)}")
-    n_rows = len(frame)
-    frame = frame.dropna()
-    if len(frame) < n_rows:
-        print(f"{n_rows - len(frame)} rows with missing values are left out.")
-    features = pd.get_dummies(frame.drop(columns=[client, target]), dtype=float)
-    return features, frame[target], frame[client]
+    known = frame[[client, target]].notna().all(axis=1)
+    if not known.all():
+        print(f"{(~known).sum()} rows without a client or a target are left out.")
+    frame = frame[known].dropna(axis=1, how="all")
+    features = frame.drop(columns=[client, target])
+    numbers = features.select_dtypes("number")
+    gaps = numbers.loc[:, numbers.isna().any()]
+    if len(gaps.columns):
+        print(f"Missing values are set to the median in {', '.join(gaps.columns)}.")
+        features[numbers.columns] = numbers.fillna(numbers.median())
+        features = features.join(gaps.isna().add_suffix(" missing"))
+    return pd.get_dummies(features, dtype=float).astype(float), frame[target], frame[client]
 
 
 def draw(scores, score, model, path):

@@ -29,7 +29,7 @@ __all__ = [
     "refuse_masked",
 ]
 
-# Numbers of which products and quotients neither overflow nor vanish.
+# Numbers with products and quotients that neither overflow nor vanish.
 LEAST, MOST = 1e-100, 1e100
 # Rows of a batch, or steps of a round: what fits into an array's index.
 MOST_STEPS = 10**9

@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 __all__ = ["DocLinkMixin", "Options", "TakesOptions"]
 
 
-# Modules whose classes have pages of their own, and representations that link to these.
+# Modules with a page for each class; representations link to these.
 DOCUMENTED = {
     "skcfl.fusion.solvers",
     "skcfl.models",
@@ -59,7 +59,7 @@ class Options(DocLinkMixin, BaseEstimator):
 
 
 class TakesOptions:
-    """Estimators some of whose parameters are such objects; left of ``BaseEstimator``."""
+    """Estimators with such objects as parameters; left of ``BaseEstimator``."""
 
     #: Parameters of which None stands for an object with default values: the objects' classes.
     _option_classes: ClassVar[dict[str, type[Options]]] = {}

@@ -73,7 +73,7 @@ def loop(item, most, name=None, sure=False):
     most : int or None
         Largest number of items.
     name : str, default=None
-        Of the stage; None is `item` in the plural.
+        Name of the stage; None is `item` in the plural.
     sure : bool, default=False
         True if there will be so many.
 
@@ -92,7 +92,7 @@ def series(name, item, total, sure=True):
     Parameters
     ----------
     name : str
-        Of the stage.
+        Name of the stage.
     item : str
         What an item is called, in the singular.
     total : int or None
@@ -287,7 +287,7 @@ class _Followed(Stage):
         return f"{self.name}: {self.k}{total}" if plural else f"{self.unit} {self.k}{total}"
 
     def _line(self, plural=False, left=True):
-        """Where the stage is, what came out, the time so far and the time that is left."""
+        """Position of the stage, its result, the time so far and the time that is left."""
         values = ", ".join(map(_written, self.values, self.values.values()))
         place = self._place(plural)
         spent = time.perf_counter() - self.start

@@ -508,7 +508,7 @@ def clustering_error_bound(
     A : array-like, sparse matrix, networkx graph or Graph
         Symmetric weights :math:`A_{ij} \ge 0` between n clients.
     labels : array-like of shape (n,)
-        The partition, every cluster of which has one model: because it is that of a fit, or
+        The partition, with one model for every cluster: because it is that of a fit, or
         because all clusters are well-connected, see :func:`well_connected`.
     lam : float
         Positive weight of the penalty.
@@ -519,7 +519,7 @@ def clustering_error_bound(
     Returns
     -------
     bound : ndarray of shape (n_clusters,)
-        In the norm of the penalty, rounded up; infinite where a cluster with neighbours has
+        Radius in the norm of the penalty, rounded up; infinite if a cluster with neighbours has
         `alpha` 0.
 
     Raises
@@ -577,7 +577,7 @@ def _clusters_of_graph(
 
 
 def _each(values: ArrayLike, n: int, name: str, thing: str, finite: bool = True) -> Array:
-    """Non-negative numbers, one for each of n things, of which one may stand for all."""
+    """Non-negative numbers, one for each of n things; a single one stands for all."""
     values = real_array(values, name, finite=False)
     if values.shape not in {(), (n,)}:
         raise ValueError(

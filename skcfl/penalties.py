@@ -249,7 +249,7 @@ class ConcavePenalty(Penalty):
 
     @abstractmethod
     def _shrunk(self, r: Array, t: float | Array, lam: float, a: float) -> Array:
-        """Prox of the radii beyond those whose prox lies in the smoothed part."""
+        """Prox of the radii beyond the smoothed part."""
 
     def _parameters(self) -> tuple[float, float, float]:
         """``lam``, ``a`` and ``xi``, or what is wrong with them."""

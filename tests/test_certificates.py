@@ -93,7 +93,7 @@ def test_a_wrong_partition_is_refuted():
     assert certificate.optimal is False and not certificate
     assert certificate.lower > 1
     assert certificate.dual_gap == np.inf
-    assert "apart" in certificate.reason
+    assert "splitting" in certificate.reason
 
 
 def test_too_fine_a_partition_is_no_solutions():
@@ -475,7 +475,7 @@ def test_refusals_of_constants(monkeypatch):
     est, data = fitted("regressor", 0.05)
     with pytest.raises(ValueError, match="one entry for each of the 10 clients"):
         clustering_constants(est, *data, labels=[0, 1])
-    monkeypatch.setattr(skcfl.fusion.theorems, "solve_apart", lambda *args: None)
+    monkeypatch.setattr(skcfl.fusion.theorems, "solve_separately", lambda *args: None)
     with pytest.raises(RuntimeError, match="minimisers of the clusters"):
         clustering_constants(est, *data)
 

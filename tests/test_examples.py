@@ -76,14 +76,15 @@ def test_own_table(monkeypatch, tmp_path, capsys):
     frame = pd.DataFrame({"age": rng.normal(size=90), "sex": rng.choice(["f", "m"], size=90)})
     frame["ward"] = [*np.repeat(["a", "b", "c"], 29), "alone", "a", "b"]
     frame["ill"] = np.where(frame["age"] + rng.normal(size=90) > 0, "yes", "no")
-    frame.loc[0, "age"] = np.nan
+    frame.loc[0, "age"] = frame.loc[1, "ill"] = np.nan
     frame.to_csv(tmp_path / "own.csv", index=False)
     module = load("plot_own_table")
     columns = "--client", "ward", "--target", "ill"
     run(module, monkeypatch, tmp_path / "own.csv", *columns, "--figure", tmp_path / "a.png")
     printed = capsys.readouterr().out
-    assert "1 rows with missing values are left out." in printed
-    assert "89 rows of 4 clients, 3 features: classifier" in printed
+    assert "1 rows without a client or a target are left out." in printed
+    assert "Missing values are set to the median in age." in printed
+    assert "89 rows of 4 clients, 4 features: classifier" in printed
     assert "partial pooling" in printed and "Do clients differ?" in printed
     assert (tmp_path / "a.png").stat().st_size > 10_000
     with pytest.raises(SystemExit, match=r"no column \['days'\]; the columns are \['age'"):

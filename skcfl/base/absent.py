@@ -47,14 +47,14 @@ def options_of(options: dict[str, Any], kept: Array) -> dict[str, Any]:
 def with_absent(result: Result, kept: Array, weights: Array) -> Result:
     """Result of all clients, of a fit to some of them.
 
-    Absent clients are counted to the largest cluster, and have its model. Where each client is a
-    cluster they get one of their own, with the mean of the clients' models, and where clients mix
+    Absent clients are counted to the largest cluster, and have its model. If each client is a
+    cluster they get a separate one, with the mean of the clients' models, and if clients mix
     models the mean mixture.
 
     Parameters
     ----------
     result : Result
-        Of the clients that took part.
+        Result of the clients that took part.
     kept : ndarray of shape (n_clients,) of bool
         Which clients took part.
     weights : ndarray of shape (n_clients,)

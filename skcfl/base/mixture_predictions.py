@@ -1,4 +1,4 @@
-"""Prediction of the methods whose clients mix shared models."""
+"""Prediction of the methods with mixtures of shared models."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class MixturePredictions(BaseFederated):
         return super().client_model(group)
 
     def _decide(self, X: Any, groups: ClientIds | None) -> Array:
-        """Raw predictions whose outputs are those of the mixture."""
+        """Raw predictions with the outputs of the mixture."""
         X, table, index = self._rows_and_models(X, groups)
         shares = self.mixture_weights_
         other = self._mean_shares() if self.unseen == "average" else np.eye(shares.shape[1])[0]

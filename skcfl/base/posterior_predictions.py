@@ -24,7 +24,7 @@ CHUNK_BYTES = 2**23
 def posterior_std(spread: Array, user_map: Any) -> Array:
     """Standard deviations (n, p) in the user's units of covariances (n, p, p) or variances.
 
-    Of variances those are NaN that depend on more parameters than one.
+    Variances are NaN if they depend on more parameters than one.
     """
     if spread.ndim == 2:
         out = np.sqrt(np.maximum(spread, 0.0)) * np.abs(user_map.diagonal())
@@ -40,7 +40,7 @@ def posterior_std(spread: Array, user_map: Any) -> Array:
 
 
 class PosteriorPredictions(BaseFederated):
-    """Base of the estimators whose clients have a posterior.
+    """Base of the estimators with a posterior for each client.
 
     A fit sets, in the units of the pool, ``_stack``, what clients are like, and ``_covariances``,
     those of the clients' parameters, or None.

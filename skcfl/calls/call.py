@@ -158,7 +158,7 @@ class Call:
         cls.words, cls.words_down = _read(cls.up), _read(cls.down)
         cls.has_roots = any(word in ("H", "R") for words in cls.words.values() for word in words)
         cls.sums = [name for name, shape in cls.up.items() if not shape.startswith("n")]
-        # Whose entries they have: "n" the clients', "K" the models'.
+        # Owners of the entries: "n" the clients, "K" the models.
         cls.whose_down = {name: shape[:1] for name, shape in cls.down.items()}
         cls.whose_up = {name: shape[:1] for name, shape in cls.up.items()}
         cls.counted_down = [name for name in cls.down if name not in cls.free]
@@ -236,9 +236,9 @@ class Call:
         Parameters
         ----------
         pool : ClientPool
-            Whose clients they are.
+            Pool of the clients that were called.
         answers : dict of str to ndarray
-            Values of all clients.
+            Answers of all clients.
         lost : ndarray of int
             Positions of the silent ones.
         arguments : dict
@@ -506,7 +506,7 @@ class Call:
         Parameters
         ----------
         arguments : dict
-            Arguments and answers.
+            Arguments that are sent.
         sizes : dict of str to int
             Values of the letters of shapes.
 
@@ -554,7 +554,7 @@ class Call:
         Parameters
         ----------
         arguments : dict
-            Arguments and answers; None is not sent.
+            Arguments that are sent; None is not.
         sizes : dict of str to int
             Values of the letters of shapes.
         known : bool, default=False
@@ -647,7 +647,7 @@ def sizes_of(pool, arguments):
     pool : ClientPool or Site
         Object with `n_clients` and a bound `model`.
     arguments : dict
-        Arguments and answers.
+        Arguments that are sent.
 
     Returns
     -------

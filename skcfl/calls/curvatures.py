@@ -10,7 +10,7 @@ from .answer_bounds import FLAGS, NOT_NEGATIVE
 from .call import Call
 
 
-def alone(clients, labels, members, slots=slice(None)):
+def rows_to_hide(clients, labels, members, slots=slice(None)):
     """Single-client clusters with few rows, which a matrix of the cluster would reveal."""
     sizes = clients.client_sizes[slots]
     few = (sizes > 0) & (sizes < clients.model.n_params)
@@ -38,7 +38,7 @@ def shows_rows(pool, labels, n_clusters, counted=True):
     n_clusters : int
         Number of clusters, K.
     counted : ndarray of shape (n_clients,) of bool, default=True
-        Whose Hessians are summed; all by default.
+        Clients with Hessians in the sum; all by default.
 
     Returns
     -------
@@ -89,7 +89,7 @@ class Hessians(Call):
 
     @classmethod
     def begin(cls, clients, answers, arguments):
-        shown = alone(clients, arguments["labels"], arguments["members"])
+        shown = rows_to_hide(clients, arguments["labels"], arguments["members"])
         shown &= arguments["weights"] != 0.0
         if shown.any():
             raise RowsShownError(

@@ -154,8 +154,8 @@ class OwnLosses(Objectives):
     Returns
     -------
     losses : ndarray of shape (n_clients,)
-        In double precision, infinity in place of NaN; zero for clients without rows, or without an
-        answer after the retries.
+        Losses in double precision, infinity in place of NaN; zero for clients without rows, or
+        without an answer after the retries.
     """
 
     @classmethod

@@ -46,7 +46,7 @@ class Recall(Trains):
     Parameters
     ----------
     w : ndarray of shape (n_clients, n_params)
-        In place of the model of a client that keeps none, or does not answer.
+        Model of a client that keeps none, or does not answer.
 
     Returns
     -------

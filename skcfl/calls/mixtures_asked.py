@@ -23,7 +23,7 @@ class Mixture(Call):
     shares : ndarray of shape (n_clients, K)
         Shares of the models, which each client keeps for itself.
     dispersion : float
-        Responsibilities under the losses.
+        Dispersion of the losses.
     share_steps : int, default=1
         How often the shares are estimated anew, under models that stay.
 
@@ -78,7 +78,7 @@ class MixtureSums(Mixture):
     shares, values, scatter
         As for :class:`Mixture`, with the parameters of this call.
     gradients : ndarray of shape (K, n_params)
-        Sum of the rows' losses, without the local penalty.
+        Gradients of the rows' losses, without the local penalty.
     hessians : ndarray of shape (K, n_params, n_params)
         Likewise, with a curvature with which Newton steps do not overshoot.
     """

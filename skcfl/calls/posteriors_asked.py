@@ -161,7 +161,7 @@ class LeftOutSums(Call):
     dispersion : ndarray of shape (K,)
         As of :class:`PosteriorSums`, under each prior.
     shares : ndarray of shape (K,)
-        Of the priors in the mixed predictions, which sum to one.
+        Shares of the priors in the mixed predictions, which sum to one.
     errors : ndarray of shape (K, n_params, n_params), default=None
         Covariances of the errors of theta, on which each row has had its part; None is none.
     df : ndarray of shape (K,), default=None
@@ -172,7 +172,7 @@ class LeftOutSums(Call):
     value : float
         Sum of the losses, with weights, over the clients that answer.
     slopes : ndarray of shape (K,)
-        Derivatives of the value along moves of the shares whose sum is zero.
+        Derivatives of the value along moves of the shares that sum to zero.
     curvature : ndarray of shape (K, K)
         Second derivatives.
     """
@@ -239,7 +239,7 @@ class Posteriors(Call):
     errors : ndarray of shape (K, n_params, n_params), default=None
         Covariances of the errors of theta, which are integrated out; None is none.
     dense : bool, default=False
-        True if clients send covariances and not variances alone.
+        True if clients send covariances, False if only variances.
 
     Returns
     -------
@@ -429,7 +429,7 @@ def _information(found, r):
 def _of_mixture(r, x, V):
     """Means (c, p) and covariances of mixtures, (c, p, p) or their diagonals (c, p).
 
-    Of components with weights r (K, c), means x (K, c, p) and K arrays V of covariances.
+    Moments of components with weights r (K, c), means x (K, c, p) and K arrays V of covariances.
     """
     mean = np.einsum("kc,kcp->cp", r, x)
     total = 0.0
@@ -448,7 +448,7 @@ def prior_variance(df):
 
 
 def prior_covariance(theta, root, weights, errors, dense, df=np.inf):
-    """Covariance of a client of which nothing is known, or its diagonal."""
+    """Covariance of an unknown client, or its diagonal."""
     away, root = theta - weights @ theta, np.sqrt(prior_variance(df)) * root
     if dense:
         covariance = np.diag(root**2) if root.ndim == 1 else root @ root.T

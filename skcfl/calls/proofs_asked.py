@@ -6,7 +6,7 @@ import numpy as np
 
 from .answer_bounds import NOT_NEGATIVE
 from .call import Call
-from .curvatures import alone
+from .curvatures import rows_to_hide
 
 # Slopes of conjugates that are rounding next to the largest one.
 ROUNDING = 1e-12
@@ -159,7 +159,7 @@ class Enclosures(Call):
     def kernel(clients, block, slots, theta, box, labels, dense, members):
         model, p = clients.model, theta.shape[1]
         rounding, drift, floor = model.enclosure(block, theta[labels], box[labels], dense)
-        hidden = dense & alone(clients, labels, members, slots)
+        hidden = dense & rows_to_hide(clients, labels, members, slots)
         if hidden.any():
             own = labels[hidden]
             numbers = model.enclosure(block.take(hidden), theta[own], box[own], False)[2]

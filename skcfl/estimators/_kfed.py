@@ -59,7 +59,7 @@ class KFED(ClusteredRows):
     cluster_sizes_ : ndarray of shape (n_clusters_,)
         Total weight of the clusters' rows, their number without weights.
     local_centers_ : ndarray of shape (n_clients, n_local, n_features)
-        Answers of the clients.
+        Centres that the clients have sent.
     local_labels_ : ndarray of shape (n_clients, n_local)
         Clusters of these centres; -1 where a client has fewer.
     n_clusters_ : int

@@ -61,7 +61,7 @@ WORTH = 0.98
 MAX_TRIES, MAX_FAILURES = 2, 10
 # Part of the gap that the ascent and the flows may each take up; the ascent where there are no
 # clusters, and so no flows.
-SHARE, ALONE = 0.3, 0.9
+SHARE, SHARE_WITHOUT_FLOWS = 0.3, 0.9
 # Corrections of the flows; the least fall of the gap for which they go on; their over-relaxation,
 # after the first, which is exact where nothing is clipped.
 MAX_CORRECTIONS, PROGRESS, PROBATION = 100, 0.7, 5
@@ -150,11 +150,11 @@ def _stages(problem, lam, state):
         (block,) = problem.blocks
         W = np.ascontiguousarray(problem.local_models().T)
         distance = problem.penalty.value(block.difference(W))
-        apart = distance > 0
-        if not apart.any():
+        separate = distance > 0
+        if not separate.any():
             return [lam]
         degree = 2.0 * len(block.weights) / problem.n
-        start = 0.25 * np.quantile((distance / block.weights)[apart], 0.05) / degree
+        start = 0.25 * np.quantile((distance / block.weights)[separate], 0.05) / degree
     number = int(np.ceil(np.log(max(lam / start, 1.0)) / np.log(STAGE)))
     return [*(lam * STAGE ** -np.arange(number, 0, -1.0)), lam]
 
@@ -255,7 +255,7 @@ class _Network:
 
         return network, np.add.reduceat(V, first, axis=0) if len(first) else V, expand
 
-    def ascend(self, U, lam, limit, patience, max_iter, apart):
+    def ascend(self, U, lam, limit, patience, max_iter, separate):
         """Accelerated ascent until the gap is small, or models can be merged.
 
         Parameters
@@ -270,7 +270,7 @@ class _Network:
             The gap from which models are merged, in units of `limit`.
         max_iter : int
             Most iterations.
-        apart : ndarray of shape (K,) of bool
+        separate : ndarray of shape (K,) of bool
             Nodes that are not merged with each other.
 
         Returns
@@ -289,7 +289,7 @@ class _Network:
         for k in range(1, max_iter + 1):
             X = self.centres(ahead)
             for block in self.blocks:
-                # In place of the last iterate: first the extrapolated one, then the next.
+                # The extrapolated iterate takes the place of the last one, then the next.
                 u, new = U[block], old[block]
                 np.subtract(u, new, out=new)
                 new *= speed
@@ -313,7 +313,7 @@ class _Network:
             primal = self.primal(X, radius)
             gap, enough = primal - self.dual(R), limit(primal)
             if gap <= patience * enough * max(1.0, (k / HURRY) ** 2):
-                together = self._equal(U, X, radius, apart)
+                together = self._equal(U, X, radius, separate)
                 few = together is not None and together.max() + 1 > WORTH * self.K
                 if together is not None and not (few and gap > enough):
                     merged = mean_by_cluster(X, together, self.masses)[together]
@@ -323,7 +323,7 @@ class _Network:
                 break
         return U, None, k
 
-    def _equal(self, U, X, radius, apart):
+    def _equal(self, U, X, radius, separate):
         """Components of the edges with duals inside their balls; None without any."""
         inside = np.empty(len(U), dtype=bool)
         for block in self.blocks:
@@ -331,7 +331,7 @@ class _Network:
             _scale(ahead, self.steps[block])
             ahead += U[block]
             inside[block] = _norms(ahead) < radius[block] * (1.0 - 1e-9)
-        inside &= ~(apart[self.heads] & apart[self.tails])
+        inside &= ~(separate[self.heads] & separate[self.tails])
         if not inside.any():
             return None
         return _components(self.heads[inside], self.tails[inside], self.K)
@@ -371,7 +371,7 @@ class _AMA:
         labels, U, patience, failures = state.labels, state.U, MERGE_FROM, 0
         while True:
             progress.begin()
-            labels, U, X, alone = self._ascend(labels, U, patience)
+            labels, U, X, no_edges_left = self._ascend(labels, U, patience)
             primal, parted = full.primal(X, self.radius), labels
             gap, limit = self._gap(U, primal), self._limit(primal)
             if gap > limit and self.n_iter < self.max_iter:
@@ -379,7 +379,7 @@ class _AMA:
                 gap = self._gap(U, primal)
             values = self._record(labels, gap, primal)
             progress.tell(k=done + self.n_iter, **values)
-            settled = gap <= limit or (alone and parted is labels)
+            settled = gap <= limit or (no_edges_left and parted is labels)
             if settled or self.n_iter >= self.max_iter or progress.stopped:
                 break
             if parted is not labels:
@@ -397,24 +397,24 @@ class _AMA:
         """
         network, back = self.full, []
         stubborn = self.failed >= MAX_TRIES
-        apart = stubborn
+        separate = stubborn
         if labels.max() + 1 == self.problem.n:
             labels = np.arange(self.problem.n)
         else:
             network, U, expand = network.merge(labels, U)
             back.append(expand)
-            apart = np.bincount(labels, stubborn) > 0
+            separate = np.bincount(labels, stubborn) > 0
         while len(network.heads) and self.n_iter < self.max_iter:
-            share, left = SHARE if back else ALONE, self.max_iter - self.n_iter
+            share, left = SHARE if back else SHARE_WITHOUT_FLOWS, self.max_iter - self.n_iter
             limit = partial(self._limit, share=share)
-            U, together, k = network.ascend(U, self.lam, limit, patience, left, apart)
+            U, together, k = network.ascend(U, self.lam, limit, patience, left, separate)
             self.n_iter += k
             if together is None:
                 break
             labels = together[labels]
             network, U, expand = network.merge(together, U)
             back.append(expand)
-            apart = np.bincount(labels, stubborn) > 0
+            separate = np.bincount(labels, stubborn) > 0
         X = network.centres(network.outflow @ U)
         for expand in reversed(back):
             U = expand(U)

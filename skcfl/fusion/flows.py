@@ -510,7 +510,7 @@ class _Forest:
     """
 
     def __init__(self, heads, tails, weights, roots, n):
-        # By rank: sums of weights of unlike size would be rounded.
+        # Computed by rank: sums of weights of unlike size would be rounded.
         order = np.argsort(-weights, kind="stable")
         rank = np.empty(len(heads))
         rank[order] = np.arange(1.0, len(heads) + 1.0)

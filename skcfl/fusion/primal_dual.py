@@ -160,7 +160,7 @@ class _PrimalDual(CertifiedLoop):
         super().__init__(problem, lam, tol, max_iter, contraction)
         self.relaxation, self.adaptive, self.changes = relaxation, ratio is None, 0
         degree = problem.graph.degrees(weighted=False)
-        self.alone = np.flatnonzero(degree == 0)
+        self.isolated = np.flatnonzero(degree == 0)
         self.degree = np.maximum(degree, 1.0)
         self.state = self._start(ratio, state)
         # Last answers of the clients; before relaxation.
@@ -244,9 +244,9 @@ class _PrimalDual(CertifiedLoop):
         W = self.state.W
         V = self.problem.pool.ask(Prox, centres, self.degree / self.state.ratio, x0=self.answers)
         self.answers = V
-        if len(self.alone):
+        if len(self.isolated):
             V = V.copy()
-            V[self.alone] = W[self.alone]
+            V[self.isolated] = W[self.isolated]
         return V
 
     def _last_answers(self):

@@ -97,7 +97,7 @@ class NetworkProblem(FusionProblem):
         """The common start of all clients, (n, d)."""
         return np.tile(self.common, (self.n, 1))
 
-    def apart(self):
+    def without_edges(self):
         """The problem without edges, the remainder at lam = 0."""
         return NetworkProblem(self.pool, Graph(self.n, [], []), L2(), self.common)
 
@@ -209,7 +209,7 @@ def primal_dual_inexact(
     ValueError
         If a number is out of its range.
     """
-    split = problem if lam > 0.0 else problem.apart()
+    split = problem if lam > 0.0 else problem.without_edges()
     training = local_steps, step_size, n_iter_no_change
     loop = _InexactPrimalDual(split, lam, tol, max_iter, ratio, relaxation, state, training)
     result = loop.run()
@@ -239,7 +239,7 @@ class _InexactPrimalDual(_PrimalDual):
         """Inexact proposals of all models (32): steps of Adam from the present models."""
         rate = self.step_size / (1.0 + k / DELAY)
         pull = self.degree / self.state.ratio
-        pull[self.alone] = 0.0  # no neighbour, no step: they train freely
+        pull[self.isolated] = 0.0  # no neighbour, no step: they train freely
         V = self.problem.pool.ask(
             LocalUpdate,
             self.state.W,

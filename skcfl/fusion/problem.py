@@ -47,9 +47,9 @@ class FusionProblem:
     pool : ClientPool
         The clients.
     graph : Graph
-        Whose models are compared.
+        Graph of the clients with compared models.
     penalty : Penalty
-        How.
+        Penalty of their differences.
     at_start : float, default=None
         The clients' objectives at the common start; None asks them.
 

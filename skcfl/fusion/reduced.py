@@ -123,7 +123,7 @@ class Contraction:
     @property
     def certified(self):
         """True if the partition is proved to be a solution's."""
-        return self.enclosure is not None and self.ratio <= 1.0 and self.enclosure.apart
+        return self.enclosure is not None and self.ratio <= 1.0 and self.enclosure.distinct
 
     @property
     def refuted(self):
@@ -372,14 +372,14 @@ class Enclosure:
         The same of the forces ``q_i``.
     rounding : ndarray of shape (n,)
         The part of `spread` that is no matter of the models: sums, and what Newton's method left.
-    apart : bool
+    distinct : bool
         True if the models of different clusters are proved to differ.
     """
 
     radius: np.ndarray
     spread: np.ndarray
     rounding: np.ndarray
-    apart: bool
+    distinct: bool
 
 
 def enclose(problem, lam, labels, theta, forces=None):
@@ -625,7 +625,7 @@ def _descend(problem, lam, labels, X, effort, max_unknowns=MAX_UNKNOWNS, max_sta
         if pairs is None:
             break
         if not len(pairs.weights):
-            return labels, solve_apart(problem, labels, theta), spent + 1.0
+            return labels, solve_separately(problem, labels, theta), spent + 1.0
         if K * problem.d > max_unknowns and (
             problem.graph.is_complete or max(K, len(pairs.weights)) * problem.d**2 > MAX_BLOCKS
         ):
@@ -680,7 +680,7 @@ def _meeting(oracle, theta, value, converged):
     return best
 
 
-def solve_apart(problem, labels, start, tol=EXACT):
+def solve_separately(problem, labels, start, tol=EXACT):
     """Models of clusters that nothing draws to each other; None if Newton's method failed."""
     theta, converged, *_ = solve_pooled(problem.pool, labels, start, np.ones(problem.n), tol=tol)
     return theta if converged else None
@@ -704,9 +704,9 @@ def _pairs(graph, labels, K, most):
         sizes = np.bincount(labels, minlength=K).astype(float)
         return _Pairs(heads, tails, graph.weight * sizes[heads] * sizes[tails])
     k, l = labels[graph.heads], labels[graph.tails]  # noqa: E741
-    apart = k != l
-    low, high = np.minimum(k, l)[apart], np.maximum(k, l)[apart]
-    W = sparse.coo_array((graph.weights[apart], (low, high)), shape=(K, K))
+    distinct = k != l
+    low, high = np.minimum(k, l)[distinct], np.maximum(k, l)[distinct]
+    W = sparse.coo_array((graph.weights[distinct], (low, high)), shape=(K, K))
     W.sum_duplicates()
     return _Pairs(*W.coords, W.data)
 
@@ -724,11 +724,11 @@ class _ReducedOracle:
         self.touch = abs(self.outflow)
         self.memory = self.first = None
         # Single-client clusters with Hessians that would show rows: the client multiplies by it.
-        alone = shows_rows(problem.pool, labels, K)[labels] & (problem.pool.client_sizes > 0)
-        self.summed = 1.0 - alone
-        self.clients = np.flatnonzero(alone)
-        self.alone = labels[self.clients]
-        if len(self.alone):
+        single = shows_rows(problem.pool, labels, K)[labels] & (problem.pool.client_sizes > 0)
+        self.summed = 1.0 - single
+        self.clients = np.flatnonzero(single)
+        self.single = labels[self.clients]
+        if len(self.single):
             self.hidden = problem.pool.subset(self.clients)
 
     def join(self, near):
@@ -753,8 +753,8 @@ class _ReducedOracle:
         """Value and gradient."""
         self.x, self.theta = x.copy(), x.reshape(self.K, -1).copy()
         value, gradients, delta, distance = self._value(self.theta)
-        apart = distance > 0
-        inverse = np.divide(1.0, distance, out=np.zeros_like(distance), where=apart)
+        distinct = distance > 0
+        inverse = np.divide(1.0, distance, out=np.zeros_like(distance), where=distinct)
         self.unit, self.slope = delta * inverse[:, None], self.W * inverse
         self.gradient = sum_by_cluster(gradients, self.labels, self.K)
         self.smooth = value - float(self.W @ distance)
@@ -766,14 +766,14 @@ class _ReducedOracle:
         K, d, pool = self.K, self.problem.d, self.problem.pool
         # The norms are flat along the differences: beside them no curvature may vanish.
         damping = np.repeat(np.maximum(damping, 1e-4), K)
-        alone = self.alone
-        if len(alone) < K:
+        single = self.single
+        if len(single) < K:
             own = pool.model.pin(pool.ask(Hessians, self.theta, self.labels, self.summed, damping))
         else:
             own = np.zeros((K, d, d))
-        if K * d <= self.max_exact and not len(alone):
+        if K * d <= self.max_exact and not len(single):
             return self._exact(own, g)
-        if len(alone):
+        if len(single):
             return self._by_answers(own, g, damping)
         # Conjugate gradients in coordinates in which every cluster's own block is the identity.
         root = np.linalg.cholesky(self._diagonal_blocks(own))
@@ -797,20 +797,20 @@ class _ReducedOracle:
     def _by_answers(self, own, g, damping):
         """Direction by conjugate gradients; single-client clusters solve with their Hessians."""
         K, d = own.shape[:2]
-        alone, who = self.alone, self.hidden
+        single, who = self.single, self.hidden
         blocks = self._diagonal_blocks(own)
         # Their pulls count as if they were the same in all directions.
-        shift = np.einsum("kii->k", blocks[alone]) / d
+        shift = np.einsum("kii->k", blocks[single]) / d
         inverse = np.linalg.inv(blocks)
         given = blocks - own
         # Clients without rows that share a cluster add the penalty.
-        given[alone] = shift[:, None, None] * np.eye(d) - own[alone]
-        order, theta, damping = np.arange(len(alone)), self.theta[alone], damping[alone]
+        given[single] = shift[:, None, None] * np.eye(d) - own[single]
+        order, theta, damping = np.arange(len(single)), self.theta[single], damping[single]
 
         def precondition(r):
             r = r.reshape(K, d)
             z = np.matmul(inverse, r[:, :, None])[:, :, 0]
-            z[alone] = who.ask(HessianSolves, theta, r[alone], order, shift, damping)
+            z[single] = who.ask(HessianSolves, theta, r[single], order, shift, damping)
             return z.reshape(1, -1)
 
         def product(u):
@@ -1026,7 +1026,7 @@ def lam_max_bounds(problem, tol=1e-3, max_iter=200):
     graph = problem.graph
     labels = graph.components()
     zero = np.zeros((labels.max() + 1, problem.d))
-    theta = solve_apart(problem, labels, zero, EXACT if tol < 1.0 else ROUGH)
+    theta = solve_separately(problem, labels, zero, EXACT if tol < 1.0 else ROUGH)
     if theta is None:
         raise RuntimeError(
             "Newton's method did not find the pooled optimum, which lam_max needs; scale the "

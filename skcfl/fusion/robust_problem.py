@@ -138,7 +138,7 @@ class BoundedProblem(FusionProblem):
     pool : ClientPool
         The clients.
     graph : Graph
-        Whose models are compared.
+        Graph of the clients with compared models.
     penalty : Penalty
         A norm.
     factor : float

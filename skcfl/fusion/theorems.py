@@ -22,8 +22,8 @@ from .reduced import (
     enclose,
     examine,
     forces_at,
-    solve_apart,
     solve_reduced,
+    solve_separately,
     split_torn,
 )
 
@@ -468,7 +468,7 @@ def constants_of(problem, labels):
     if not penalty.norm:
         raise ValueError(f"The GTV paper's Theorem 2 is about norms, got {penalty!r}.")
     K = int(labels.max()) + 1
-    models = solve_apart(problem, labels, np.zeros((K, problem.d)))
+    models = solve_separately(problem, labels, np.zeros((K, problem.d)))
     if models is None:
         raise RuntimeError(
             "Newton's method did not find the minimisers of the clusters; scale the features or "

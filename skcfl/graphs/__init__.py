@@ -1,4 +1,4 @@
-"""Graphs of clients: the pairs whose models are compared."""
+"""Graphs of clients: the pairs of clients with compared models."""
 
 from __future__ import annotations
 

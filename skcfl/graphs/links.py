@@ -71,12 +71,12 @@ def _nearest_outside(points: Array, labels: Array, sizes: Array) -> Array:
         for a, k in enumerate(large):
             if not asked[k]:
                 continue
-            apart = np.maximum(np.maximum(low - high[a], low[a] - high), 0.0)
-            apart = np.linalg.norm(apart, axis=1)
+            gaps = np.maximum(np.maximum(low - high[a], low[a] - high), 0.0)
+            gaps = np.linalg.norm(gaps, axis=1)
             # The points of small groups, which lie everywhere, come last.
-            turns = np.argsort(apart + np.where(np.arange(len(groups)) < len(large), 0.0, np.inf))
+            turns = np.argsort(gaps + np.where(np.arange(len(groups)) < len(large), 0.0, np.inf))
             for b in turns:
-                if b == a or apart[b] >= best[k]:
+                if b == a or gaps[b] >= best[k]:
                     continue
                 found = groups[a].nearest(groups[b], best[k])
                 if found[0] < best[k]:

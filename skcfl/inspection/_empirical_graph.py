@@ -273,9 +273,9 @@ def edge_loads(
     largest = np.abs(difference).max() or 1.0
     if penalty.fuses:
         # Clusters that are not proved may have models that are equal but for what tol allows.
-        apart = labels[graph.heads] != labels[graph.tails]
-        apart &= penalty.value(difference) > EQUAL * largest
-        known = np.broadcast_to(apart, difference.shape)
+        distinct = labels[graph.heads] != labels[graph.tails]
+        distinct &= penalty.value(difference) > EQUAL * largest
+        known = np.broadcast_to(distinct, difference.shape)
     else:
         known = np.abs(difference) > EQUAL * largest
     slope = penalty.project(difference * (1e12 * capacity.max() / largest), capacity)

@@ -131,7 +131,7 @@ class RandomEffectsDisplay:
             effect of a standard deviation of a feature; of these effects "at the mean row" is
             one, too.
         output : object, default=None
-            The class whose coefficient it is, of classifiers with more than two.
+            The class of the coefficient, of classifiers with more than two.
         level : float, default=0.95
             Probability of an interval, in (0, 1).
         ax : matplotlib Axes, default=None

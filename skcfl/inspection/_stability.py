@@ -212,7 +212,7 @@ class ClusterStabilityDisplay:
     Parameters
     ----------
     stability : ClusterStability
-        Quantity that is drawn.
+        Result of ``cluster_stability`` to draw.
 
     Attributes
     ----------

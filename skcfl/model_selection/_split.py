@@ -197,10 +197,10 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
             dealt = np.bincount(clients)[clients] > 1
         n_dealt = np.count_nonzero(dealt)
         if n_dealt < self.n_splits:
-            alone = n_samples - n_dealt
+            singles = n_samples - n_dealt
             hint = (
-                f" {alone} client(s) have a single row, which singletons='train' never tests."
-                if alone
+                f" {singles} client(s) have a single row, which singletons='train' never tests."
+                if singles
                 else ""
             )
             raise ValueError(

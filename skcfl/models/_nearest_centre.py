@@ -18,7 +18,7 @@ class NearestCentre:
     n_features : int
         Numbers of a centre.
     dtype : dtype
-        Labels of the rows.
+        Type of the rows.
     """
 
     def __init__(self, n_centres, n_features, dtype):

@@ -145,7 +145,7 @@ class Runner:
     device : str
         Device to compute on.
     head : str
-        Name of the module whose input is the representation.
+        Name of the module with the representation as input.
     input_shape : tuple of int
         Shape of what the module takes for a row.
     whole : bool

@@ -102,7 +102,7 @@ class Stacked:
     model : TorchModel
         Bound model.
     runner : Runner
-        The tensors of the module, on the device.
+        Runner with the module on the device.
     """
 
     def __init__(self, model, runner):

@@ -245,7 +245,7 @@ def run_shared(pool, update, options, theta=None):
     state : State
         State after the last round.
     record : RoundRecord
-        Models of the clients.
+        Record of the rounds.
     shortfall : str
         The criterion that was not met, or None.
     """
@@ -297,7 +297,7 @@ def publish(
     params : ndarray of shape (n_clients, n_params)
         Models of the clients.
     record : RoundRecord
-        State after the rounds.
+        Record of the rounds.
     shortfall : str, default=""
         The criterion that was not met, or None.
     known : bool, default=True

@@ -74,7 +74,7 @@ class CommonModels:
     by_rows, by_clients : ndarray of shape (K, p, p)
         Covariances of the errors, where rows are independent, and where clients are.
     test : DifferenceTest
-        p-value of no difference inside the clusters.
+        Test of no difference inside the clusters.
     """
 
     theta: np.ndarray

@@ -63,7 +63,7 @@ class ChoiceRule:
         Parameters
         ----------
         update : UpdateRule
-            Options of these rounds.
+            Rule of update of these rounds.
         """
 
     def safeguards(self):
@@ -81,8 +81,8 @@ class ChoiceRule:
         Returns
         -------
         rule : ChoiceRule
-            By loss, unless the rule overrides it: groups of loss vectors are only needed on the
-            way.
+            Clients choose by loss, unless the rule overrides it: groups of loss vectors are only
+            needed on the way.
         """
         return LeastLoss()
 

@@ -37,7 +37,7 @@ def solve_local(pool, options=None):
         One cluster per client; clients send the models, to be published, and the objectives.
     """
     pool.ledger.since_mark()
-    return _ALONE[kind_of(pool)](pool, TRAINING if options is None else options)
+    return _OF_KIND[kind_of(pool)](pool, TRAINING if options is None else options)
 
 
 def _minimise(pool, options):
@@ -95,7 +95,7 @@ def _train(pool, options):
     )
 
 
-_ALONE = {MINIMISED: _minimise, TRAINED: _train}
+_OF_KIND = {MINIMISED: _minimise, TRAINED: _train}
 
 
 def _objective(pool, w):

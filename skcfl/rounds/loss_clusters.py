@@ -34,7 +34,7 @@ EMBEDDINGS = ("log", "sqrt", "raw", "centered")
 CALM_ROUNDS = 3
 # Spread of the vectors, relative to the size of the embedded values, that is rounding.
 SAME = 1e-10
-# In place of a loss of NaN: so many times the largest finite one.
+# Factor for losses of NaN: so many times the largest finite one.
 WORSE = 10.0
 
 
@@ -261,8 +261,8 @@ class LossClusters(ChoiceRule):
         # The sum, not the mean: a group counts by its clients.
         model = match(member.astype(float) @ losses)
         # Noise, and groups beyond the number of models: the model of least loss.
-        alone = np.where(groups < 0, -1, model[groups])
-        return np.where(alone >= 0, alone, losses.argmin(axis=1))
+        assigned = np.where(groups < 0, -1, model[groups])
+        return np.where(assigned >= 0, assigned, losses.argmin(axis=1))
 
 
 def labels_of_clusterer(clusterer, points, n_clusters, rng, what):

@@ -62,7 +62,7 @@ class Responsibilities(ChoiceRule):
     theta : ndarray of shape (K, n_params)
         Starts.
     dispersion : float
-        Responsibilities under the losses at the start.
+        Dispersion of the losses at the start.
     train : dict or None
         Parameters of ``MixtureUpdate``; None is a Newton step on
         sums.

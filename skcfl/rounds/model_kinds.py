@@ -61,7 +61,7 @@ class Kind(ABC):
         """Local models after some steps from a start, for whoever looks for starts."""
 
     @abstractmethod
-    def apart(self, pool, steps, *how):
+    def local_models(self, pool, steps, *how):
         """Models that clients have by themselves; those that train take steps, see `how`."""
 
 
@@ -81,7 +81,7 @@ class _Minimised(Kind):
         rates = 1.0 / client_curvatures(pool)
         return pool.ask(LocalUpdate, start, steps, rates, monotone=True, whole=True)
 
-    def apart(self, pool, steps, *how):
+    def local_models(self, pool, steps, *how):
         """Their minimisers."""
         return pool.ask(Solve)[0]
 
@@ -102,7 +102,7 @@ class _Trained(Kind):
         """Steps of Adam: the curvature has no bound."""
         return pool.ask(LocalUpdate, start, steps, NETWORK_STEP, "adam", whole=True)
 
-    def apart(self, pool, steps, *how):
+    def local_models(self, pool, steps, *how):
         """Steps from a common start."""
         return pool.ask(LocalUpdate, pool.start(), steps, *how, whole=True)
 

@@ -42,7 +42,7 @@ def local_models(pool, steps, step_size, optimizer, batch_size=None):
     known : ndarray of shape (n_clients,) of bool
         Who has rows and answered: of the others nothing is known.
     """
-    models = kind_of(pool).apart(pool, steps, step_size, optimizer, batch_size)
+    models = kind_of(pool).local_models(pool, steps, step_size, optimizer, batch_size)
     return models, heard(pool)
 
 

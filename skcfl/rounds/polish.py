@@ -71,7 +71,7 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None, t
     place[used] = np.arange(len(used))
     oracle = _PooledOracle(pool, place[labels], len(used), weights, record)
     start, scale = oracle.begin(pool.model.centre(np.asarray(theta, dtype=float)[used]))
-    solved = oracle.solve_alone(start)
+    solved = oracle.solve_single(start)
     tol = EXACT if pool.n_params <= MAX_DENSE else tol
     x, decrement, converged = newton(oracle, start, scale, max_iter=max_iter, tol=tol)
     out = np.array(theta, dtype=float)
@@ -164,14 +164,14 @@ class _PooledOracle:
         total = np.bincount(labels, weights=weights, minlength=n_clusters)
         # A cluster of clients that weigh nothing has its penalty only.
         weights = np.where(total[labels] > 0, weights, 1.0)
-        self.alone = shows_rows(pool, labels, n_clusters, weights > 0)
+        self.single = shows_rows(pool, labels, n_clusters, weights > 0)
         # The only client with rows has the model of its cluster.
-        weights = np.where(self.alone[labels] & (pool.client_sizes == 0), 0.0, weights)
+        weights = np.where(self.single[labels] & (pool.client_sizes == 0), 0.0, weights)
         total = np.bincount(labels, weights=weights, minlength=n_clusters)
         self.share = weights / total[labels]
         self.mass = total / total.sum()
         self.cached = self.curvature = None
-        self.summed = np.where(self.alone[labels], 0.0, self.share)
+        self.summed = np.where(self.single[labels], 0.0, self.share)
 
     def begin(self, theta):
         """The better of models and the common start, and the sizes of objectives at the latter."""
@@ -194,9 +194,9 @@ class _PooledOracle:
         self.curvature = H[0] if known else None
         return start, np.maximum(np.abs(at_common[0]), 1e-30)
 
-    def solve_alone(self, theta):
+    def solve_single(self, theta):
         """Let clients solve in place if their Hessians would show rows; True if they converged."""
-        who = np.flatnonzero(self.alone[self.labels] & (self.share > 0))
+        who = np.flatnonzero(self.single[self.labels] & (self.share > 0))
         if not len(who):
             return True
         theta[self.labels[who]], converged = self.pool.subset(who).ask(Solve)

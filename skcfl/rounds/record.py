@@ -61,7 +61,7 @@ class RoundRecord:
     ledger : Ledger
         Ledger of the numbers sent.
     rule : ChoiceRule, default=None
-        Whose reports are columns too.
+        Rule of choice; its report adds columns.
     truth : ndarray of shape (n_clients,), default=None
         True clusters, for study: a column "ari" has the adjusted Rand index.
     keep_rounds : bool, default=False

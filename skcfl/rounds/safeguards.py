@@ -70,7 +70,7 @@ class HalvedSteps(Safeguard):
     Parameters
     ----------
     update : GradientStep
-        Whose steps.
+        Rule of update that takes the steps.
     """
 
     def __init__(self, update):

@@ -127,7 +127,7 @@ class Bipartition(ChoiceRule):
     min_round : int, default=0
         Rounds before the first split.
     gamma_max : float, default=None
-        Generator of the test of similarity; None makes no test.
+        Threshold of the test of similarity; None makes no test.
     aggregator : object, default=None
         Operator in place of the mean, against false clients. Clients with updates far longer than
         those of the first round have no say in splits, and stay where they are. Other long updates

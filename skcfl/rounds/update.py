@@ -139,7 +139,7 @@ class GradientStep(UpdateRule):
         Returns
         -------
         theta : ndarray of shape (K, n_params)
-            Rule for the models before that step.
+            New models, after a step half as long.
         """
         self.rates.cuts[bad] *= 0.5
         self.last = replace(self.last, rates=np.where(bad, 0.5, 1.0) * self.last.rates)

@@ -15,7 +15,7 @@ def require(right, what, *details):
     right : array-like of bool
         Mask of the entries that are right.
     what : str
-        Expected values.
+        Description of the expected values, for the message.
     *details : tuple of (str, array-like)
         Named arrays, which broadcast with `right`; the message shows their entry.
     """

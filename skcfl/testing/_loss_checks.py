@@ -40,7 +40,7 @@ def check_loss(
     conjugate and the value meet Fenchel's inequality, with equality at derivatives, and the
     conjugate is no less than the largest difference; projections onto its domain; what the loss
     says of itself; shapes, types, broadcasting, extreme predictions, pickling, and that arguments
-    are left alone.
+    are not changed.
 
     Parameters
     ----------
@@ -358,7 +358,7 @@ def _near_the_least(case):
 def _check_conjugate(case):
     loss, y, says = case.loss, case.y, case.says
     inside = loss.gradient(case.z, y)
-    text = says("project must leave slopes in the domain alone")
+    text = says("project must not change slopes in the domain")
     require_close(loss.project(inside, y), inside, text, rtol=1e-11, atol=1e-13)
     a = inside + case.rng.normal(size=inside.shape)
     projected = loss.project(a, y)
@@ -367,7 +367,7 @@ def _check_conjugate(case):
     again = loss.project(projected, y)
     require_close(again, projected, says("project must stay"), rtol=1e-11, atol=1e-13)
     within = np.isfinite(loss.conjugate(a, y))
-    text = says("project must leave slopes in the domain alone")
+    text = says("project must not change slopes in the domain")
     require_close(projected[:, within], a[:, within], text, rtol=1e-9, atol=1e-12)
     terms = loss.conjugate_terms(projected, y)
     require(terms >= np.abs(bound) * (1 - 1e-9) - 1e-12, says("conjugate_terms must be sizes"))
@@ -392,8 +392,8 @@ def _check_forms(case):
     slopes = loss.gradient(z, y)
     a = slopes.copy()
     loss.value(z, y), loss.curvature_product(z, y, z), loss.conjugate(a, y), loss.project(a, y)
-    alone = (z == kept[0]).all() and (y == kept[1]).all() and (a == slopes).all()
-    require(alone, says("arguments must not be changed"))
+    unchanged = (z == kept[0]).all() and (y == kept[1]).all() and (a == slopes).all()
+    require(unchanged, says("arguments must not be changed"))
     shifted = np.stack([z, z + 1.0, -z])
     Z, Y = np.stack([shifted, shifted[::-1]]), np.stack([y, y])[:, None]
     value, gradient = loss.value(Z, Y), loss.gradient(Z, Y)

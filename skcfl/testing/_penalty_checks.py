@@ -32,7 +32,7 @@ def check_penalty(
     inequality, with equality at prox and projection; of a norm, that it is one, that its dual norm
     is the largest inner product, and projections are in its ball; that a penalty which fuses takes
     whole differences to exactly zero; signs and the order of edges, shapes, pickling, and that
-    arguments are left alone.
+    arguments are not changed.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ def test_kind_is_that_of_the_model(pool):
 
 def test_models_apart_are_minima_or_steps_from_one_start(pool):
     pool.random_state.seed(0)
-    models = kind_of(pool).apart(pool, 3, 0.1, "sgd", None)
+    models = kind_of(pool).local_models(pool, 3, 0.1, "sgd", None)
     pool.random_state.seed(0)
     if kind_of(pool).exact:
         np.testing.assert_array_equal(models, pool.ask(Solve)[0])

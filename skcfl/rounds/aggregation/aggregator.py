@@ -88,7 +88,7 @@ class Layout:
 
     Attributes
     ----------
-    alone : tuple of ndarray
+    single : tuple of ndarray
         Clusters of one client, and these clients.
     batches : list of tuple of ndarray
         ``(clusters, members, there)``: clusters of about the same size, their members (k, m), and
@@ -101,7 +101,7 @@ class Layout:
         size = np.bincount(labels, minlength=n_clusters)
         first = np.cumsum(size) - size
         one, several = np.flatnonzero(size == 1), np.flatnonzero(size > 1)
-        self.alone = one, order[first[one]]
+        self.single = one, order[first[one]]
         level = np.ceil(np.log2(np.maximum(size, 1))).astype(int)
         if len(several) and len(several) * size.max() <= MOST_PADDING * len(labels):
             level[several] = 0
@@ -166,7 +166,7 @@ def aggregate_by_cluster(aggregator, messages, labels, n_clusters, weights, layo
     """
     layout = Layout(labels, n_clusters) if layout is None else layout
     out = np.zeros((n_clusters, messages.shape[1]))
-    clusters, members = layout.alone
+    clusters, members = layout.single
     if len(clusters):
         out[clusters] = messages[members]
     batched = isinstance(aggregator, Aggregator) and aggregator.batched
