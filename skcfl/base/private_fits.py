@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..models import LocalModel
 
 #: Methods that need sums only, the first choice first.
-PRIVATE_METHODS = ("PartialPooling", "FedAvg")
+PRIVATE_METHODS = ("PartialPooling", "FedAvg", "IFCA", "OracleClusters", "Ditto", "PFedMe")
 
 
 @dataclass

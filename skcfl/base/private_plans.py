@@ -39,8 +39,33 @@ POOLING = {
 SPREAD = 0.5
 
 
-def rounds_plan(estimator: Any, model: LocalModel, n_clusters: int) -> PrivatePlan:
-    """Plan of an estimator with training and max_iter, by rounds of noisy moves."""
+def rounds_plan(
+    estimator: Any,
+    model: LocalModel,
+    n_clusters: int,
+    pull: float = rounds.PULL,
+    lam: float | None = None,
+    known: Any = None,
+) -> PrivatePlan:
+    """Plan of an estimator with training and max_iter, by rounds of noisy moves.
+
+    Parameters
+    ----------
+    estimator : estimator
+        With ``training``, ``max_iter`` and maybe ``aggregation``.
+    model : LocalModel
+        The bound local model.
+    n_clusters : int
+        Number of models.
+    pull : float, default=PULL
+        Strength of the pull of proximal points in the rounds.
+    lam : float, default=None
+        Pull of the clients' models to the shared one, published as ``lam_``; None publishes none.
+    known : tuple of ndarray, default=None
+        As of :func:`skcfl.rounds.private_rounds.move`.
+    """
+    if hasattr(estimator, "aggregation"):
+        estimator._refuse_privately("aggregation", "mean")
     automatic = estimator.max_iter == "auto"
     n_rounds, n_exact = rounds.ROUNDS, rounds.EXACT
     if not automatic:
@@ -49,11 +74,12 @@ def rounds_plan(estimator: Any, model: LocalModel, n_clusters: int) -> PrivatePl
     step = None if isinstance(step_size, str) else float(step_size)
 
     def result(theta: Array, shares: Array) -> Result:
-        return Result(theta, np.zeros(0, dtype=np.intp), extra={"shares": shares})
+        extra: dict[str, Any] = {"shares": shares} | ({} if lam is None else {"lam_": lam})
+        return Result(theta, np.zeros(0, dtype=np.intp), extra=extra)
 
     def solve(releases: Releases) -> Result:
-        theta = rounds.starts(releases, n_clusters, SPREAD)
-        return result(*rounds.move(releases, theta, step))
+        theta = rounds.starts(releases, n_clusters, SPREAD if known is None else 0.0)
+        return result(*rounds.move(releases, theta, step, pull, known))
 
     def local(releases: Releases) -> Result:
         return result(rounds.starts(releases, 1, SPREAD), np.ones(1))
@@ -63,6 +89,11 @@ def rounds_plan(estimator: Any, model: LocalModel, n_clusters: int) -> PrivatePl
         return float(size * np.sqrt(model.n_params))
 
     return PrivatePlan(n_rounds, n_exact, n_clusters, solve, local, noise, MOST_NOISE_OF_MODELS)
+
+
+def strength(lam: float | str) -> float:
+    """Pull of clients to a shared model: that given, or one that needs no held-out rows."""
+    return rounds.PULL if isinstance(lam, str) else float(lam)
 
 
 def pooling_plan(estimator: Any, model: LocalModel, dispersion_of: Any) -> PrivatePlan:

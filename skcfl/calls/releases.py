@@ -348,6 +348,9 @@ class Moves(Release):
         Their length.
     draw : int
         What clients draw by.
+    known : tuple of ndarray or None
+        Ids of clients, and the position of the model of each; None lets clients choose. Clients
+        with another id add nothing.
 
     Returns
     -------
@@ -357,7 +360,7 @@ class Moves(Release):
 
     down = {
         **{"theta": ("K", "p"), "unit": (), "rho": (), "step_size": ()},
-        **{"steps": None, "draw": None},
+        **{"steps": None, "draw": None, "known": None},
     }
     #: Bound of a client's move, in the unit of the declared bounds.  Benchmark:
     #: benchmarks/private.py.
@@ -369,6 +372,13 @@ class Moves(Release):
         whole = isinstance(steps, int) and isinstance(draw, int)
         if not whole or not 0 <= steps <= MOST_STEPS or draw < 0:
             raise ValueError(f"{cls.name} takes steps from 0 to {MOST_STEPS}, and a draw.")
+        if (known := arguments["known"]) is not None:
+            pair = isinstance(known, tuple) and len(known) == 2
+            pair = pair and all(isinstance(part, np.ndarray) and part.ndim == 1 for part in known)
+            pair = pair and len(known[0]) == len(known[1]) and known[1].dtype.kind in "iu"
+            K = len(arguments["theta"])
+            if not pair or not ((known[1] >= 0) & (known[1] < K)).all():
+                raise ValueError(f"{cls.name} takes known ids and a model of each.")
         if not arguments["unit"] > 0 or arguments["rho"] < 0 or arguments["step_size"] < 0:
             raise ValueError(f"{cls.name} takes a positive unit, and rho and step_size >= 0.")
 
@@ -378,10 +388,15 @@ class Moves(Release):
         return {"moves": Block((K, p), cls.clip, 0.9), "counts": Block((K,), 1.0, 0.1)}
 
     @staticmethod
-    def kernel(site, block, slots, theta, unit, rho, steps, step_size, draw):
+    def kernel(site, block, slots, theta, unit, rho, steps, step_size, draw, known):
         model, c = site.model, len(slots)
-        choice = np.zeros(c, dtype=np.intp)
-        if len(theta) > 1:
+        choice, here = np.zeros(c, dtype=np.intp), np.ones(c)
+        if known is not None:
+            labels = dict(zip(*(part.tolist() for part in known), strict=True))
+            ids = site.client_ids[slots].tolist()
+            choice = np.array([labels.get(one, 0) for one in ids], dtype=np.intp)
+            here = np.array([float(one in labels) for one in ids])
+        elif len(theta) > 1:
             choice = np.nan_to_num(model.losses(block, theta), nan=np.inf).argmin(axis=1)
         start = theta[choice].astype(block.dtype)
         pull = np.full(c, float(rho))
@@ -393,6 +408,6 @@ class Moves(Release):
             trained = train(model, block, start.copy(), *how, seeds)
         moves = np.zeros((c, *theta.shape))
         counts = np.zeros((c, len(theta)))
-        moves[np.arange(c), choice] = (trained - start) / unit
-        counts[np.arange(c), choice] = 1.0
+        moves[np.arange(c), choice] = here[:, None] * (trained - start) / unit
+        counts[np.arange(c), choice] = here
         return {"moves": moves, "counts": counts}

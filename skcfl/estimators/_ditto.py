@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._typing import Aggregation, RandomState, Unseen
 from ..base import BaseFederated
 from ..base.everyday import everyday
+from ..base.private_plans import rounds_plan, strength
 from ..calls.first_order import Losses, Objectives
 from ..calls.kept_models import PersonalStep, Recall
 from ..personal.proximal import proximal_models, pulled_models
@@ -165,6 +166,10 @@ class Ditto(PersonalMethod):
     def _n_priors(self, pool, options):
         inner = self._inner()
         return 1 if inner is None else inner._n_priors(pool, options["inner"])
+
+    def _private_plan(self, model):
+        self._refuse_privately("within", None)
+        return rounds_plan(self, model, 1, lam=strength(self.lam))
 
     def _solve(self, pool, inner=None):
         return self._ways[kind_of(pool)](self, pool, make_options(self, pool), inner)

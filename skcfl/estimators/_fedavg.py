@@ -96,8 +96,6 @@ class FedAvg(BaseFederated):
         return robust_aggregator(self) is not None
 
     def _private_plan(self, model):
-        if self.needs_single_answers:
-            self._refuse_privately("aggregation", "mean")
         return rounds_plan(self, model, 1)
 
     def _solve(self, pool):

@@ -9,6 +9,8 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._typing import Aggregation, ArrayLike, RandomState, Unseen
 from ..base.everyday import everyday
+from ..base.private_plans import rounds_plan
+from ..exceptions import PrivacyError
 from ..rounds.choice import LeastLoss
 from ..rounds.record_options import Record
 from ..rounds.training_options import Training
@@ -105,6 +107,16 @@ class IFCA(AlternatingClustering):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+
+    def _private_plan(self, model):
+        self._refuse_privately("shared_layers", None)
+        self._refuse_privately("init", "loss++", "random")
+        if isinstance(self.n_clusters, str):
+            raise PrivacyError(
+                "n_clusters must be a number where clients are private: to search for it would "
+                f"release more, got {self.n_clusters!r}."
+            )
+        return rounds_plan(self, model, self.n_clusters)
 
     def _rule(self, n_clients, n_clusters, rng):
         return LeastLoss()

@@ -9,7 +9,9 @@ import numpy as np
 from .._typing import ClientLabels, RandomState, Unseen
 from ..base import BaseFederated
 from ..base.everyday import everyday
-from ..clients.ids import labels_of
+from ..base.private_plans import rounds_plan
+from ..clients.ids import check_ids, labels_of
+from ..exceptions import PrivacyError
 from ..rounds.alternate import alternate
 from ..rounds.round_options import ROUND_CONSTRAINTS, ROUNDS, make_options, robust_aggregator
 from ..rounds.training_options import Training
@@ -93,6 +95,16 @@ class OracleClusters(BaseFederated):
     def needs_single_answers(self) -> bool:
         """Whether fits of this configuration ask clients for models or gradients one by one."""
         return robust_aggregator(self) is not None
+
+    def _private_plan(self, model):
+        if not isinstance(self.labels, dict):
+            raise PrivacyError(
+                "labels must be a dict from client id to label where clients are private, as the "
+                f"server knows no order of them, got {type(self.labels).__name__}."
+            )
+        ids, labels = list(self.labels), np.array(list(self.labels.values()))
+        clusters, codes = np.unique(labels, return_inverse=True)
+        return rounds_plan(self, model, len(clusters), known=(check_ids(ids), codes))
 
     def _solve_options(self, groups):
         return {"labels": labels_of(self.labels, groups)}

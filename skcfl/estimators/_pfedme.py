@@ -12,6 +12,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._checks import POSITIVE
 from .._typing import Aggregation, RandomState, Unseen
 from ..base.everyday import everyday
+from ..base.private_plans import rounds_plan, strength
 from ..personal.proximal import MOREAU
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
@@ -154,6 +155,10 @@ class PFedMe(PersonalMethod):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+
+    def _private_plan(self, model):
+        lam = strength(self.lam)
+        return rounds_plan(self, model, 1, lam, lam)
 
     def _update(self, pool, options, lam):
         return MOREAU[kind_of(pool)](

@@ -469,7 +469,7 @@ class InProcessFederation(Federation):
             model.check_target(y)
         if self._accounts is not None:
             rows = Rows(X, y, self.codes, weights, places, self.n_jobs)
-            return PrivateRows(rows, self._accounts[0], model)
+            return PrivateRows(rows, self._accounts[0], model, self.ids)
         wraps = [] if self.faults is None else [self.faults.wrapper(self.ids, places)]
         guard = None if self._guard is None else FitGuard(self._guard)
         return Rows(X, y, self.codes, weights, places, self.n_jobs, wraps, guard)

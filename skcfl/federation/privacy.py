@@ -15,6 +15,7 @@ import numpy as np
 from .._checks import Count
 from .._typing import Array
 from ..calls.releases import RELEASES
+from ..clients.ids import joined_ids
 from ..exceptions import PrivacyError
 from ..numerics.gaussian_mechanism import epsilon_of, multiplier_of
 from .masks import MaskParty, encoded, scale_of
@@ -325,23 +326,29 @@ class PrivateRows(Place):
         What the place has spent.
     model : LocalModel
         Bound local model of the fit.
+    ids : ndarray of shape (n_clients,)
+        Ids of the clients, which stay here.
     """
 
-    def __init__(self, rows: Any, account: Account, model: LocalModel) -> None:
-        self._rows, self._account, self._model = rows, account, model
-        self.places, self._site = rows.places, None
+    def __init__(self, rows: Any, account: Account, model: LocalModel, ids: Array) -> None:
+        self._rows, self._account, self._model, self._ids = rows, account, model, ids
+        self.places = rows.places
+        self._site: Any = None
         least = account.privacy.masked
         self._party = None if least is None else MaskParty(least)
 
     def joined(self, others: list[PrivateRows], merge: Any) -> PrivateRows:
         """The rows of several parts of the place, which every release is about: one account."""
         rows = merge([part._rows for part in (self, *others)])
-        return PrivateRows(rows, self._account, self._model)
+        ids = self._ids
+        for part in others:
+            ids = joined_ids(ids, part._ids)
+        return PrivateRows(rows, self._account, self._model, ids)
 
     def by_client(self, accounts: list[Account]) -> list[PrivateRows]:
         """The rows of each client as a place of its own, with an account."""
         return [
-            PrivateRows(self._rows.of_client(k), account, self._model)
+            PrivateRows(self._rows.of_client(k), account, self._model, self._ids[k : k + 1])
             for k, account in enumerate(accounts)
         ]
 
@@ -415,4 +422,5 @@ class PrivateRows(Place):
             scaling = scaling_of(terms, rows.X.shape[1], self._model)
             scaled = rows if scaling is None else rows.scaled(scaling)
             self._site = scaled.site_of(self._model, slice(None))
+            self._site.client_ids = self._ids
         return self._site

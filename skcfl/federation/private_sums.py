@@ -60,8 +60,8 @@ class Protected:
         Returns
         -------
         federation : Federation
-            For :meth:`fit_federation` of :class:`~skcfl.PartialPooling` or
-            :class:`~skcfl.FedAvg`. Other estimators raise a PrivacyError.
+            For :meth:`fit_federation` of :class:`~skcfl.PartialPooling`, the first choice, and
+            others that need sums only. Estimators that need more raise a PrivacyError.
 
         Raises
         ------

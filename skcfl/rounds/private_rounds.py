@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -51,7 +51,13 @@ def unit_of(releases: Releases) -> float:
     return releases.spread if identity else 1.0
 
 
-def move(releases: Releases, theta: Array, step_size: float | None) -> tuple[Array, Array]:
+def move(
+    releases: Releases,
+    theta: Array,
+    step_size: float | None,
+    pull: float = PULL,
+    known: Any = None,
+) -> tuple[Array, Array]:
     """Models after some rounds, and the share of the clients of each.
 
     Parameters
@@ -62,6 +68,11 @@ def move(releases: Releases, theta: Array, step_size: float | None) -> tuple[Arr
         Models to begin with.
     step_size : float or None
         Of Adam, for networks; None is the default one.
+    pull : float, default=PULL
+        Strength of the pull of proximal points.
+    known : tuple of ndarray, default=None
+        Ids of clients, and the cluster of each, where clusters are known; None lets each client
+        choose the model of least loss.
 
     Returns
     -------
@@ -74,7 +85,8 @@ def move(releases: Releases, theta: Array, step_size: float | None) -> tuple[Arr
             Moves,
             theta=theta,
             unit=unit,
-            rho=PULL,
+            rho=pull,
+            known=known,
             step_size=NETWORK_STEP if step_size is None else step_size,
             steps=LOCAL_STEPS,
             draw=int(releases.random_state.randint(MOST_DRAWN)),

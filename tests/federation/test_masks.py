@@ -386,7 +386,9 @@ def _model_and_hello(federation):
 
 
 def _arguments(place):
-    return dict(theta=np.zeros((1, 3)), unit=1.0, rho=0.3, step_size=0.1, steps=1, draw=0)
+    return dict(
+        theta=np.zeros((1, 3)), unit=1.0, rho=0.3, step_size=0.1, steps=1, draw=0, known=None
+    )
 
 
 def test_masks_without_cryptography(monkeypatch):

@@ -123,7 +123,7 @@ def test_a_client_without_finite_numbers_adds_nothing(bad):
 def arguments_of(release, model, K, rng, scale=1.0):
     theta = scale * rng.standard_normal((K, model.n_params))
     if release is Moves:
-        return dict(theta=theta, unit=1.0, rho=0.3, step_size=0.01, steps=2, draw=3)
+        return dict(theta=theta, unit=1.0, rho=0.3, step_size=0.01, steps=2, draw=3, known=None)
     weights = rng.dirichlet(np.ones(K))
     root = np.abs(rng.standard_normal(model.n_params)) * scale
     return dict(theta=theta, root=root, weights=weights, dispersion=0.5, scatters=True)
@@ -197,7 +197,9 @@ def test_membership_of_an_extreme_client_is_no_surer_than_was_promised():
     for rows in ((X, y, ids), (X2, y2, ids2)):
         federation = InProcessFederation(*rows)
         (part,) = federation.rows(model, federation.hello("regressor"))
-        arguments = dict(theta=np.zeros((1, 2)), unit=1.0, rho=0.3, step_size=0.0, steps=0, draw=0)
+        arguments = dict(
+            theta=np.zeros((1, 2)), unit=1.0, rho=0.3, step_size=0.0, steps=0, draw=0, known=None
+        )
         total = Moves.sums(part.site(model), arguments)
         noise = Moves.noise(Moves.blocks(model, arguments), multiplier_of(epsilon, delta))
         rng = np.random.default_rng(len(rows[1]))
@@ -286,6 +288,75 @@ def test_fedavg_of_private_clients():
     assert model.n_iter_ == 10
     short = FedAvgRegressor(max_iter=2).fit_federation(private(8.0, data))
     assert short.calls_ == 2
+
+
+def clusters_of_two(n_clients=800, seed=4):
+    """Clients of two clusters that are far from each other."""
+    rng = np.random.default_rng(seed)
+    ids = np.repeat(np.arange(n_clients), 10)
+    X = rng.standard_normal((len(ids), 2))
+    centres = np.array([[1.0, -0.6], [-1.0, 0.6]])
+    return (
+        X,
+        (X * centres[ids % 2]).sum(axis=1) + 0.3 * rng.standard_normal(len(ids)),
+        ids,
+    ), centres
+
+
+def test_ifca_puts_moves_into_slots():
+    data, centres = clusters_of_two()
+    model = skcfl.IFCARegressor(2, random_state=1).fit_federation(private(8.0, data))
+    order = np.argsort(-model.cluster_coef_[:, 0])
+    assert_allclose(model.cluster_coef_[order], centres, atol=0.15)
+    adapted = model.adapt(*data[:2], groups=data[2])
+    assert_array_equal(adapted.labels_ == adapted.labels_[0], np.arange(800) % 2 == 0)
+    assert_array_equal(model.assign(*data[:2], groups=data[2]), adapted.labels_)
+    with pytest.raises(PrivacyError, match="n_clusters must be a number"):
+        skcfl.IFCARegressor().fit_federation(private(8.0, data))
+    with pytest.raises(PrivacyError, match="init must be"):
+        skcfl.IFCARegressor(2, init="same").fit_federation(private(8.0, data))
+
+
+def test_oracle_clusters_are_known_to_the_clients():
+    data, centres = clusters_of_two()
+    labels = {k: "even" if k % 2 == 0 else "odd" for k in range(800)}
+    model = skcfl.OracleClustersRegressor(labels=labels)
+    model.fit_federation(private(8.0, data))
+    order = np.argsort(-model.cluster_coef_[:, 0])
+    assert_allclose(model.cluster_coef_[order], centres, atol=0.12)
+    with pytest.raises(PrivacyError, match="labels must be a dict"):
+        skcfl.OracleClustersRegressor(labels=np.zeros(800)).fit_federation(private(8.0, data))
+
+
+def test_clients_outside_the_known_clusters_add_nothing():
+    data, _ = clusters_of_two(20)
+    federation = InProcessFederation(*data)
+    model = LinearModel(alpha=0.0, standardize=False).bind(2)
+    (part,) = federation.rows(model, federation.hello("regressor"))
+    site = part.site(model)
+    site.client_ids = federation.ids
+    arguments = arguments_of(Moves, model, 2, np.random.default_rng(0))
+    arguments["known"] = np.array([3, 5, 99]), np.array([1, 1, 0])
+    sums = Moves.sums(site, arguments)
+    assert_allclose(sums["counts"], [0.0, 2.0])
+    assert_allclose(sums["moves"][0], 0.0)
+
+
+@pytest.mark.parametrize("cls", [skcfl.DittoRegressor, skcfl.PFedMeRegressor])
+def test_shared_parts_of_personal_methods(cls):
+    model = cls(random_state=0).fit_federation(private(8.0))
+    plain = FedAvgRegressor().fit(*DATA[:2], groups=DATA[2])
+    assert_allclose(model.cluster_coef_, plain.cluster_coef_, atol=0.2)
+    assert model.lam_ == 0.3
+    adapted = model.adapt(*DATA[:2], groups=DATA[2])
+    shared = plain.score(*TEST[:2], groups=TEST[2])
+    assert adapted.score(*TEST[:2], groups=TEST[2]) > shared + 0.1
+    assert cls(lam=2.0).fit_federation(private(8.0)).lam_ == 2.0
+
+
+def test_ditto_within_clusters_is_refused():
+    with pytest.raises(PrivacyError, match="within must be None"):
+        skcfl.DittoRegressor(within=skcfl.IFCARegressor(2)).fit_federation(private())
 
 
 def test_networks_of_private_clients_train():
@@ -402,6 +473,8 @@ def test_hostile_servers_are_refused():
         ("unit", 0.0),
         ("steps", 10**9),
         ("rho", -1.0),
+        ("known", ["a"]),
+        ("known", (np.array(["a"]), np.array([1]))),
     ):
         with pytest.raises(ValueError, match="moves takes"):
             place.release("moves", {**arguments, name: value}, z)
