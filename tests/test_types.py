@@ -33,7 +33,7 @@ NAMES = {
     **dict(BaseFederated=BaseFederated, GraphLike=GraphLike),
     **dict(ConcavePenalty=ConcavePenalty, FPFCRounds=FPFCRounds, Solver=Solver),
     **dict(LamSearch=skcfl.LamSearch, LocalModel=LocalModel, Loss=Loss, Penalty=Penalty),
-    **dict(Record=Record, Training=Training),
+    **dict(Record=Record, SplineBasis=skcfl.SplineBasis, Training=Training),
 }
 # Packages whose public names all have hints.
 HINTED = [

@@ -12,15 +12,22 @@ from sklearn.utils import _safe_indexing
 
 from .._typing import Array, ClientIds
 from ..clients.ids import check_ids, encode, locate
-from ..federation.made import MadeFederation, MadeHello, distinct_values
+from ..federation.made import MadeFederation, MadeHello, distinct_values, quantiles
 from ..federation.made_columns import Columns
 from ..models import LinearModel
 from ..models._levelled import LevelledModel
+from ..pooling.basis_options import SplineBasis
 from .posterior_predictions import PosteriorPredictions
 
 if TYPE_CHECKING:
     from ..federation.federation import Federation
     from ..federation.pool import ClientPool
+
+
+# Shares of the rows at the outer knots: few rows are beyond them, where curves are straight.
+OUTER_KNOTS = 0.01, 0.99
+# Least distance of two knots, as a part of that of the outer ones.
+LEAST_STEP = 1e-3
 
 
 class LevelEffects(PosteriorPredictions):
@@ -118,40 +125,59 @@ class LevelEffects(PosteriorPredictions):
 
     # ----------------------------------------------------------------------------- fit
 
-    def _open(
-        self, federation: Any, hello: Any, header: Any, groups: Any, before: Any = None
-    ) -> Any:
-        if not isinstance(hello, MadeHello):
-            federation, hello = self._made(federation, hello, header)
-        return super()._open(federation, hello, header, groups, before)
-
-    def _made(self, federation: Federation, hello: Any, header: Any) -> tuple[Any, Any]:
-        """The federation with the columns of the fit, and its hello."""
+    def _made(
+        self, federation: Federation, hello: Any, header: Any, basis: SplineBasis | None
+    ) -> tuple[Any, Any]:
+        """The federation with the columns of the fit, and its hello; a basis makes curves."""
         header._columns, header._encodings = None, getattr(header, "_encodings", {})
         names = self._feature_names(header, hello.n_features)
         crossed, nested = self._groupings(names)
         codes = [*crossed, *nested]
-        if not codes:
+        if not codes and basis is None:
             return federation, hello
         hello = replace(hello, dtype=np.dtype(float))
         model = self._local_model().bind(
             hello.n_features, None if hello.classes is None else len(hello.classes), float
         )
-        levels = distinct_values(federation, model, hello, codes)
         kept = [j for j in range(hello.n_features) if j not in codes]
         recipe = [("same", j, np.zeros(0)) for j in kept]
+        new_names = [str(names[j]) for j in kept]
+        for j, values in self._curves(federation, model, hello, kept, basis):
+            recipe.append(("curve", j, values))
+            width = len(values) + int(values[0]) - 4
+            new_names += [f"{names[j]} curve {k + 1}" for k in range(width)]
+        levels = distinct_values(federation, model, hello, codes) if codes else []
         recipe += [("codes", j, values) for j, values in zip(codes, levels, strict=True)]
         header._levels = [
             header._encodings[j][values.astype(int)] if j in header._encodings else values
             for j, values in zip(codes, levels, strict=True)
         ]
         header._grouping_names = [str(names[j]) for j in codes]
-        header._columns = columns = Columns(
-            hello.n_features, recipe, [str(names[j]) for j in kept], len(codes)
-        )
+        if len(recipe) == len(kept) and not codes:
+            return federation, hello  # no feature has a curve
+        header._columns = columns = Columns(hello.n_features, recipe, new_names, len(codes))
         sizes = [len(values) for values in levels]
         split = tuple(sizes[: len(crossed)]), tuple(sizes[len(crossed) :])
         return MadeFederation(federation, columns), MadeHello.of(hello, columns, split)
+
+    def _curves(
+        self, federation: Any, model: Any, hello: Any, kept: list[int], basis: SplineBasis | None
+    ) -> list[tuple[int, Array]]:
+        """Columns that have curves, each with the degree and the knots."""
+        if basis is None:
+            return []
+        shares = np.linspace(*OUTER_KNOTS, basis.n_knots)
+        knots, n_values = quantiles(federation, model, hello, shares)
+        curves = []
+        for j in kept:
+            if n_values[j] <= 2 * (basis.n_knots - 1):
+                continue
+            places = knots[j]
+            if (np.diff(places) <= LEAST_STEP * (places[-1] - places[0])).any():
+                # Many rows of one value: knots at equal distances.
+                places = np.linspace(places[0], places[-1], basis.n_knots)
+            curves.append((j, np.append(float(basis.degree), places)))
+        return curves
 
     def _model_of(self, hello: Any) -> Any:
         model = super()._model_of(hello)

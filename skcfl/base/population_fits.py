@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -10,9 +11,12 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from ..calls.posteriors_asked import Posteriors
+from ..federation.made import MadeHello, SparseRows
 from ..federation.result import Result
 from ..numerics.memory import require
 from ..numerics.newton import MAX_DENSE
+from ..pooling.basis_options import SplineBasis
 from ..pooling.components import fit_population
 from ..pooling.criteria import bic
 from ..pooling.crossed import best_crossed, nested_effects, population_of
@@ -20,7 +24,9 @@ from ..pooling.deviations import deviations
 from ..pooling.em import Options, evaluate
 from ..pooling.stacking import stacked
 from ..reports.evidence import centred
-from .level_effects import LevelEffects, by_level
+from ..search.basis import Form, better_form
+from .curve_effects import CurveEffects
+from .level_effects import by_level
 from .population_table import population_table
 from .posterior_predictions import MAX_COVARIANCES, posterior_std
 from .private_fits import PrivatePlan
@@ -36,9 +42,16 @@ KINDS = {
     "diag": ["diag"],
     "full": ["full"],
 }
+# What competes where basis="auto", the simplest first.
+BASES = {"linear": None, "curves": SplineBasis(random="none"), "own curves": SplineBasis()}
+# Most exchanges of a fit that competes, and the gain a client that ends it. Benchmark:
+# benchmarks/real.py; choices are those of whole fits, in a third of the time.
+TRIAL, TRIAL_TOL = 20, 1e-3
+# Most features, and least rows, with which it does.
+MOST_FEATURES, LEAST_ROWS = 40, 30
 
 
-class PopulationFits(LevelEffects):
+class PopulationFits(CurveEffects):
     """Base of the estimator with clients' coefficients drawn from a population.
 
     A subclass has the parameters ``n_clusters``, ``covariance``, ``random``, ``prior``,
@@ -144,6 +157,15 @@ class PopulationFits(LevelEffects):
             shrinks them with the means; those of maximum likelihood with ``prior=numpy.inf``. NaN
             with more than 256 parameters of a covariance that is not full, of which clients send
             no curvatures.""",
+        "basis_": """\
+            {"linear", "splines", "shared splines"}
+            What predictions are a sum of: straight lines, each client's curves, or curves that
+            all clients share.""",
+        "basis_losses_": """\
+            dict of str to float
+            With ``basis="auto"``: mean loss of a row held out inside the clients, of straight
+            lines, of curves that all share, and of the clients' own; empty where none
+            competed.""",
         "crossed_effects_": """\
             dict of str to dict
             With ``crossed``: for each grouping the effect of each level, an expectation given the
@@ -177,9 +199,63 @@ class PopulationFits(LevelEffects):
     def _open(
         self, federation: Any, hello: Any, header: Any, groups: Any, before: Any = None
     ) -> Any:
+        if isinstance(hello, MadeHello):  # the fit starts again
+            return self._opened(federation, hello, header, groups, before, header._basis)
+        basis = {"linear": None, "splines": SplineBasis()}.get(self.basis, self.basis)
+        if basis == "auto":
+            basis = self._better_basis(federation, hello, header, groups, before)
+        federation, hello = self._made(federation, hello, header, basis)
+        return self._opened(federation, hello, header, groups, before, basis)
+
+    def _opened(
+        self, federation: Any, hello: Any, header: Any, groups: Any, before: Any, basis: Any
+    ) -> Any:
+        """What a fit is about, with the columns of the fit."""
+        header._basis = basis if getattr(header, "_columns", None) is not None else None
         task = super()._open(federation, hello, header, groups, before)
         names = self._feature_names(header, task.pool.model.n_features)
-        return replace(task, options={**task.options, "varying": self._varying(names)})
+        varying, blocks = self._varying(names), None
+        columns = header._columns
+        if columns is not None and columns.is_curve.any():
+            curves, sources = columns.is_curve, columns.sources
+            at = {source: k for k, source in enumerate(sources[~curves])}
+            first = np.array([at[source] for source in sources])
+            random = varying[:-1][first] & (~curves | (basis.random == "all"))
+            varying = np.append(random, varying[-1])
+            # The parts of a curve share a variance.
+            blocks = np.append(first + len(first) * curves, 2 * len(first))
+        return replace(task, options={**task.options, "varying": varying, "blocks": blocks})
+
+    def _better_basis(
+        self, federation: Any, hello: Any, header: Any, groups: Any, before: Any
+    ) -> SplineBasis | None:
+        """The basis that "auto" takes: straight lines unless curves are clearly better."""
+        crossed, nested = self._groupings(self._feature_names(header, hello.n_features))
+        small = hello.n_features <= MOST_FEATURES and hello.n_rows >= LEAST_ROWS
+        if crossed or nested or not small or self.n_clusters not in ("auto", 1):
+            return None
+        forms = []
+        for name, basis in BASES.items():
+            trial = copy.copy(header)
+            try:
+                opened = self._made(federation, hello, trial, basis)
+            except SparseRows:
+                return None
+            if basis is not None and trial._columns is None:
+                break  # no feature has more than a few values
+            task = self._opened(*opened, trial, groups, before, basis)
+
+            def fitted(pool: Any, task: Any = task) -> Any:
+                options = self._fit_options(pool, **task.options)
+                options = replace(options, df=np.inf, max_iter=TRIAL, tol=TRIAL_TOL)
+                fit = fit_population(pool, "diag", 1, self.n_init, options)[0]
+                return pool.ask(Posteriors, *fit.population.arguments)[1]
+
+            forms.append(Form(name, task.pool, fitted))
+        if len(forms) < 2:
+            return None
+        chosen, header._basis_losses = better_form(forms)
+        return BASES[chosen.name]
 
     def _places_absent(self) -> Any:
         return True
@@ -224,13 +300,25 @@ class PopulationFits(LevelEffects):
         return loss.dispersion_of if estimated else None
 
     def _solve(self, pool: Any, **options: Any) -> Any:
-        varying = options["varying"]
+        options = self._fit_options(pool, **options)
+        if getattr(pool.model, "n_groupings", 0):
+            return self._solve_levels(pool, options)
+        fit, path, fits = fit_population(
+            pool, self.covariance, self.n_clusters, self.n_init, options
+        )
+        return self._result(pool, fit, path, fits, options)
+
+    def _fit_options(self, pool: Any, varying: Any, blocks: Any = None) -> Any:
+        """How the population of some clients is fitted."""
         model = pool.model
         dispersion_of = self._dispersion_of(model)
         self._require_memory(pool)
         free = np.zeros((model.n_outputs, model.n_columns), dtype=bool)
         free[:, model.n_features :] = True
-        options = Options(
+        if blocks is not None:
+            shifts = (blocks.max() + 1) * np.arange(model.n_outputs)[:, None]
+            blocks = (blocks[: model.n_columns] + shifts).ravel()
+        return Options(
             max_iter=self.max_iter,
             tol=self.tol,
             prior=self.prior,
@@ -239,13 +327,9 @@ class PopulationFits(LevelEffects):
             dispersion_of=dispersion_of,
             dispersion=1.0 if self.dispersion == "auto" else float(self.dispersion),
             df=self._df(model.describe_loss()),
+            blocks=blocks,
+            correlated=blocks is None or self.covariance == "full",
         )
-        if getattr(model, "n_groupings", 0):
-            return self._solve_levels(pool, options)
-        fit, path, fits = fit_population(
-            pool, self.covariance, self.n_clusters, self.n_init, options
-        )
-        return self._result(pool, fit, path, fits, options)
 
     def _solve_levels(self, pool: Any, options: Any) -> Any:
         """Fit of one cluster with crossed and nested groupings."""
@@ -291,7 +375,8 @@ class PopulationFits(LevelEffects):
 
     def _publish_levels(self, header: Any, levels: Any) -> None:
         """Publish the effects of the levels, by the names of their groupings."""
-        self._columns = header._columns
+        self._columns, self.basis_ = header._columns, _basis_name(header._basis)
+        self.basis_losses_ = getattr(header, "_basis_losses", {})
         self._encodings = header._encodings
         self.crossed_effects_, self.nested_effects_, self.level_variances_ = {}, {}, {}
         if levels is None:
@@ -467,3 +552,10 @@ def _standard_errors(stack: Any, user_map: Any) -> Any:
     if errors is None:
         return np.full(stack.means.shape, np.nan)
     return posterior_std(errors, user_map)
+
+
+def _basis_name(basis: Any) -> str:
+    """What a fit is a sum of: lines, curves that all clients share, or curves of their own."""
+    if basis is None:
+        return "linear"
+    return "splines" if basis.random == "all" else "shared splines"

@@ -32,6 +32,7 @@ POOLING = {
     "random": ("all",),
     "prior": ("auto", np.inf),
     "df": ("auto", np.inf),
+    "basis": ("auto", "linear"),
     "crossed": (None,),
     "nested": (None,),
 }
@@ -133,6 +134,7 @@ def _of_population(releases: Releases, fit: pooling.PrivateFit) -> Result:
     errors = np.stack([np.diag(variances) for variances in fit.errors[order]])
     extra = {
         "shares": population.weights,
+        "basis_": "linear",
         "covariance_type_": "diag",
         "covariance_": user_map @ population.covariance_matrix() @ user_map.T,
         "mixture_weights_": population.weights,

@@ -231,6 +231,15 @@ def _class_totals(value, arguments, limits, earlier):
     require(within, "the weights of its classes are negative or exceed those of its hello")
 
 
+def _below(value, arguments, limits, earlier):
+    d, m = np.shape(arguments[0])
+    whole = _is_array(value, (d, m + 1), "f") and bool(np.isfinite(value).all())
+    within = whole and bool((value[:, :1] >= 0).all())
+    within = within and bool((value[:, -1] <= limits.total * (1 + SLACK)).all())
+    within = within and bool((np.diff(value, axis=1) >= -SLACK * limits.total).all())
+    require(within, "the weights of its rows fall, are negative or exceed those of its hello")
+
+
 def _distinct(value, arguments, limits, earlier):
     whole = isinstance(value, tuple) and len(value) == 2
     whole = whole and _is_array(value[1], (len(arguments[0]),), "iu")
@@ -320,6 +329,7 @@ def _check_spread(squares, total, sums, mean):
 
 #: Checks of what rows are asked for, by the names of their methods.
 EXITS = {
+    "below": _below,
     "class_totals": _class_totals,
     "correct": _correct,
     "distinct": _distinct,

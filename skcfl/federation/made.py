@@ -11,10 +11,17 @@ import numpy as np
 from .._typing import Array, Kind
 from .federation import Federation, Hello
 from .made_columns import Columns
+from .scaling import Scaling
 from .sites import ask_each
 
 if TYPE_CHECKING:
     from ..models import LocalModel
+
+# Quantiles are looked for within so many standard deviations of the mean, and the interval is cut
+# into so many parts, in so many exchanges.
+REACH, PARTS, ROUNDS = 30.0, 32, 6
+# Cells between the outer quantiles; those with rows are counted.
+CELLS = 64
 
 
 @dataclass
@@ -66,6 +73,10 @@ class MadeFederation(Federation):
         """Ask the clients who they are; see :meth:`Federation.hello`."""
         return MadeHello.of(self.federation.hello(kind), self.columns)
 
+    def hello_of(self, hello: Hello) -> Hello:
+        """What clients who have said another hello would say of the new columns."""
+        return MadeHello.of(hello, self.columns)
+
     def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
         """What the places hold, with the new columns."""
         recipe = self.columns.recipe
@@ -103,3 +114,67 @@ def distinct_values(
     answers = ask_each(parts, "distinct", asked, retries=federation.retries)
     split = [np.split(values, np.cumsum(counts)[:-1]) for values, counts in answers]
     return [np.unique(np.concatenate(each)) for each in zip(*split, strict=True)]
+
+
+class SparseRows(ValueError):
+    """Raised where columns are to be made of sparse rows."""
+
+
+def quantiles(
+    federation: Federation, model: LocalModel, hello: Hello, shares: Array
+) -> tuple[Array, Array]:
+    """Quantiles of the columns over the rows of all clients, from sums over them.
+
+    Parameters
+    ----------
+    federation : Federation
+        The clients.
+    model : LocalModel
+        Bound local model.
+    hello : Hello
+        Who the clients are.
+    shares : ndarray of shape (m,)
+        Ascending shares of the rows.
+
+    Returns
+    -------
+    quantiles : ndarray of shape (n_features, m)
+    n_values : ndarray of shape (n_features,)
+        A lower bound of the number of different values between the first and the last quantile.
+    """
+    parts = federation.rows(model, hello)
+
+    def below(edges):
+        answers = ask_each(parts, "below", [(edges,)] * len(parts), retries=federation.retries)
+        found = sum(answers)
+        return found[:, :-1] / np.maximum(found[:, -1:], 1e-300)
+
+    def moments(step, *means):
+        asked = [("features", step, *means)] * len(parts)
+        answers = ask_each(parts, "moments", asked, retries=federation.retries)
+        if step == "sums" and any(stored is not None for _, _, stored, *_ in answers):
+            raise SparseRows(
+                "X must be dense where its features have curves, got a sparse matrix."
+            )
+        return answers
+
+    scaling = Scaling.of_parts(moments)
+    d, m = len(scaling.mean), len(shares)
+    low = np.repeat((scaling.mean - REACH * scaling.scale)[:, None], m, axis=1)
+    high = np.repeat((scaling.mean + REACH * scaling.scale)[:, None], m, axis=1)
+    grid = np.arange(1, PARTS) / PARTS
+    for _ in range(ROUNDS):
+        edges = low[:, :, None] + (high - low)[:, :, None] * grid
+        flat = edges.reshape(d, -1)
+        order = np.argsort(flat, axis=1, kind="stable")
+        ranks = np.empty_like(flat)
+        sums = below(np.take_along_axis(flat, order, axis=1))
+        np.put_along_axis(ranks, order, sums, axis=1)
+        short = ranks.reshape(edges.shape) < shares[:, None] - 1e-12
+        at = short.sum(axis=2)
+        padded = np.concatenate([low[:, :, None], edges, high[:, :, None]], axis=2)
+        low = np.take_along_axis(padded, at[:, :, None], axis=2)[:, :, 0]
+        high = np.take_along_axis(padded, at[:, :, None] + 1, axis=2)[:, :, 0]
+    between = low[:, :1] + (high[:, -1:] - low[:, :1]) * np.linspace(0.0, 1.0, CELLS + 1)
+    counts = np.diff(np.maximum.accumulate(below(between), axis=1), axis=1)
+    return high, (counts > 1e-12).sum(axis=1)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+from sklearn.preprocessing import SplineTransformer
 
 from .._typing import Array
 
@@ -28,8 +29,44 @@ def _codes(x, levels):
     return np.where(known, at, UNKNOWN)[:, None]
 
 
+def _curve(x, values):
+    """Cubic or other B-splines without the straight lines, of a degree and knots."""
+    if len(x) == 0:
+        return np.zeros((0, len(values) + int(values[0]) - 4))
+    x = np.asarray(x, dtype=float)
+    return spline_of(values).transform(x[:, None]) @ bends(values)
+
+
+def spline_of(values: Array) -> SplineTransformer:
+    """The fitted B-splines of a degree (the first value) and knots (the others)."""
+    knots = values[1:, None]
+    splines = SplineTransformer(degree=int(values[0]), knots=knots, extrapolation="linear")
+    return splines.fit(knots)
+
+
+def line_of(values: Array) -> Array:
+    """Coefficients of B-splines that sum to the straight line of slope 1 through 0."""
+    spline = spline_of(values).bsplines_[0]
+    t, degree = spline.t, spline.k
+    return np.array([t[i + 1 : i + degree + 1].mean() for i in range(len(t) - degree - 1)])
+
+
+def bends(values: Array) -> Array:
+    """Coefficients (n_splines, n_splines - 2) of curves with unit second differences.
+
+    A sum of them with equal normal coefficients is a penalised spline (Eilers and Marx 1996).
+    """
+    places = line_of(values)
+    D = np.zeros((len(places) - 2, len(places)))
+    for i in range(len(D)):
+        a, b = places[i + 1] - places[i], places[i + 2] - places[i + 1]
+        D[i, i : i + 3] = 1.0 / a, -1.0 / a - 1.0 / b, 1.0 / b
+    D /= np.abs(D).max()
+    return D.T @ np.linalg.inv(D @ D.T)
+
+
 #: How columns are made of one column: by name a function of its values and of an array.
-MAKERS = {"same": _same, "codes": _codes}
+MAKERS = {"same": _same, "codes": _codes, "curve": _curve}
 
 
 @dataclass
@@ -52,6 +89,21 @@ class Columns:
     recipe: list[tuple[str, int, Array]]
     names: list[str]
     n_codes: int = 0
+
+    @property
+    def sources(self) -> Array:
+        """Old column that each new feature is made of."""
+        empty = np.zeros((0, self.n_features))
+        widths = [made_columns(empty, [step]).shape[1] for step in self.recipe]
+        return np.repeat([column for _, column, _ in self.recipe], widths)[: len(self.names)]
+
+    @property
+    def is_curve(self) -> Array:
+        """Which new features are parts of a curve, and no old feature."""
+        empty = np.zeros((0, self.n_features))
+        widths = [made_columns(empty, [step]).shape[1] for step in self.recipe]
+        kinds = np.repeat([name == "curve" for name, *_ in self.recipe], widths)
+        return kinds[: len(self.names)]
 
     @property
     def n_columns(self) -> int:

@@ -10,6 +10,7 @@ from ..calls import CALLS
 ROW_CALLS = {
     "class_totals": "weight of the rows of each class",
     "moments": "sums, or each client's means and spreads, from which features are scaled",
+    "below": "weight of the rows at most some values, from which quantiles are found",
     "distinct": "different values of columns that hold the levels of groupings",
     "testable": "number of rows that can be held out",
     "scores": "mean scores of the rows of a fold under the clients' models",

@@ -239,6 +239,31 @@ class Rows(Place):
         values = [np.unique(self.X[:, j][index]).astype(float) for j in columns]
         return np.concatenate(values), np.array([len(found) for found in values])
 
+    def below(self, edges):
+        """Weights of the rows with values of at most some edges.
+
+        Parameters
+        ----------
+        edges : ndarray of shape (n_features, m)
+            Ascending edges of each column.
+
+        Returns
+        -------
+        weights : ndarray of shape (n_features, m + 1)
+            Sums, and behind them that of all rows.
+        """
+        edges = check_numbers("edges", edges, (self._X.shape[1], np.shape(edges)[1]))
+        index = self.answerable("below")
+        X, weights = _some(self.X, index), _some(self.sample_weight, index)
+        weights = np.ones(X.shape[0]) if weights is None else weights
+        found = np.empty((len(edges), edges.shape[1] + 1))
+        for column, row, values in zip(X.T, found, edges, strict=True):
+            order = np.argsort(column, kind="stable")
+            total = np.concatenate([[0.0], np.cumsum(weights[order])])
+            row[:-1] = total[np.searchsorted(column[order], values, side="right")]
+            row[-1] = total[-1]
+        return found
+
     def testable(self):
         """Number of rows that can be held out, and whether the targets are classes or counts.
 

@@ -6,6 +6,7 @@ Displays in the style of scikit-learn: a ``from_...`` method computes the data a
 
 from ._cluster_path import ClusterPathDisplay
 from ._convergence import ConvergenceDisplay
+from ._effect_display import EffectDisplay
 from ._empirical_graph import EmpiricalGraphDisplay
 from ._loss_matrix import LossMatrixDisplay, RoundsDisplay
 from ._random_effects import RandomEffectsDisplay
@@ -19,6 +20,7 @@ __all__ = [
     "ClusterStability",
     "ClusterStabilityDisplay",
     "ConvergenceDisplay",
+    "EffectDisplay",
     "EmpiricalGraphDisplay",
     "LossMatrixDisplay",
     "RandomEffectsDisplay",

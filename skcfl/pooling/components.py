@@ -196,7 +196,8 @@ def _entry(fit, n_clusters, criterion, pool, options):
 
 def _may_correlate(population, options):
     """Whether a full covariance says more than a diagonal one, and is not too large."""
-    return len(population.unit) <= MAX_DENSE and options.varying.sum() > 1
+    few = len(population.unit) <= MAX_DENSE
+    return options.correlated and few and options.varying.sum() > 1
 
 
 def _one_cluster(pool, kind, options, ahead=False):

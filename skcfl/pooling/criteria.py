@@ -127,7 +127,8 @@ def n_parameters(population, pool, options):
     """Number of parameters: means, and variances, shares and dispersion."""
     K, p = population.means.shape
     varying = np.count_nonzero(population.varying)
-    variances = {"diag": varying, "full": varying * (varying + 1) // 2, "spherical": 1, "none": 0}
+    diagonal = population.n_variances
+    variances = {"diag": diagonal, "full": varying * (varying + 1) // 2, "spherical": 1, "none": 0}
     # Of softmax one class is determined.
     means = round(pool.model.n_free / p * (p + (K - 1) * varying))
     others = variances[population.kind] + K - 1 + (options.dispersion_of is not None)

@@ -101,6 +101,10 @@ class Options:
     df : "auto" or float
         Degrees of freedom of the clients' scales; "auto" estimates them.  Of populations that
         have scales, which fits do not begin with.
+    blocks : ndarray of shape (p,) of int, default=None
+        Parameters that share a variance, see :class:`~skcfl.pooling.population.Population`.
+    correlated : bool, default=True
+        Whether a full covariance may compete with others.
     """
 
     max_iter: int
@@ -111,6 +115,8 @@ class Options:
     dispersion_of: object
     dispersion: float = 1.0
     df: object = np.inf
+    blocks: np.ndarray | None = None
+    correlated: bool = True
 
 
 @dataclass
@@ -182,7 +188,7 @@ def step(pool, population, sums, options, newton=True):
     if newton:
         means = newton_means(pool, population, sums)
         if population.kind != "none" and (root.ndim == 1 or _is_round(population)):
-            stretch, gain = _stretch(sums, population.kind)
+            stretch, gain = _stretch(sums, population)
             scatter = max(scatter - population.dispersion * gain, 0.0)
             squares = squares * (stretch**2 if root.ndim == 1 else stretch[:, None] * stretch)
     else:
@@ -225,15 +231,18 @@ def _is_round(population):
     return values[0] > ROUND * values[-1]
 
 
-def _stretch(sums, kind):
+def _stretch(sums, population):
     """Factors of the coordinates that raise the expected log-density most, and twice by how much.
 
     Parameter expansion (Liu, Rubin and Wu 1998): a variance that the rows know little of, which
     EM changes by little, moves by what they know.
     """
     G, c = sums["coupling"], sums["pull"]
-    if kind == "spherical":
+    if population.kind == "spherical":
         G, c = G.sum().reshape(1, 1), c.sum().reshape(1)
+    elif population.kind == "diag" and population.blocks is not None:
+        stretch, gain = _stretch_of_blocks(G, c, population)
+        return stretch, gain
     if G.ndim == 1:
         # As if no two coordinates were coupled.
         move = np.divide(c - G, G, out=np.zeros_like(G), where=G > 0)
@@ -241,6 +250,23 @@ def _stretch(sums, kind):
         return 1.0 + move, float(move @ (2.0 * c - G * (2.0 + move)))
     move = np.maximum(solve(G, c - G.sum(axis=1)), SHRUNK - 1.0)
     return 1.0 + move, float(move @ (2.0 * c - G @ (2.0 + move)))
+
+
+def _stretch_of_blocks(G, c, population):
+    """Factors and gain of :func:`_stretch`, the same for the coordinates of a block."""
+    incidence = np.zeros((len(c), population.n_variances))
+    incidence[np.flatnonzero(population.varying), population.owner] = 1.0
+    c = incidence.T @ c
+    if G.ndim == 1:
+        G = incidence.T @ G
+        move = np.divide(c - G, G, out=np.zeros_like(G), where=G > 0)
+        move = np.clip(move, SHRUNK - 1.0, 1.0 / SHRUNK - 1.0)
+        gain = float(move @ (2.0 * c - G * (2.0 + move)))
+    else:
+        G = incidence.T @ G @ incidence
+        move = np.maximum(solve(G, c - G.sum(axis=1)), SHRUNK - 1.0)
+        gain = float(move @ (2.0 * c - G @ (2.0 + move)))
+    return 1.0 + incidence @ move, gain
 
 
 def pooled(pool, options):
@@ -256,6 +282,7 @@ def pooled(pool, options):
         unit=np.ones(p),
         free=options.free,
         varying=options.varying,
+        blocks=options.blocks,
     )
     known = options.dispersion_of is None
     current = evaluate(pool, population)

@@ -58,6 +58,9 @@ class Population:
         Degrees of freedom of the means, which are taken from those that the dispersion has.
     df : float, default=numpy.inf
         Those of the clients' scales, which phi and Sigma are multiplied by; infinite: all are 1.
+    blocks : ndarray of shape (p,) of int, default=None
+        Numbers of the blocks of parameters that share a variance, in their units, where the
+        covariance is diagonal; None is one variance for each parameter.
     """
 
     kind: str
@@ -72,6 +75,21 @@ class Population:
     shrinkage: float = 0.0
     spent: float = 0.0
     df: float = np.inf
+    blocks: np.ndarray | None = None
+
+    @property
+    def n_variances(self):
+        """Number of variances of a diagonal covariance."""
+        return int(self.owner.max(initial=-1)) + 1
+
+    @property
+    def owner(self):
+        """Block of each parameter that varies, from 0."""
+        if self.kind == "spherical":
+            return np.zeros(np.count_nonzero(self.varying), dtype=np.intp)
+        if self.blocks is None:
+            return np.arange(np.count_nonzero(self.varying))
+        return np.unique(self.blocks[self.varying], return_inverse=True)[1]
 
     @property
     def n_clusters(self):
@@ -180,12 +198,22 @@ class Population:
         covariance = squares / max(n, 1e-300)
         floor = FLOOR * self.unit
         if self.kind == "diag":
+            if self.blocks is not None:
+                covariance = self._by_block(covariance)
             return np.where(self.varying, np.maximum(covariance, floor), 0.0)
         if self.kind == "spherical":
             common = max(covariance[self.varying].mean(), floor[self.varying].mean())
             return np.where(self.varying, common, 0.0)
         scaled = replace(self, covariance=covariance).scaled
         return self.of_scaled(_floored(self._shrunk(scaled, n)))
+
+    def _by_block(self, covariance):
+        """Variances that are the same in a block, in units of their parameters."""
+        ratios, owner = covariance[self.varying] / self.unit[self.varying], self.owner
+        means = np.bincount(owner, ratios) / np.bincount(owner)
+        covariance = covariance.copy()
+        covariance[self.varying] = means[owner] * self.unit[self.varying]
+        return covariance
 
     def _shrunk(self, scaled, n):
         """Covariance of greatest posterior density, where `scaled` has the greatest likelihood."""

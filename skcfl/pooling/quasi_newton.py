@@ -56,8 +56,9 @@ class Chart:
             scaled = population.covariance[varying]
             if population.kind == "spherical":
                 self.unit = self.unit.mean()
-                scaled = scaled[:1]
-            factor = np.sqrt(np.maximum(scaled / self.unit - FLOOR, FLOOR))
+            # One factor for each variance.
+            first = np.unique(population.owner, return_index=True)[1]
+            factor = np.sqrt(np.maximum((scaled / self.unit)[first] - FLOOR, FLOOR))
         weights = np.log(np.maximum(population.weights, LEAST_WEIGHT))
         self.sizes = np.cumsum([whiten.shape[1], len(factor), len(weights), 1])
         scale = np.sqrt(self.n), np.sqrt(self.n), np.sqrt(0.5 * self.rows), np.sqrt(0.5 * self.n)
@@ -77,7 +78,7 @@ class Chart:
             covariance = population.covariance
         else:
             covariance = np.zeros_like(population.unit)
-            covariance[population.varying] = self.unit * (factor**2 + FLOOR)
+            covariance[population.varying] = self.unit * (factor[population.owner] ** 2 + FLOOR)
         weights = np.exp(weights - weights.max())
         dispersion = population.dispersion
         if not self.scale_known:
@@ -120,8 +121,8 @@ class Chart:
         elif population.kind == "none":
             own = factor
         else:
-            excess = (sums["squares"][0][varying] - self.n) / (factor**2 + FLOOR)
-            own = factor * (excess if population.kind == "diag" else excess.sum(keepdims=True))
+            excess = np.bincount(population.owner, sums["squares"][0][varying] - self.n)
+            own = factor * excess / (factor**2 + FLOOR)
         shares = sums["counts"] - self.n * population.weights
         rows = self.rows - population.spent
         phi = 0.5 * (float(sums["scatter"]) / population.dispersion - rows)

@@ -38,6 +38,8 @@ class Judge:
         If True, models are exact minimisers; fewer folds judge those that are trained.
     trusted : ndarray of shape (n_clients,) of bool, default=None
         Clients whose rows judge; all by default.
+    folds : tuple of int, default=None
+        How many folds there are, and how many of them judge; None depends on the clients.
 
     Attributes
     ----------
@@ -54,7 +56,7 @@ class Judge:
     #: The units whose losses vary, for standard errors.
     units = "clients"
 
-    def __init__(self, pool, rng, exact=True, trusted=None):
+    def __init__(self, pool, rng, exact=True, trusted=None, folds=None):
         n = pool.n_clients
         if not exact:
             n_folds, used = NETWORK_FOLDS, 1
@@ -64,6 +66,8 @@ class Judge:
             n_folds, used = FOLDS, 1 if n > HUGE else 2 if n > MANY else FOLDS
         if is_large(pool):
             used = 1
+        if folds is not None:
+            n_folds, used = folds
         seeds = rng.randint(np.iinfo(np.int32).max, size=n_folds)
         self.pools, self.held = [], []
         for (train, held), seed in zip(pool.deal_folds(n_folds, rng)[:used], seeds, strict=False):

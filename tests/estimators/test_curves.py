@@ -1,0 +1,248 @@
+"""Curves: a pooled mixed model of the same columns, what is drawn, federations, the choice."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from pickled_hosts import PickledHost, named
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.preprocessing import SplineTransformer
+
+from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegressor, SplineBasis
+from skcfl.federation import FanOutFederation, InProcessFederation
+from skcfl.federation.made import quantiles
+from skcfl.federation.made_columns import bends, line_of, spline_of
+from skcfl.federation.remote import RemoteFederation
+from skcfl.inspection import EffectDisplay
+from skcfl.models import LinearModel
+from skcfl.testing import StrictFederation
+
+
+def waves(n_clients=12, n=25, seed=0, slope=1.0):
+    """A sine of the first feature that clients have to different degrees, two straight lines."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(n_clients), n)
+    X = rng.uniform(-3, 3, size=(len(groups), 3))
+    X[:, 2] = rng.integers(2, size=len(X))
+    size = 1.0 + 0.3 * rng.normal(size=n_clients)
+    y = size[groups] * np.sin(X[:, 0]) + slope * X[:, 1] + X[:, 2]
+    return X, y + 0.2 * rng.normal(size=len(y)) + rng.normal(size=n_clients)[groups], groups
+
+
+def test_columns_span_the_splines():
+    """The straight line, and bends with unit second differences."""
+    values = np.array([3.0, 0.0, 1.0, 2.5, 3.0, 7.0])
+    x = np.linspace(-2.0, 9.0, 60)[:, None]
+    B = SplineTransformer(knots=values[1:, None], extrapolation="linear").fit_transform(x)
+    assert_allclose(spline_of(values).transform(x), B)
+    assert_allclose(B @ line_of(values), x[:, 0], atol=1e-12)
+    D = bends(values)
+    assert D.shape == (7, 5) and np.linalg.matrix_rank(np.column_stack([B, B @ D])) == 7
+    both = np.column_stack([np.ones(7), line_of(values)])
+    assert np.linalg.matrix_rank(np.hstack([both, D])) == 7
+
+
+def test_quantiles_are_those_of_the_rows():
+    X, y, groups = waves()
+    model, shares = LinearModel().bind(3), np.array([0.01, 0.25, 0.5, 0.99])
+    wanted = np.quantile(X, shares, axis=0, method="inverted_cdf").T
+    parts = [(X[s], y[s], groups[s]) for s in (groups < 5, groups >= 5)]
+    fan = FanOutFederation([InProcessFederation(*part) for part in parts])
+    for federation in (InProcessFederation(X, y, groups), fan):
+        found, n_values = quantiles(federation, model, federation.hello("regressor"), shares)
+        assert_allclose(found, wanted, atol=1e-6)
+        assert n_values[2] == 2 and n_values[:2].min() > 20
+
+
+def test_it_is_the_mixed_model_of_these_columns():
+    """A fit with curves is the fit of the made columns as features."""
+    X, y, groups = waves()
+    common = {"covariance": "full", "prior": np.inf, "df": np.inf, "n_clusters": 1}
+    model = PartialPoolingRegressor(basis=SplineBasis(n_knots=3, random="none"), **common)
+    model.fit(X, y, groups=groups)
+    columns = model._columns
+    made = columns.made(X)
+    assert columns.is_curve.tolist() == [False] * 3 + [True] * 6
+    raw = PartialPoolingRegressor(random=[0, 1, 2], basis="linear", **common)
+    raw.fit(made, y, groups=groups)
+    assert_allclose(model.loglik_, raw.loglik_, rtol=1e-8)
+    assert_allclose(model.predict(X, groups=groups), raw.predict(made, groups=groups), rtol=1e-6)
+    assert model.coef_names_[3] == "x0 curve 1" and model.basis_ == "shared splines"
+
+
+def test_parts_of_a_curve_share_a_variance():
+    X, y, groups = waves()
+    model = PartialPoolingRegressor(basis="splines", covariance="diag", df=np.inf, n_clusters=1)
+    model.fit(X, y, groups=groups)
+    variances, unit = model._stack.populations[0].covariance, model._stack.populations[0].unit
+    ratios = (variances / unit)[:-1]
+    sources, curves = model._columns.sources, model._columns.is_curve
+    for j in (0, 1):
+        assert_allclose(ratios[curves & (sources == j)], ratios[curves & (sources == j)][0])
+    assert ratios[curves & (sources == 0)][0] > 3.0 * ratios[curves & (sources == 1)][0]
+    assert len(np.unique(np.round(ratios, 12))) <= 5
+
+
+def test_the_curve_is_found():
+    X, y, groups = waves()
+    straight = PartialPoolingRegressor(basis="linear").fit(X, y, groups=groups)
+    model = PartialPoolingRegressor(basis="splines").fit(X, y, groups=groups)
+    assert straight.score(X, y, groups=groups) < 0.96 < 0.975 < model.score(X, y, groups=groups)
+    x, effect, std = model.partial_effect("x0")
+    assert_allclose(effect - effect.mean(), np.sin(x) - np.sin(x).mean(), atol=0.25)
+    assert (std > 0).all() and std.max() < 0.5
+    x, effects, stds = model.partial_effect(0, groups=[3, 5], values=[-1.0, 0.0, 1.0])
+    assert effects.shape == stds.shape == (2, 3)
+    # Differences of predictions are those of the effects.
+    rows = np.zeros((3, 3))
+    rows[:, 0] = x
+    predicted = model.predict(rows, groups=[5, 5, 5])
+    assert_allclose(np.diff(effects[1]), np.diff(predicted), rtol=1e-8)
+    # The effect is zero on average over the rows.
+    _, over_rows, _ = model.partial_effect(0, values=X[:, 0])
+    assert_allclose(over_rows.mean(), 0.0, atol=1e-8)
+    with pytest.raises(ValueError, match="feature must be a list of features"):
+        model.partial_effect("x9")
+
+
+def test_a_clients_model_is_a_plain_pipeline():
+    X, y, groups = waves()
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    for features in (X, frame):
+        model = PartialPoolingRegressor(basis="splines").fit(features, y, groups=groups)
+        plain = model.client_model(3)
+        got, wanted = plain.predict(X), model.predict(features, groups=np.full(len(X), 3))
+        assert_allclose(got, wanted, rtol=1e-8, atol=1e-8)
+    assert type(plain[-1]).__module__.startswith("sklearn.")
+    wide = np.array([[9.0, -9.0, 1.0]])
+    wanted = model.predict(pd.DataFrame(wide, columns=list("abc")), groups=[3])
+    assert_allclose(plain.predict(wide), wanted, rtol=1e-8)
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "poisson"])
+def test_other_losses(loss):
+    rng = np.random.default_rng(0)
+    X, y, groups = waves(n=60)
+    z = 1.5 * np.sin(X[:, 0])
+    if loss == "log_loss":
+        model, y = PartialPoolingClassifier(basis="splines"), z + rng.logistic(size=len(z)) > 0
+    else:
+        model, y = PartialPoolingRegressor(loss="poisson", basis="splines"), rng.poisson(np.exp(z))
+    model.fit(X, y, groups=groups)
+    x, effect, _ = model.partial_effect(0)
+    assert np.corrcoef(effect, np.sin(x))[0, 1] > 0.9
+    plain = model.client_model(2)
+    same = np.full(len(X), 2)
+    assert_allclose(plain.predict(X), model.predict(X, groups=same), rtol=1e-7)
+
+
+def test_federations_find_the_same():
+    X, y, groups = waves()
+    model = PartialPoolingRegressor(basis="splines", random_state=0)
+    here = clone(model).fit(X, y, groups=groups)
+    parts = [(X[s], y[s], groups[s]) for s in (groups < 5, groups >= 5)]
+    fan = FanOutFederation([InProcessFederation(*part) for part in parts])
+    hosts = RemoteFederation([PickledHost([part]) for part in named(parts)])
+    strict = StrictFederation(InProcessFederation(X, y, groups))
+    for federation in (fan, hosts, strict):
+        there = clone(model).fit_federation(federation)
+        assert_allclose(there.params_, here.params_, rtol=1e-6, atol=1e-7)
+        assert_array_equal(there.coef_names_, here.coef_names_)
+        wanted = here.predict(X, groups=groups)
+        assert_allclose(there.predict(X, groups=groups), wanted, rtol=1e-8)
+    assert_allclose(np.sort(here.predict_federation(hosts)), np.sort(wanted), rtol=1e-9)
+    assert_allclose(here.score_federation(fan), here.score(X, y, groups=groups), rtol=1e-9)
+    assert_array_equal(here.assign_federation(fan), here.labels_)
+
+
+def test_curves_beside_groupings_and_new_clients():
+    X, y, groups = waves()
+    item = np.random.default_rng(1).integers(5, size=len(y))
+    model = PartialPoolingRegressor(basis=SplineBasis(random="none"), crossed=[3])
+    model.fit(np.column_stack([X, item]), y + item, groups=groups)
+    assert model.score(np.column_stack([X, item]), y + item, groups=groups) > 0.95
+    assert_allclose(np.diff(list(model.crossed_effects_["x3"].values())), 1.0, atol=0.3)
+    some = groups < 2
+    plain = PartialPoolingRegressor(basis="splines").fit(X, y, groups=groups)
+    adapted = plain.adapt(X[some], y[some], groups=groups[some] + 50)
+    assert_allclose(adapted.params_[-2:], plain.params_[:2], rtol=0.3, atol=0.2)
+    updated = plain.update(X[some], y[some], groups=groups[some])
+    assert np.isfinite(updated.predict(X, groups=groups)).all()
+    _, std = plain.predict(X[:5], groups=groups[:5], return_std=True)
+    assert (std > 0).all()
+
+
+def test_auto_keeps_lines_where_the_truth_is_linear():
+    kept = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        n_clients, n, d = [10, 20, 40][seed % 3], [6, 12, 24][seed % 3], [1, 2, 4][seed // 7]
+        groups = np.repeat(np.arange(n_clients), n)
+        X = rng.normal(size=(len(groups), d))
+        slopes = 1.0 + 0.5 * rng.normal(size=(n_clients, d))
+        y = (slopes[groups] * X).sum(axis=1) + rng.normal(size=len(groups))
+        model = PartialPoolingRegressor(basis="auto").fit(X, y, groups=groups)
+        kept.append(model.basis_ == "linear")
+    assert sum(kept) >= 18
+
+
+def test_auto_takes_curves_where_there_are_some():
+    X, y, groups = waves()
+    model = PartialPoolingRegressor(basis="auto", random_state=0).fit(X, y, groups=groups)
+    assert model.basis_ == "splines"
+    assert model.basis_losses_["own curves"] < model.basis_losses_["linear"]
+    splines = PartialPoolingRegressor(basis="splines", random_state=0).fit(X, y, groups=groups)
+    assert_allclose(model.params_, splines.params_)
+    # Straight lines are those of a fit without the choice, to the last digit.
+    flat = X[:, 1] + y * 0.0 + np.random.default_rng(0).normal(size=len(y))
+    auto = PartialPoolingRegressor(basis="auto", random_state=0).fit(X, flat, groups=groups)
+    lines = PartialPoolingRegressor(basis="linear", random_state=0).fit(X, flat, groups=groups)
+    assert auto.basis_ == "linear"
+    assert_array_equal(auto.params_, lines.params_)
+
+
+def test_few_values_few_clients_and_sparse_rows_stay_linear():
+    X, y, groups = waves()
+    for features, ids in (
+        (np.round(X[:, 2:]), groups),
+        (X, groups % 2),
+        (sparse.csr_array(X), groups),
+        (X[:20], groups[:20] // 5),
+    ):
+        model = PartialPoolingRegressor(basis="auto")
+        model.fit(features, y[: features.shape[0]], groups=ids)
+        assert model.basis_ == "linear"
+    with pytest.raises(ValueError, match="X must be dense"):
+        PartialPoolingRegressor(basis="splines").fit(sparse.csr_array(X), y, groups=groups)
+
+
+def test_units_change_no_prediction():
+    X, y, groups = waves()
+    model = PartialPoolingRegressor(basis="splines", random_state=0)
+    wanted = clone(model).fit(X, y, groups=groups).predict(X, groups=groups)
+    other = clone(model).fit(100.0 * X + 5.0, 10.0 * y, groups=groups)
+    assert_allclose(other.predict(100.0 * X + 5.0, groups=groups), 10.0 * wanted, rtol=1e-3)
+
+
+def test_options_are_checked():
+    X, y, groups = waves()
+    with pytest.raises(ValueError, match="n_knots"):
+        PartialPoolingRegressor(basis=SplineBasis(n_knots=2)).fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="basis"):
+        PartialPoolingRegressor(basis="forest").fit(X, y, groups=groups)
+    model = PartialPooling(basis=SplineBasis()).set_params(basis__n_knots=4)
+    assert model.fit(X, y, groups=groups).model_.n_features == 3 + 2 * 4
+
+
+def test_the_display():
+    X, y, groups = waves()
+    model = PartialPoolingRegressor(basis="splines").fit(X, y, groups=groups)
+    display = EffectDisplay.from_estimator(model, "x0", groups=[0, 4])
+    assert_allclose(display.line_.get_ydata(), model.partial_effect("x0")[1])
+    assert [line.get_label() for line in display.client_lines_] == ["0", "4"]
+    assert display.ax_.get_xlabel() == "x0"
+    with pytest.raises(ValueError, match="level must be"):
+        display.plot(level=2.0)
+    plt.close("all")
