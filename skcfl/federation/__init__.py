@@ -10,6 +10,7 @@ from .ledger import Ledger
 from .policy import SitePolicy
 from .pool import ClientPool
 from .privacy import ClientPrivacy
+from .released import ReleasedFederation
 from .sites import Site
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Hello",
     "InProcessFederation",
     "Ledger",
+    "ReleasedFederation",
     "Site",
     "SitePolicy",
     "SiteRows",

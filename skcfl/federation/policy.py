@@ -89,6 +89,8 @@ class SitePolicy:
         self.min_rows, self.min_clients = int(min_rows), int(min_clients)
         if privacy is not None and not isinstance(privacy, ClientPrivacy):
             raise TypeError(f"privacy must be ClientPrivacy or None, got {privacy!r:.80}.")
+        if privacy is not None:
+            privacy.check_unit()
         self.calls, self.max_calls, self.privacy = calls, max_calls, privacy
 
     def __repr__(self):

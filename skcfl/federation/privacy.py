@@ -45,8 +45,9 @@ class ClientPrivacy:
         Largest privacy loss, positive.
     delta : float, default=1e-5
         Probability of a larger loss, below one over the number of clients.
-    unit : {"client"}, default="client"
-        What is protected.
+    unit : {"client", "record"}, default="client"
+        What is protected: all rows of a client, or a single row, see
+        :meth:`~skcfl.federation.InProcessFederation.released`.
     bounds : dict
         Ranges in which nearly all values lie, from public knowledge: "features", a pair (low,
         high) of numbers or of arrays with one number a feature; for regressors "target", a pair of
@@ -101,8 +102,8 @@ class ClientPrivacy:
             if not number or not 0.0 < value < most:
                 allowed = "positive and finite" if name == "epsilon" else "above 0 and below 1"
                 raise ValueError(f"{name} must be {allowed}, got {value!r}.")
-        if unit != "client":
-            raise ValueError(f"unit must be 'client', got {unit!r}.")
+        if unit not in ("client", "record"):
+            raise ValueError(f"unit must be 'client' or 'record', got {unit!r}.")
         if not Count(1).is_satisfied_by(n_fits):
             raise ValueError(f"n_fits must be a positive integer, got {n_fits!r}.")
         if random_state is not None and not Count(0).is_satisfied_by(random_state):
@@ -124,6 +125,11 @@ class ClientPrivacy:
         how: dict[str, Any] = {"n_fits": self.n_fits, "account": self.account}
         how |= {"random_state": self.random_state, "masked": least}
         return ClientPrivacy(self.epsilon, self.delta, self.unit, self._given, **how)
+
+    def check_unit(self) -> None:
+        """Raise a ValueError unless clients are protected."""
+        if self.unit != "client":
+            raise ValueError(f"unit must be 'client' in a policy, got {self.unit!r}.")
 
     def terms(self, spent: float) -> dict[str, Any]:
         """What a server is sent: the budget, what is left of it, and the declared bounds.

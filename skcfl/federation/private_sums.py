@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..calls.releases import Release
     from ..models import LocalModel
     from .federation import Federation, Hello
+    from .released import ReleasedFederation
 
 
 class Protected:
@@ -72,6 +73,10 @@ class Protected:
         """
         if on_noise not in ("local", "error"):
             raise ValueError(f"on_noise must be 'local' or 'error', got {on_noise!r}.")
+        if unit != "client":
+            raise ValueError(
+                f"unit must be 'client', got {unit!r}; released() protects single records."
+            )
         how: dict[str, Any] = {"n_fits": n_fits, "random_state": random_state}
         federation = self._under(ClientPrivacy(epsilon, delta, unit, bounds, **how))
         federation.on_noise = on_noise
@@ -114,6 +119,44 @@ class Protected:
         if bounds is not None:
             raise ValueError("bounds are those of private(), got others for masked().")
         return self._under(declared.with_masks(least_clients))
+
+    def released(
+        self,
+        epsilon: float,
+        delta: float = 1e-5,
+        bounds: dict[str, Any] | None = None,
+        *,
+        n_folds: int = 1,
+        random_state: int | None = None,
+    ) -> ReleasedFederation:
+        """Pseudo-rows from one noisy matrix of second moments a client: record-level privacy.
+
+        Every record is (epsilon, delta)-private, whoever sees the matrices: no server and no
+        other client has to be trusted. Everything after is post-processing, however many fits.
+        Clients need many rows, as hospitals have: the noise is that of each client.
+
+        Parameters
+        ----------
+        epsilon, delta, bounds, random_state : object
+            As of :class:`ClientPrivacy`, with a "target".
+        n_folds : int, default=1
+            Folds of the rows, for tuning: a record is in one of them, so that they cost what one
+            does, and each has noise of its own.
+
+        Returns
+        -------
+        federation : ReleasedFederation
+
+        Raises
+        ------
+        ValueError
+            If a number is out of its range, bounds are missing, or the rows are not in this
+            process.
+        """
+        from .released import release_moments
+
+        privacy = ClientPrivacy(epsilon, delta, "record", bounds, random_state=random_state)
+        return release_moments(self, privacy, n_folds)
 
     def _declared(self) -> ClientPrivacy | None:
         """The privacy of this federation, None if there is none."""

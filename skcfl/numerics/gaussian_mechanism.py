@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 # Multipliers and epsilons that are searched; beyond them noise is nothing, or all there is.
-LEAST, MOST = 1e-3, 1e7
+LEAST, MOST = 1e-6, 1e7
 MOST_EPSILON = 1e6
 
 
@@ -55,6 +55,8 @@ def multiplier_of(epsilon, delta):
     """
     if np.isinf(epsilon):
         return 0.0
+    if delta_of(epsilon, LEAST) <= delta:
+        return LEAST
     return brentq(lambda z: delta_of(epsilon, z) - delta, LEAST, MOST, xtol=1e-12, rtol=1e-12)
 
 

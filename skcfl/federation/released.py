@@ -1,0 +1,255 @@
+"""Record-level privacy: one noisy matrix of second moments a client, and rows that have it.
+
+A client adds up ``z z'`` over its rows, ``z = (1, x, y)`` in declared units, each scaled down to a
+norm of C.  One record changes the sum by at most ``C^2`` in Frobenius norm, so symmetric Gaussian
+noise of standard deviation ``m C^2`` on the diagonal, and ``m C^2 / sqrt(2)`` beside it, makes it
+private with the multiplier m, and no server has to be trusted.  The positive semidefinite part of
+the matrix is that of as many *pseudo-rows* as it has columns, and quadratic methods know rows by
+their second moments only: they run on pseudo-rows, and all that follows is private too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import sparse
+
+from .._checks import Count
+from .._typing import Array, MatrixLike
+from ..numerics.gaussian_mechanism import multiplier_of
+from .checking import check_features, check_targets
+from .federation import InProcessFederation
+from .privacy import DEVIATIONS, ClientPrivacy
+
+if TYPE_CHECKING:
+    from ..models import LocalModel
+    from .federation import Hello
+
+#: Bound of the norm of a row, in roots of the number of its columns.
+ROOM = 1.3
+#: Least weight of a pseudo-row: noisy numbers of rows may be negative.
+LEAST_WEIGHT = 0.1
+#: Least dispersion that noisy sums may claim, in units of the declared target.
+LEAST_DISPERSION = 0.05
+
+
+class ReleasedFederation(InProcessFederation):
+    """Pseudo-rows of clients that have released their second moments, with record-level noise.
+
+    Made by ``federation.released(...)``. Any estimator with squared error fits them that has
+    ``fit_intercept=False`` and ``standardize=False``: a column of ones is among the features.
+    Targets and features are in declared units, see :meth:`design` and :meth:`target`.
+
+    Parameters
+    ----------
+    ids : ndarray of shape (n_clients,)
+        The clients.
+    moments : ndarray of shape (n_folds, n_clients, q, q)
+        Noisy sums over the rows of each fold; q is the number of features, plus two.
+    noise : float
+        Standard deviation of the noise on a diagonal.
+    privacy : ClientPrivacy
+        What was declared.
+    n_jobs : int or None, default=None
+        As of :class:`InProcessFederation`.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        Privacy of each record.
+    n_folds : int
+        Folds of the rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skcfl import DittoRegressor
+    >>> from skcfl.federation import InProcessFederation
+    >>> rng = np.random.default_rng(0)
+    >>> X, hospital = rng.standard_normal((2000, 2)), np.repeat(np.arange(8), 250)
+    >>> y = X @ [1.0, -0.5] + 0.3 * rng.standard_normal(2000)
+    >>> federation = InProcessFederation(X, y, hospital)
+    >>> bounds = {"features": (-2, 2), "target": (-2, 2)}
+    >>> released = federation.released(4.0, bounds=bounds, random_state=0)
+    >>> model = DittoRegressor(fit_intercept=False, standardize=False)
+    >>> model.fit_federation(released).cluster_coef_[0, 1:].round(1)
+    array([ 1. , -0.5])
+    >>> released.target(model.predict(released.design(X), groups=hospital)).shape
+    (2000,)
+    """
+
+    def __init__(
+        self,
+        ids: Array,
+        moments: Array,
+        noise: float,
+        privacy: ClientPrivacy,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.moments, self.noise, self.declared = moments, noise, privacy
+        self.epsilon, self.delta, self.n_folds = privacy.epsilon, privacy.delta, len(moments)
+        rows, weights = pseudo_rows(moments.sum(axis=0))
+        n, q = len(ids), moments.shape[-1]
+        X, y = rows[:, :, :-1].reshape(n * q, q - 1), rows[:, :, -1].ravel()
+        super().__init__(X, y, np.repeat(ids, q), weights.ravel(), n_jobs=n_jobs)
+
+    def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
+        """The pseudo-rows, for a model that knows rows by their second moments."""
+        quadratic = getattr(model, "quadratic", False) and hasattr(model, "fit_intercept")
+        intercept = getattr(model, "fit_intercept", True)
+        if not quadratic or intercept or model.standardize:
+            raise ValueError(
+                "Released second moments need a linear model with loss='squared_error', "
+                "fit_intercept=False and standardize=False, as one column of the pseudo-rows is "
+                f"the intercept's; got {model!r:.200}."
+            )
+        return super().rows(model, hello)
+
+    def design(self, X: MatrixLike) -> Array:
+        """Rows as the pseudo-rows are: a column of ones, and the features in declared units.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features in the user's units.
+
+        Returns
+        -------
+        design : ndarray of shape (n_samples, n_features + 1)
+        """
+        return _design(np.asarray(X, dtype=float), self.declared)
+
+    def target(self, predictions: Array) -> Array:
+        """Predictions of a fit in the user's units.
+
+        Parameters
+        ----------
+        predictions : ndarray of shape (n_samples,)
+            In declared units.
+
+        Returns
+        -------
+        targets : ndarray of shape (n_samples,)
+        """
+        low, high = self.declared.bounds["target"]
+        return 0.5 * (low + high) + (high - low) / DEVIATIONS * np.asarray(predictions)
+
+    def train(self, fold: int) -> ReleasedFederation:
+        """The clients without the rows of one fold; see :meth:`held_out`."""
+        return self._of(np.delete(self.moments, fold, axis=0))
+
+    def held_out(self, fold: int) -> ReleasedFederation:
+        """The clients with the rows of one fold, to judge a fit to :meth:`train`."""
+        return self._of(self.moments[fold : fold + 1])
+
+    def _of(self, moments: Array) -> ReleasedFederation:
+        return ReleasedFederation(self.ids, moments, self.noise, self.declared, self.n_jobs)
+
+    def pooled(self) -> InProcessFederation:
+        """Pseudo-rows for :class:`~skcfl.PartialPooling`, with the noise in their likelihood.
+
+        The normal equations ``b_i - G_i x_i`` of a client have the variance ``s^2 G_i`` of its
+        rows, and that of the noise. Pseudo-rows of these make directions count by what they
+        are worth. Their dispersion is 1: fit with ``dispersion=1.0, df=numpy.inf`` and one
+        cluster.
+
+        Returns
+        -------
+        federation : InProcessFederation
+        """
+        sums = self.moments.sum(axis=0)
+        values, vectors = np.linalg.eigh(sums)
+        A = vectors * np.maximum(values, 0.0)[:, None, :] @ vectors.transpose(0, 2, 1)
+        G, b, c = A[:, :-1, :-1], A[:, :-1, -1], A[:, -1, -1]
+        n, p = b.shape
+        rows = np.maximum(A[:, 0, 0], 1.0).sum()
+        theta = np.linalg.solve(G.sum(axis=0) + 1e-6 * np.eye(p), b.sum(axis=0))
+        s2 = max(float(c.sum() - theta @ b.sum(axis=0)) / rows, LEAST_DISPERSION)
+        # Each fold has noise of its own.
+        v = self.n_folds * self.noise**2 / 2 * (1.0 + theta @ theta)
+        g, U = np.linalg.eigh(G)
+        g = np.maximum(g, 0.0)
+        spread = s2 * g + v + 1e-9
+        root = g / np.sqrt(spread)
+        X = root[:, :, None] * U.transpose(0, 2, 1)
+        y = np.einsum("ipj,ip->ij", U, b) / np.sqrt(spread)
+        ids = np.repeat(self.ids, p)
+        return InProcessFederation(X.reshape(n * p, p), y.ravel(), ids, n_jobs=self.n_jobs)
+
+
+def pseudo_rows(moments: Array) -> tuple[Array, Array]:
+    """Rows (n_clients, q, q) with given second moments, and their weights (n_clients, q)."""
+    values, vectors = np.linalg.eigh(moments)
+    rows = np.sqrt(np.maximum(values, 0.0))[:, :, None] * vectors.transpose(0, 2, 1)
+    q = moments.shape[-1]
+    counts = np.square(rows[:, :, 0]).sum(axis=1)
+    weights = np.repeat(np.maximum(counts / q, LEAST_WEIGHT)[:, None], q, axis=1)
+    return rows / np.sqrt(weights)[:, :, None], weights
+
+
+def _design(X: Array, privacy: ClientPrivacy) -> Array:
+    low, high = (np.broadcast_to(end, X.shape[1:]) for end in privacy.bounds["features"])
+    scaled = (X - 0.5 * (low + high)) * (DEVIATIONS / (high - low))
+    return np.column_stack([np.ones(len(X)), scaled])
+
+
+def clipped_rows(Z: Array) -> tuple[Array, float]:
+    """Rows scaled down to a norm, and the norm."""
+    bound = ROOM * np.sqrt(Z.shape[1])
+    size = np.linalg.norm(Z, axis=1, keepdims=True)
+    return Z * np.minimum(1.0, bound / np.maximum(size, 1e-300)), float(bound)
+
+
+def release_moments(
+    federation: Any, privacy: ClientPrivacy, n_folds: int = 1
+) -> ReleasedFederation:
+    """Let the clients of a federation in this process release their second moments.
+
+    Parameters
+    ----------
+    federation : InProcessFederation
+        The clients.
+    privacy : ClientPrivacy
+        With the unit "record".
+    n_folds : int, default=1
+        Folds of the rows of each client, each with a matrix of its own: a record is in one of
+        them, so that they cost what one does.
+
+    Returns
+    -------
+    federation : ReleasedFederation
+
+    Raises
+    ------
+    ValueError
+        If the rows are elsewhere, sparse, or the target has no bounds.
+    """
+    if not isinstance(federation, InProcessFederation) or sparse.issparse(federation.X):
+        raise ValueError(
+            "released() needs dense rows in this process: at a site, ask an InProcessFederation "
+            f"of its rows, got {type(federation).__name__}."
+        )
+    if not Count(1, 1000).is_satisfied_by(n_folds):
+        raise ValueError(f"n_folds must be an integer from 1 to 1000, got {n_folds!r}.")
+    if "target" not in privacy.bounds:
+        raise ValueError("bounds must declare 'target' for released second moments.")
+    if federation.sample_weight is not None:
+        raise ValueError("sample_weight must be None where second moments are released.")
+    X = check_features(federation.X, dtype=float)
+    y = check_targets(federation.y, X, "regressor")
+    low, high = privacy.bounds["target"]
+    scaled = (np.asarray(y, dtype=float) - 0.5 * (low + high)) * (DEVIATIONS / (high - low))
+    Z, bound = clipped_rows(np.column_stack([_design(X, privacy), scaled]))
+    q, n = Z.shape[1], len(federation.ids)
+    seed = privacy.random_state
+    rng = np.random.default_rng(seed)
+    fold = rng.integers(n_folds, size=len(Z))
+    moments = np.zeros((n_folds, n, q, q))
+    np.add.at(moments, (fold, federation.codes), Z[:, :, None] * Z[:, None, :])
+    sd = multiplier_of(privacy.epsilon, privacy.delta) * bound**2
+    draws = rng.standard_normal(moments.shape)
+    upper = np.triu(draws / np.sqrt(2.0), 1)
+    noise = upper + np.swapaxes(upper, -1, -2)
+    noise[..., np.arange(q), np.arange(q)] = draws[..., np.arange(q), np.arange(q)]
+    return ReleasedFederation(federation.ids, moments + sd * noise, sd, privacy, federation.n_jobs)

@@ -1,0 +1,166 @@
+"""Record-level privacy: second moments with noise, pseudo-rows, and fits to these."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import r2_score
+
+import skcfl
+from skcfl import FedAvgRegressor, PartialPoolingRegressor
+from skcfl.federation import ClientPrivacy, FanOutFederation, InProcessFederation, SitePolicy
+from skcfl.federation.released import clipped_rows, pseudo_rows
+from skcfl.numerics.gaussian_mechanism import multiplier_of
+
+BOUNDS = {"features": (-2, 2), "target": (-2, 2)}
+PLAIN = {"fit_intercept": False, "standardize": False}
+
+
+def schools(n_clients=30, n_rows=80, seed=0):
+    rng = np.random.default_rng(seed)
+    theta = np.array([0.6, -0.4, 0.1]) + 0.3 * rng.standard_normal((n_clients, 3))
+
+    def rows():
+        ids = np.repeat(np.arange(n_clients), n_rows)
+        X = rng.standard_normal((len(ids), 2))
+        y = (np.column_stack([X, np.ones(len(X))]) * theta[ids]).sum(axis=1)
+        return X, y + 0.6 * rng.standard_normal(len(ids)), ids
+
+    return rows(), rows()
+
+
+DATA, TEST = schools()
+
+
+def released(epsilon=4.0, **how):
+    how = {"random_state": 0} | how
+    return InProcessFederation(*DATA).released(epsilon, bounds=BOUNDS, **how)
+
+
+@given(st.lists(st.floats(-1e150, 1e150), min_size=4, max_size=4))
+@settings(max_examples=100, deadline=None)
+def test_no_record_moves_a_matrix_by_more_than_its_bound(row):
+    Z, bound = clipped_rows(np.array([row]))
+    assert np.linalg.norm(Z.T @ Z) <= bound**2 * (1 + 1e-9)
+    assert_allclose(bound, 1.3 * 2.0)
+
+
+def test_noise_has_the_standard_deviation_that_was_promised():
+    exact = released(1e12).moments[0]
+    draws = np.array([released(2.0, random_state=k).moments[0] for k in range(30)]) - exact
+    sd = multiplier_of(2.0, 1e-5) * 1.3**2 * 4
+    diagonal = draws[..., np.arange(4), np.arange(4)]
+    beside = draws[..., 0, 1]
+    assert abs(diagonal.std() / sd - 1) < 6 / np.sqrt(2 * diagonal.size)
+    assert abs(beside.std() / (sd / np.sqrt(2)) - 1) < 6 / np.sqrt(2 * beside.size)
+    assert_array_equal(draws, np.swapaxes(draws, -1, -2))
+    assert_allclose(released(2.0).noise, sd)
+
+
+def test_pseudo_rows_have_the_second_moments_of_the_matrix():
+    A = released(2.0).moments[0]
+    rows, weights = pseudo_rows(A)
+    values, vectors = np.linalg.eigh(A)
+    positive = np.einsum("iab,ib,icb->iac", vectors, np.maximum(values, 0), vectors)
+    found = np.einsum("ir,ira,irb->iab", weights, rows, rows)
+    assert_allclose(found, positive, atol=1e-8)
+    assert (weights > 0).all()
+
+
+def test_without_noise_fits_are_those_of_the_rows():
+    exact = released(1e12)
+    X = exact.design(DATA[0])
+    inside = np.linalg.norm(np.column_stack([X, DATA[1]]), axis=1) < 1.3 * 2
+    data = DATA[0][inside], DATA[1][inside], DATA[2][inside]
+    federation = InProcessFederation(*data).released(1e12, bounds=BOUNDS, random_state=0)
+    found = FedAvgRegressor(alpha=0.0, **PLAIN).fit_federation(federation)
+    plain = FedAvgRegressor(alpha=0.0, **PLAIN).fit(X[inside], data[1], groups=data[2])
+    assert_allclose(found.cluster_coef_, plain.cluster_coef_, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["FedAvg", "Ditto", "IFCA", "CLoVE", "ConvexClusteredFL"])
+def test_quadratic_methods_run_unchanged(name):
+    cls = getattr(skcfl, f"{name}Regressor")
+    known = cls().get_params()
+    how = {"n_clusters": 2, "lam": 0.1, "random_state": 0, "alpha": 1e-3}
+    model = cls(**{k: v for k, v in how.items() if k in known}, **PLAIN)
+    federation = released(4.0)
+    model.fit_federation(federation)
+    predicted = federation.target(model.predict(federation.design(TEST[0]), groups=TEST[2]))
+    assert r2_score(TEST[1], predicted) > 0.35
+
+
+def test_partial_pooling_knows_the_noise():
+    plain = PartialPoolingRegressor().fit(*DATA[:2], groups=DATA[2])
+    wanted = plain.score(*TEST[:2], groups=TEST[2])
+    how = {"covariance": "diag", "df": np.inf, **PLAIN}
+    for epsilon, lost in ((1.0, 0.25), (4.0, 0.05)):
+        federation, scores = released(epsilon), []
+        for rows, more in ((federation.pooled(), {"dispersion": 1.0}), (federation, {})):
+            model = PartialPoolingRegressor(1, **how, **more).fit_federation(rows)
+            predicted = model.predict(federation.design(TEST[0]), groups=TEST[2])
+            scores.append(r2_score(TEST[1], federation.target(predicted)))
+        assert scores[0] > wanted - lost
+        # A model that takes noise for differences between clients falls behind or collapses.
+        assert scores[0] > scores[1] - 0.01
+    assert wanted > 0.6
+
+
+def test_folds_add_up():
+    federation = released(8.0, n_folds=3)
+    assert federation.n_folds == 3
+    total = federation.moments.sum(axis=0)
+    for k in range(3):
+        train, held_out = federation.train(k), federation.held_out(k)
+        assert (train.n_folds, held_out.n_folds) == (2, 1)
+        both = train.moments.sum(axis=0) + held_out.moments.sum(axis=0)
+        assert_allclose(both, total)
+    model = FedAvgRegressor(**PLAIN).fit_federation(federation.train(0))
+    assert model.cluster_coef_.shape == (1, 3)
+
+
+def test_units_are_those_of_the_bounds():
+    bounds = {"features": ([-2, 8], [2, 16]), "target": (90, 110)}
+    X = DATA[0] * [1.0, 2.0] + [0.0, 12.0]
+    y = 100 + 5 * DATA[1]
+    other = InProcessFederation(X, y, DATA[2]).released(4.0, bounds=bounds, random_state=0)
+    assert_allclose(other.moments, released(4.0).moments, atol=1e-8)
+    assert_allclose(other.target(np.array([0.0, 1.0])), [100, 105])
+    assert_allclose(other.design(X)[:, 1:], DATA[0], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        FedAvgRegressor(),
+        FedAvgRegressor(fit_intercept=False),
+        FedAvgRegressor(loss="huber", **PLAIN),
+        FedAvgRegressor(hidden_layer_sizes=(3,)),
+    ],
+)
+def test_models_that_need_more_than_second_moments(model):
+    with pytest.raises(ValueError, match="fit_intercept=False and standardize=False"):
+        model.fit_federation(released())
+
+
+def test_bad_declarations():
+    federation = InProcessFederation(*DATA)
+    for how, message in (
+        ({"epsilon": 0.0}, "epsilon must be positive"),
+        ({"bounds": None}, "bounds must be declared"),
+        ({"bounds": {"features": (0, 1)}}, "must declare 'target'"),
+        ({"n_folds": 0}, "n_folds must be an integer"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            federation.released(**({"epsilon": 1.0, "bounds": BOUNDS} | how))
+    with pytest.raises(ValueError, match="dense rows in this process"):
+        FanOutFederation([federation]).released(1.0, bounds=BOUNDS)
+    weighted = InProcessFederation(*DATA, np.ones(len(DATA[1])))
+    with pytest.raises(ValueError, match="sample_weight must be None"):
+        weighted.released(1.0, bounds=BOUNDS)
+    privacy = ClientPrivacy(1.0, unit="record", bounds=BOUNDS)
+    with pytest.raises(ValueError, match="unit must be 'client' in a policy"):
+        SitePolicy(privacy=privacy)
+    with pytest.raises(ValueError, match=r"released\(\) protects single records"):
+        federation.private(1.0, unit="record", bounds=BOUNDS)
