@@ -19,6 +19,7 @@ PACKAGE = ROOT / "skcfl"
 # The rooms of the package by floors, from the top to the bottom; imports go downwards only. A room
 # is a folder or a module of skcfl. Rooms of one floor may use each other, but never in a circle.
 LAYERS = (
+    {"formula"},
     {"estimators"},
     {"base", "certificates"},
     {"fusion", "personal"},
@@ -75,7 +76,7 @@ DEVELOPERS = {
 }
 # Slow to import and not needed to fit: only what draws or tests may import them, when it does.
 OPTIONAL = {"matplotlib", "pandas", "cvxpy", "networkx", "torch", "sphinx", "pytest"}
-OPTIONAL |= {"dask", "distributed", "nvflare", "cryptography", "dp_accounting"}
+OPTIONAL |= {"dask", "distributed", "nvflare", "cryptography", "dp_accounting", "formulae"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

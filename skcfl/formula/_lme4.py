@@ -1,0 +1,377 @@
+"""From a formula of lme4 to partial pooling, and its table back."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from ..estimators import PartialPoolingClassifier, PartialPoolingRegressor
+
+__all__ = ["FormulaModel", "fit"]
+
+# Estimators by family.
+FAMILIES = {
+    "gaussian": (PartialPoolingRegressor, "squared_error"),
+    "binomial": (PartialPoolingClassifier, "log_loss"),
+    "poisson": (PartialPoolingRegressor, "poisson"),
+    "gamma": (PartialPoolingRegressor, "gamma"),
+}
+# What makes the fit that of lme4 by maximum likelihood.
+AS_LME4 = {"n_clusters": 1, "prior": np.inf, "df": np.inf, "basis": "linear"}
+NO_EFFECTS = "it has no group-specific term, such as (1 | school)"
+
+
+@dataclass
+class _Plan:
+    """What a formula asks for.
+
+    Attributes
+    ----------
+    response, common : str
+        The target, and the fixed effects as a formula.
+    client : str
+        Grouping with random slopes, or the first one.
+    slopes : list of str
+        Terms with slopes that differ between its levels.
+    correlated : bool
+        If True, slopes and intercepts are correlated.
+    crossed, nested : list of tuple of str
+        Variables of the other groupings; those inside the client without its own.
+    """
+
+    response: str
+    common: str
+    client: str
+    slopes: list[str]
+    correlated: bool
+    crossed: list[tuple[str, ...]]
+    nested: list[tuple[str, ...]]
+
+
+def fit(
+    formula: str,
+    data: Any,
+    family: Literal["gaussian", "binomial", "poisson", "gamma"] = "gaussian",
+    *,
+    client: str | None = None,
+    **parameters: Any,
+) -> FormulaModel:
+    """Fit a mixed model by maximum likelihood.
+
+    Parameters
+    ----------
+    formula : str
+        Such as ``"score ~ ses * sex + (ses | school) + (1 | item) + (1 | school:class)"``: fixed
+        effects, random slopes and intercepts of one grouping, random intercepts of others.
+    data : DataFrame
+        Its columns are the variables.
+    family : {"gaussian", "binomial", "poisson", "gamma"}, default="gaussian"
+        Distribution of the target. The link is canonical, and the logarithm for "gamma".
+    client : str, default=None
+        Grouping of the clients, where several have random intercepts and none has slopes; None
+        is the first one.
+    **parameters : object
+        Parameters of :class:`~skcfl.PartialPoolingRegressor` (or classifier) in place of those
+        that make the fit lme4's.
+
+    Returns
+    -------
+    model : FormulaModel
+        Fitted.
+
+    Raises
+    ------
+    ImportError
+        If formulae is not installed.
+    ValueError
+        If the library cannot express a term, which the message names.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from skcfl import formula
+    >>> rng = np.random.default_rng(0)
+    >>> frame = pd.DataFrame({"school": np.repeat(list("abcdefgh"), 15)})
+    >>> frame["ses"] = rng.normal(size=120)
+    >>> frame["score"] = 2 * frame["ses"] + rng.normal(size=8).repeat(15) + rng.normal(size=120)
+    >>> model = formula.fit("score ~ ses + (1 | school)", frame)
+    >>> model.predict(frame[:2]).shape
+    (2,)
+    """
+    return FormulaModel(formula, family, client=client, parameters=parameters or None).fit(data)
+
+
+class FormulaModel(BaseEstimator):
+    """A mixed model that is written as a formula of lme4, and predicts from frames.
+
+    Parameters
+    ----------
+    formula : str
+        As of :func:`fit`.
+    family : {"gaussian", "binomial", "poisson", "gamma"}, default="gaussian"
+        Distribution of the target.
+    client : str, default=None
+        Grouping of the clients; None is the one with slopes, or the first one.
+    parameters : dict, default=None
+        Parameters of the estimator besides.
+
+    Attributes
+    ----------
+    estimator_ : PartialPoolingRegressor or PartialPoolingClassifier
+        The fit. Its clients are the levels of ``client_``.
+    client_ : str
+        Grouping of the clients.
+    loglik_ : float
+        Log-likelihood.
+
+    See Also
+    --------
+    skcfl.PartialPooling : The estimator, with clusters, curves and federations besides.
+
+    Examples
+    --------
+    >>> from skcfl.formula import FormulaModel
+    >>> FormulaModel("score ~ ses + (1 | school)").family
+    'gaussian'
+    """
+
+    def __init__(
+        self,
+        formula: str,
+        family: Literal["gaussian", "binomial", "poisson", "gamma"] = "gaussian",
+        *,
+        client: str | None = None,
+        parameters: dict[str, Any] | None = None,
+    ) -> None:
+        self.formula = formula
+        self.family = family
+        self.client = client
+        self.parameters = parameters
+
+    def fit(self, data: Any) -> FormulaModel:
+        """Fit the model.
+
+        Parameters
+        ----------
+        data : DataFrame
+            Its columns are the variables.
+
+        Returns
+        -------
+        self : FormulaModel
+        """
+        if self.family not in FAMILIES:
+            raise ValueError(f"family must be one of {list(FAMILIES)}, got {self.family!r}.")
+        self._plan = plan = _planned(self.formula, self.client)
+        matrices = _formulae().design_matrices(f"{plan.response} ~ {plan.common}", data)
+        self._common, self._names = matrices.common, _names_of(matrices.common)
+        cls, loss = FAMILIES[self.family]
+        settings = dict(AS_LME4, covariance="full" if plan.correlated else "diag", loss=loss)
+        if plan.slopes and not plan.correlated:
+            # Effects that are uncorrelated where all features are zero, as lme4's.
+            settings["standardize"] = False
+        slopes = [name for name in self._names if _term_of(name) in plan.slopes]
+        settings["random"] = slopes or "intercept"
+        for name in ("crossed", "nested"):
+            settings[name] = [_joined(names) for names in getattr(plan, name)] or None
+        if not self._names and not (plan.crossed or plan.nested):
+            raise ValueError(
+                f"formula {self.formula!r} must have a fixed effect or a second grouping besides "
+                f"({plan.client})."
+            )
+        X = self._frame(data)
+        y = data[plan.response] if plan.response in data else np.asarray(matrices.response).ravel()
+        self.estimator_ = cls(**{**settings, **(self.parameters or {})})
+        self.estimator_.fit(X, np.asarray(y), groups=np.asarray(data[plan.client]))
+        self.client_, self.loglik_ = plan.client, self.estimator_.loglik_
+        return self
+
+    def _frame(self, data: Any) -> Any:
+        """Columns of the fixed effects, and of the other groupings."""
+        import pandas as pd
+
+        matrix = self._common.evaluate_new_data(data).design_matrix
+        kept = [k for k, name in enumerate(_all_names(self._common)) if name != "Intercept"]
+        frame = pd.DataFrame(np.asarray(matrix, dtype=float)[:, kept], columns=self._names)
+        for names in [*self._plan.crossed, *self._plan.nested]:
+            columns = [data[name].astype(str) for name in names]
+            frame[_joined(names)] = ["/".join(parts) for parts in zip(*columns, strict=True)]
+        return frame
+
+    def predict(self, data: Any) -> Any:
+        """Predict the rows of a frame, with the effects of their levels.
+
+        Parameters
+        ----------
+        data : DataFrame
+            With the variables of fit.
+
+        Returns
+        -------
+        y_pred : ndarray of shape (n_samples,)
+            Expected targets, or classes.
+        """
+        check_is_fitted(self)
+        groups = np.asarray(data[self._plan.client])
+        return self.estimator_.predict(self._frame(data), groups=groups)
+
+    def score(self, data: Any) -> float:
+        """R^2, or accuracy of classes, of a frame.
+
+        Parameters
+        ----------
+        data : DataFrame
+            With the variables of fit, the target included.
+
+        Returns
+        -------
+        score : float
+        """
+        check_is_fitted(self)
+        groups, y = (np.asarray(data[name]) for name in (self._plan.client, self._plan.response))
+        return self.estimator_.score(self._frame(data), y, groups=groups)
+
+    def summary(self) -> str:
+        """Table of the fit in lme4's order.
+
+        Returns
+        -------
+        text : str
+            Criteria, random effects by grouping, numbers of rows and levels, fixed effects.
+        """
+        check_is_fitted(self)
+        est, plan = self.estimator_, self._plan
+        fixed = [*map(str, est.coef_names_), "(Intercept)"]
+        order = [len(fixed) - 1, *range(len(fixed) - 1)]
+        spread = np.sqrt(np.maximum(np.asarray(est.covariance_.diagonal()), 0.0))
+        random = [
+            k
+            for k in order
+            if k == len(fixed) - 1 or fixed[k] in est.coef_names_[self._varying(est)]
+        ]
+        n, levels = int(est._n_rows), {plan.client: len(est.groups_)}
+        lines = [
+            "Mixed model fit by maximum likelihood",
+            f"Formula: {self.formula}",
+            f"Family: {self.family}",
+            "",
+            f"{'AIC':>10} {'BIC':>10} {'logLik':>10}",
+        ]
+        q = len(random)
+        n_free = len(fixed) + (q * (q + 1) // 2 if plan.correlated else q)
+        n_free += len(est.level_variances_) + est.model_.unknown_scale
+        aic, bic = (-2.0 * self.loglik_ + n_free * cost for cost in (2.0, np.log(n)))
+        lines += [f"{aic:10.1f} {bic:10.1f} {self.loglik_:10.1f}", "", "Random effects:"]
+        lines.append(f" {'Groups':12} {'Name':16} {'Variance':>10} {'Std.Dev.':>10}")
+        for k in random:
+            group = plan.client if k == random[0] else ""
+            lines.append(f" {group:12} {fixed[k]:16} {spread[k] ** 2:10.4g} {spread[k]:10.4g}")
+        for name, variance in est.level_variances_.items():
+            inside = name in {_joined(names) for names in plan.nested}
+            group = f"{plan.client}:{name}" if inside else name
+            lines.append(f" {group:12} {'(Intercept)':16} {variance:10.4g} {variance**0.5:10.4g}")
+            effects = est.nested_effects_ if inside else est.crossed_effects_
+            levels[group] = len(effects[name])
+        if est.model_.unknown_scale:
+            s2 = est.dispersion_
+            lines.append(f" {'Residual':12} {'':16} {s2:10.4g} {s2**0.5:10.4g}")
+        numbers = "; ".join(f"{name}, {count}" for name, count in levels.items())
+        lines += [f"Number of obs: {n}, groups: {numbers}", "", "Fixed effects:"]
+        lines.append(f" {'':16} {'Estimate':>10} {'Std. Error':>10} {'t value':>10}")
+        for k in order:
+            value, error = est.cluster_params_[0, k], est.standard_errors_[0, k]
+            t = value / error if error > 0 else np.nan
+            lines.append(f" {fixed[k]:16} {value:10.5g} {error:10.4g} {t:10.2f}")
+        return "\n".join(line.rstrip() for line in lines)
+
+    def _varying(self, est: Any) -> Any:
+        """Which features have coefficients that differ between the clients."""
+        names = [] if est.random == "intercept" else list(est.random)
+        return np.isin(est.coef_names_.astype(str), names)
+
+
+def _formulae() -> Any:
+    try:
+        import formulae
+    except ImportError as error:
+        raise ImportError(
+            "skcfl.formula needs the package formulae, which is not installed. Install it, or "
+            "skcfl with its extra: python -m pip install 'skcfl[formula]'."
+        ) from error
+    return formulae
+
+
+def _planned(formula: str, client: str | None) -> _Plan:
+    """What a formula asks for; terms that cannot be expressed are errors."""
+    parsed = _formulae().model_description(formula)
+    if parsed.response is None:
+        raise ValueError(f"formula must have a target before ~, got {formula!r}.")
+    common = [term.name for term in parsed.common_terms]
+    if "Intercept" not in common:
+        raise _refused(formula, "0", "fits have a fixed intercept")
+    for name in common:
+        if name.startswith("offset("):
+            raise _refused(formula, name, "there are no offsets")
+    terms: dict[tuple[str, ...], list[str]] = {}
+    for term in parsed.group_terms:
+        factor = tuple(component.name for component in term.factor.components)
+        terms.setdefault(factor, []).append(term.expr.name)
+    if not terms:
+        raise ValueError(f"formula {formula!r} cannot be fitted: {NO_EFFECTS}.")
+    with_slopes = [factor for factor, names in terms.items() if names != ["Intercept"]]
+    if len(with_slopes) > 1:
+        second = f"({' + '.join(terms[with_slopes[1]])} | {':'.join(with_slopes[1])})"
+        raise _refused(formula, second, "one grouping can have random slopes")
+    single = [factor for factor in terms if len(factor) == 1]
+    chosen = (client,) if client is not None else (with_slopes or single or list(terms))[0]
+    if chosen not in terms or len(chosen) > 1 or (with_slopes and chosen != with_slopes[0]):
+        raise _refused(formula, f"| {':'.join(chosen)}", "clients are one variable with a term")
+    mine = terms.pop(chosen)
+    if "Intercept" not in mine:
+        raise _refused(formula, f"(0 + {' + '.join(mine)} | {chosen[0]})", "intercepts vary, too")
+    slopes = [name for name in mine if name != "Intercept"]
+    for name in slopes:
+        if name not in common:
+            raise _refused(formula, f"({name} | {chosen[0]})", f"{name} must be a fixed effect")
+    inside = [f for f in terms if chosen[0] in f and len(f) > 1]
+    written = re.findall(
+        rf"\([^()|]*(?:\([^()]*\)[^()|]*)*\|\s*{re.escape(chosen[0])}\s*\)", formula
+    )
+    return _Plan(
+        parsed.response.term.name,
+        " + ".join("1" if name == "Intercept" else name for name in common),
+        chosen[0],
+        slopes,
+        len(written) <= 1 and "||" not in formula,
+        [factor for factor in terms if factor not in inside],
+        [tuple(name for name in factor if name != chosen[0]) for factor in inside],
+    )
+
+
+def _refused(formula: str, term: str, why: str) -> ValueError:
+    return ValueError(f"formula {formula!r}: the term {term} cannot be expressed: {why}.")
+
+
+def _joined(names: tuple[str, ...]) -> str:
+    """Name of the column of a grouping."""
+    return ":".join(names)
+
+
+def _all_names(common: Any) -> list[str]:
+    """Names of the columns of the fixed effects."""
+    return list(common.as_dataframe().columns)
+
+
+def _names_of(common: Any) -> list[str]:
+    return [name for name in _all_names(common) if name != "Intercept"]
+
+
+def _term_of(name: str) -> str:
+    """The term that a column is of: ``sex[b]`` is of sex."""
+    return re.sub(r"\[[^\]]*\]", "", name)

@@ -1,0 +1,134 @@
+"""Formulas of lme4: what they fit, what they refuse, and their table."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from lme4_tables import pastes, penicillin
+from numpy.testing import assert_allclose
+from statsmodels.regression.mixed_linear_model import MixedLM
+
+from skcfl import PartialPoolingRegressor, formula
+from skcfl.formula import FormulaModel
+
+formulae = pytest.importorskip("formulae")
+
+
+def schools(seed=0):
+    rng = np.random.default_rng(seed)
+    n = 400
+    frame = pd.DataFrame(
+        {
+            "school": np.repeat([f"s{k}" for k in range(20)], 20),
+            "room": np.tile(np.repeat(list("ab"), 10), 20),
+            "item": rng.choice(list("uvwxyz"), size=n),
+            "ses": rng.normal(size=n),
+            "sex": rng.choice(["f", "m"], size=n),
+        }
+    )
+    slopes = 2.0 + 0.5 * rng.normal(size=20).repeat(20)
+    item = frame["item"].map(dict(zip("uvwxyz", rng.normal(size=6), strict=True)))
+    frame["score"] = slopes * frame["ses"] + (frame["sex"] == "m") + item + rng.normal(size=n)
+    frame["score"] += rng.normal(size=20).repeat(20)
+    return frame
+
+
+def test_lme4s_examples():
+    X, y, plate = penicillin()
+    model = formula.fit(
+        "diameter ~ 1 + (1 | plate) + (1 | sample)", X.assign(diameter=y, plate=plate)
+    )
+    assert_allclose(model.loglik_, -166.09417, atol=1e-4)
+    text = model.summary()
+    assert "     338.2 " in text or "-166.1" in text
+    assert "Number of obs: 144, groups: plate, 24; sample, 6" in text
+    X, y, batch = pastes()
+    model = formula.fit("strength ~ 1 + (1 | batch/cask)", X.assign(strength=y, batch=batch))
+    assert_allclose(model.loglik_, -123.99723, atol=1e-4)
+    assert "batch:cask" in model.summary() and "cask, 30" in model.summary()
+
+
+def test_slopes_with_and_without_correlations():
+    frame = schools()
+    for text, kind in (
+        ("score ~ ses + sex + (ses | school)", "full"),
+        ("score ~ ses + sex + (1 | school) + (0 + ses | school)", "diag"),
+    ):
+        model = formula.fit(text, frame)
+        assert model.estimator_.covariance_type_ == kind
+        other = MixedLM.from_formula(
+            "score ~ ses + sex", frame, groups="school", re_formula="~ses"
+        )
+        free = None
+        if kind == "diag":
+            free = other.fit(reml=False).params_object.__class__.from_components(
+                np.ones(3), np.eye(2)
+            )
+        wanted = other.fit(reml=False, free=free)
+        assert_allclose(model.loglik_, wanted.llf, rtol=1e-5)
+        assert_allclose(model.estimator_.cluster_coef_[0, 0], wanted.fe_params["ses"], rtol=1e-3)
+
+
+def test_everything_together_predicts_from_frames():
+    frame = schools()
+    model = formula.fit(
+        "score ~ ses * sex + (ses | school) + (1 | item) + (1 | school:room)", frame
+    )
+    assert model.estimator_.crossed_effects_["item"].keys() == set("uvwxyz")
+    assert len(model.estimator_.nested_effects_["room"]) == 40
+    assert model.score(frame) > 0.75
+    order = np.random.default_rng(0).permutation(len(frame))
+    assert_allclose(model.predict(frame.iloc[order]), model.predict(frame)[order])
+    text = model.summary().partition("Family")[2]
+    assert text.index("Random effects") < text.index("school:room") < text.index("Residual")
+    assert text.index("Residual") < text.index("Fixed effects") < text.index("ses:sex[m]")
+    # The same by hand.
+    X = pd.DataFrame(
+        {"ses": frame["ses"], "m": 1.0 * (frame["sex"] == "m"), "item": frame["item"]}
+    )
+    X["both"], X["room"] = X["ses"] * X["m"], frame["room"]
+    wanted = PartialPoolingRegressor(
+        n_clusters=1,
+        prior=np.inf,
+        df=np.inf,
+        covariance="full",
+        random=["ses"],
+        basis="linear",
+        crossed=["item"],
+        nested=["room"],
+    ).fit(X, frame["score"], groups=frame["school"])
+    assert_allclose(model.loglik_, wanted.loglik_, rtol=1e-8)
+
+
+def test_families():
+    frame = schools()
+    frame["passed"] = np.where(frame["score"] > 0, "yes", "no")
+    frame["count"] = np.random.default_rng(0).poisson(np.exp(0.3 * frame["ses"]))
+    model = formula.fit("passed ~ ses + (1 | school)", frame, family="binomial")
+    assert model.score(frame) > 0.8 and set(model.predict(frame)) == {"no", "yes"}
+    model = formula.fit("count ~ ses + (1 | school)", frame, family="poisson", dispersion=1)
+    assert_allclose(model.estimator_.cluster_coef_, 0.3, atol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "term"),
+    [
+        ("score ~ ses", "group-specific term"),
+        ("score ~ 0 + ses + (1 | school)", "the term 0 cannot"),
+        ("score ~ ses + (ses | school) + (ses | item)", r"\(Intercept \+ ses \| item\) cannot"),
+        ("score ~ ses + (0 + ses | school)", r"\(0 \+ ses \| school\) cannot"),
+        ("score ~ sex + (ses | school)", r"\(ses \| school\) cannot"),
+        ("ses + (1 | school)", "target before ~"),
+        ("score ~ 1 + (1 | school)", "fixed effect or a second grouping"),
+    ],
+)
+def test_what_is_refused_is_named(text, term):
+    with pytest.raises(ValueError, match=term):
+        formula.fit(text, schools())
+
+
+def test_other_refusals():
+    with pytest.raises(ValueError, match="family must be one of"):
+        formula.fit("score ~ ses + (1 | school)", schools(), family="weibull")
+    model = FormulaModel("score ~ ses + (1 | school) + (1 | item)", client="item")
+    assert model.fit(schools()).client_ == "item"
+    assert "school" in model.estimator_.crossed_effects_
