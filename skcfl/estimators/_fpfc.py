@@ -12,7 +12,7 @@ from .._checks import NOT_NEGATIVE
 from .._typing import ArrayLike, RandomState, Unseen
 from ..base import BaseFederated
 from ..base.everyday import everyday
-from ..fusion.concave_fits import FPFCFits
+from ..fusion.fpfc_fits import FPFCFits
 from ..fusion.robust_problem import ClientLimits
 from ..fusion.solvers import FPFCRounds
 from ..penalties import CONCAVE, ConcavePenalty

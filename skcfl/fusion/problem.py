@@ -5,7 +5,7 @@
 A kind of problem knows its local models, the values of lam that matter, how clusters are refitted
 and which solvers suit: :class:`FusionProblem` is the convex one,
 :class:`~skcfl.fusion.primal_dual_inexact.NetworkProblem` that of models that are trained,
-:class:`~skcfl.fusion.concave_problem.FPFCProblem` that with a concave penalty.
+:class:`~skcfl.fusion.fpfc_problem.FPFCProblem` that with a concave penalty.
 """
 
 from functools import partial

@@ -29,7 +29,7 @@ from skcfl.datasets import (
     partition_label_swaps,
 )
 from skcfl.federation.inprocess import open_rows
-from skcfl.fusion.concave_problem import FPFCProblem
+from skcfl.fusion.fpfc_problem import FPFCProblem
 from skcfl.fusion.solvers import FPFCRounds
 from skcfl.model_selection import ClientKFold, lam_max, lam_path
 from skcfl.models import MLP, LinearModel, Location

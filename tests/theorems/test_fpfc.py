@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import Objectives, ObjectivesGradients
 from skcfl.federation.inprocess import open_rows
-from skcfl.fusion.concave import FPFCOptions, fpfc
-from skcfl.fusion.concave_problem import FPFCProblem
+from skcfl.fusion.fpfc_problem import FPFCProblem
+from skcfl.fusion.fpfc_rounds import FPFCOptions, fpfc
 from skcfl.models import LinearModel
 from skcfl.penalties import SCAD
 

@@ -10,8 +10,8 @@ from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import Objectives, ObjectivesGradients
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
-from skcfl.fusion.concave import FPFCOptions, fpfc, gap_threshold
-from skcfl.fusion.concave_problem import FPFCProblem
+from skcfl.fusion.fpfc_problem import FPFCProblem
+from skcfl.fusion.fpfc_rounds import FPFCOptions, fpfc, gap_threshold
 from skcfl.fusion.problem import FusionProblem
 from skcfl.graphs import complete_graph
 from skcfl.models import LinearModel

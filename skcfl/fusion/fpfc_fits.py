@@ -17,8 +17,8 @@ from ..rounds.training_options import LOCAL_STEPS, Training
 from ..search.by_partitions import GridSearch
 from ..search.candidates import Family
 from ..search.judges import FEW_LAMS, is_large
-from .concave import FPFCOptions, FPFCState, fpfc
-from .concave_problem import FPFCProblem, TrainedFPFCProblem
+from .fpfc_problem import FPFCProblem, TrainedFPFCProblem
+from .fpfc_rounds import FPFCOptions, FPFCState, fpfc
 from .path import FusionPath
 from .solvers import FPFCRounds
 

@@ -60,7 +60,7 @@ from ..numerics.by_cluster import mean_by_cluster, numbered
 from ..rounds.record import History
 from ..rounds.state import Draw
 from ..rounds.stop import rounds_stable
-from .concave_problem import COLUMNS, rms
+from .fpfc_problem import COLUMNS, rms
 
 __all__ = ["FPFCOptions", "fpfc"]
 
