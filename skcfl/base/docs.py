@@ -249,12 +249,12 @@ USES = {
         :class:`PartialPooling` predicts better, and not for a proof of the clusters
         (:class:`ConvexClusteredFL`).""",
     "ConvexClusteredFL": """\
-        For clusters of clients whose number is unknown, where a proof of the clusters is wanted;
+        For an unknown number of clusters of clients, if a proof of the clusters is wanted;
         with the squared penalty also for clients that differ by degrees. Not for networks
         (:class:`GTV`, :class:`FPFC`, :class:`IFCA`), and not for thousands of clients on the
-        complete graph, whose pairs would not fit in memory (``graph="knn"``).""",
+        complete graph, with more pairs than fit in memory (``graph="knn"``).""",
     "ConvexClustering": """\
-        For clusters of points whose number is unknown, where a proof of the clusters is wanted.
+        For an unknown number of clusters of points, if a proof of the clusters is wanted.
         Not where the number is known: k-means is faster.""",
     "Ditto": """\
         For clients that differ by degrees from one shared model, with linear models or networks.
@@ -268,13 +268,13 @@ USES = {
         every other method has to beat. Not where clients differ: see :class:`PartialPooling` and
         :class:`IFCA`.""",
     "FedEM": """\
-        For clients whose rows are of several kinds, so that no single cluster model suits a
+        For clients with rows of several kinds, so that no single cluster model suits a
         client. Not where each client belongs to one cluster: :class:`IFCA` finds it with a
         fraction of the messages.""",
     "FedPAC": """\
-        For classifiers by networks whose representation of the classes is common to the clients,
-        where the labels' distributions differ. Not for crisp clusters of clients that label alike
-        rows differently (:class:`IFCA`).""",
+        For classifiers by networks, if the clients have the representation of the classes in
+        common, where the labels' distributions differ. Not for crisp clusters of clients that
+        label alike rows differently (:class:`IFCA`).""",
     "FedProto": """\
         For classifiers by networks where little may be sent: clients exchange mean
         representations of the classes and no parameters. Not where parameters may be averaged,
@@ -285,14 +285,14 @@ USES = {
         client. With linear models each client has an intercept, and nothing else, of its own.""",
     "FeSEM": """\
         For comparison with clusters by loss (:class:`IFCA`): here clients are clustered by the
-        distance of their parameters. Not for networks without a common start, whose parameters
+        distance of their parameters. Not for networks without a common start: their parameters
         cannot be compared.""",
     "FlexCFL": """\
         For crisp clusters that are to be found before the training, from one update per client.
         Not where first updates do not show the differences, for want of rows: :class:`IFCA`
         revises its clusters in every round.""",
     "FPFC": """\
-        For clusters of clients whose number is unknown, with linear models or networks, where
+        For an unknown number of clusters of clients, with linear models or networks, if
         clusters are well separated and their models should not be biased towards each other. Not
         where the clusters are to be proved: the problem is not convex
         (:class:`ConvexClusteredFL`).""",

@@ -124,7 +124,7 @@ class Subspaces(Call):
     n_columns : int
         Vectors of each client, zero where it has fewer.
     by_class : bool
-        Whether each of a client's classes is a matrix, of classifiers, or all of its rows.
+        If True, each of a client's classes is a matrix (classifiers); if False, all of its rows.
 
     Returns
     -------

@@ -323,7 +323,7 @@ class MoreauUpdate(Trains):
     optimizer, batch_size
         As for :class:`LocalUpdate`.
     personal : bool, default=False
-        Whether clients answer with their last proximal points, or with their centres.
+        If True, clients answer with their last proximal points; if False, with their centres.
 
     Returns
     -------

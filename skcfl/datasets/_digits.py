@@ -63,8 +63,8 @@ def make_rotated_digits(
     samples_per_client : int, tuple (low, high) or array-like of shape (n_clients,), default=None
         Rows of a client, as in :func:`partition_iid`. None uses all images.
     copies : {"one", "all"}, default="one"
-        Whether an image is in one rotation only (about 90 rows per client by default), or in all
-        of them, once each (about 360), as IFCA does.
+        "one": an image is in one rotation only (about 90 rows per client by default). "all": in
+        all of them, once each (about 360), as IFCA does.
     scale : bool, default=True
         If True, scale pixels from 0..16 to [0, 1].
     id_format : str or None, default="rot{angle:03d}-client{member:0{width}d}"

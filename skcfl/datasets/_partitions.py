@@ -259,7 +259,7 @@ def partition_rotations(
     samples_per_client : int, tuple (low, high) or array-like of shape (n_clients,), default=None
         Rows of a client, as in :func:`partition_iid`. None uses all rows.
     copies : {"one", "all"}, default="one"
-        Whether an image is in one rotation only, or in all of them, once each (IFCA augments so).
+        "one": an image is in one rotation only. "all": in all of them, once each, as IFCA does.
     replace : bool, default=False
         True if different clients may get the same row. No client ever gets a row twice.
     image_shape : tuple (height, width) or (height, width, n_channels), default=None
@@ -379,7 +379,7 @@ def partition_feature_permutations(
     samples_per_client : int, tuple (low, high) or array-like of shape (n_clients,), default=None
         Rows of a client, as in :func:`partition_iid`. None uses all rows.
     copies : {"one", "all"}, default="one"
-        Whether a row is in one cluster only, or in all of them, once each.
+        "one": a row is in one cluster only. "all": in all of them, once each.
     replace : bool, default=False
         True if different clients may get the same row. No client ever gets a row twice.
     id_format : str or None, default="client{client:0{width}d}"
@@ -525,7 +525,7 @@ def partition_label_swaps(
     samples_per_client : int, tuple (low, high) or array-like of shape (n_clients,), default=None
         Rows of a client, as in :func:`partition_iid`. None uses all rows.
     copies : {"one", "all"}, default="one"
-        Whether a row is in one cluster only, or in all of them, once each.
+        "one": a row is in one cluster only. "all": in all of them, once each.
     replace : bool, default=False
         True if different clients may get the same row. No client ever gets a row twice.
     id_format : str or None, default="client{client:0{width}d}"

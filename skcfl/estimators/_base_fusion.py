@@ -52,7 +52,7 @@ _SHARED_GRAPH = """\
 
 
 class FusionMixin:
-    """What clustering clients and clustering points have in common: the path of lam.
+    """Common parts of clustering clients and clustering points: the path of lam.
 
     A subclass has ``_fits()``, which returns the solver with its options.
     """
@@ -80,7 +80,7 @@ class FusionMixin:
             ``tol`` times its value.""",
         "warm_start": """\
             bool
-            Whether to start from the solution of the last fit, at whatever ``lam`` it was. An
+            If True, start from the solution of the last fit, at whatever ``lam`` it was. An
             earlier fit with other clients, another graph or other parameters is no start and not
             used. Saves time on a path of ``lam``, and changes nothing beyond ``tol``.""",
     }
@@ -197,7 +197,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
             ``skcfl.fusion.solvers``.""",
         "refit": """\
             "auto" or bool
-            Whether to fit each cluster's model anew on the pooled rows of its clients, once the
+            If True, fit each cluster's model anew on the pooled rows of its clients, once the
             clusters are known. The penalty also draws the models of different clusters to each
             other; refitting takes that away, which is right where there are clusters and wrong
             where clients differ without them. "auto": with ``lam="auto"`` both compete; with a
@@ -208,9 +208,9 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
     _doc_attributes = {
         "labels_": """\
             ndarray of shape (n_clients,)
-            Cluster of each client, in the order of ``groups_``: clients whose models are equal,
-            not nearly so. Clusters are numbered from 0 by decreasing number of clients, equal
-            ones by their first client. ``sample_labels`` gives one label per row.""",
+            Cluster of each client, in the order of ``groups_``: clients with exactly equal models.
+            Clusters are numbered from 0 by decreasing number of clients, equal ones by their first
+            client. ``sample_labels`` gives one label per row.""",
         "fusion_params_": """\
             ndarray of shape (n_clients, n_params)
             Solution of the penalised problem, before any refit.""",
@@ -225,7 +225,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         return {"groups": groups}
 
     def _places_absent(self):
-        # In a graph that is given they follow their neighbours.
+        # They follow their neighbours in a given graph.
         return not isinstance(self.graph, str)
 
     def _solve(self, pool, groups, folds):
@@ -304,7 +304,7 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         return isinstance(parameter, str) and parameter == value
 
     def _families(self, pool, groups, search):
-        """What competes."""
+        """Options that compete."""
         few = FEW_LAMS if is_large(pool) else N_LAMS
         n_lams = few if search.cv is None else N_LAMS_FOLDS
         refits = (False, True) if self.refit == "auto" else (self.refit is True,)

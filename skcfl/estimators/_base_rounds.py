@@ -1,4 +1,4 @@
-"""What the alternating methods share: parameters, their automatic values, starts and restarts."""
+"""Shared parts of the alternating methods: parameters, automatic values, starts and restarts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CHOICE_CONSTRAINTS = {
 class AlternatingClustering(BaseFederated):
     """Base of the methods that look for clusters by rounds, from one or several starts.
 
-    What differs between them is :meth:`_rule`: who gets which model.
+    The methods differ in :meth:`_rule`: which client gets which model.
     """
 
     _parameter_constraints = {**ROUND_CONSTRAINTS, **CHOICE_CONSTRAINTS}
@@ -67,7 +67,7 @@ class AlternatingClustering(BaseFederated):
             Clusters of the clients in each round, likewise; -1 for clients not heard yet.""",
     }
 
-    #: Starts by name; what they return is models, or models and the clients' first labels.
+    #: Starts by name; they return models, or models and the clients' first labels.
     _starts = STARTS
 
     @abstractmethod
@@ -89,7 +89,7 @@ class AlternatingClustering(BaseFederated):
 
     @property
     def _empty_cluster(self):
-        """What happens to clusters without clients."""
+        """Treatment of clusters without clients."""
         return getattr(self, "empty_cluster", "reseed")
 
     def _automatic_n_init(self, pool):
@@ -179,7 +179,7 @@ class AlternatingClustering(BaseFederated):
     def _best(self, pool, starts, options):
         """The fit of least loss from some starts: models, or functions that draw them.
 
-        Starts do not wait for each other.  Of those that end in the same clusters the first is
+        Starts do not wait for each other.  The first of several with the same clusters is
         polished.
         """
 

@@ -53,8 +53,8 @@ class CFL(BaseFederated):
     ``eps2`` is a test of significance: with few rows per client, or on a continuum of clients,
     updates stay long when all is learned, and clusters are split until two clients are left. By
     default rows are therefore held out, as in ``IFCA(n_clusters="auto")``: K clusters are the tree
-    after K - 1 splits, each of the cluster whose two sides promise the largest fall of the
-    objective, and one model per client is a candidate too. Nothing is joined again.
+    after K - 1 splits, each of the cluster with the largest expected fall of the objective, and
+    one model per client is a candidate too. Nothing is joined again.
 
     Under Adam, the default of networks, updates hardly get shorter, and with the default ``eps1``
     no cluster may be split: ``eps1=0.2`` with ``eps2=0.93`` (regressions) or 0.97

@@ -81,7 +81,7 @@ class CLoVE(AlternatingClustering):
     _doc_parameters = {
         "n_init": """\
             "auto" or int
-            Number of starts; the one whose final models have the least total loss is kept. "auto"
+            Number of starts; the one with the least total loss of its final models is kept. "auto"
             is 3 for linear models with ``init="loss++"``, else 1, as in the paper.""",
     }
 

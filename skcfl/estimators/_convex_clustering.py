@@ -37,7 +37,7 @@ class ConvexClustering(FusionMixin, BasePoints):
     .. math:: \min_{x_1, \dots, x_N} \; \sum_i \ell(\|x_i - a_i\|)
               + \lambda \sum_{i<j} w_{ij} \|x_i - x_j\|
 
-    Every point :math:`a_i` has a centre :math:`x_i`; points whose centres are equal are a cluster,
+    Every point :math:`a_i` has a centre :math:`x_i`; points with equal centres are a cluster,
     so that the number of clusters is found and not given.  The problem is convex: the
     result does not depend on a start, comes with a bound of its error, ``dual_gap_``, and often
     with a proof that its clusters are the exact solution's at ``lam_``, ``partition_optimal_``
@@ -122,12 +122,12 @@ class ConvexClustering(FusionMixin, BasePoints):
     _doc_attributes: dict[str, Any] = {
         "labels_": """\
             ndarray of shape (n_samples,)
-            Cluster of each point: points whose centres are equal, not nearly so. Clusters are
+            Cluster of each point: points with exactly equal centres. Clusters are
             numbered from 0 by decreasing number of points, equal ones by their first point.""",
         "cluster_centers_": """\
             ndarray of shape (n_clusters_, n_features)
-            Centres of the clusters, which the penalty draws towards each other: the means are
-            further apart.""",
+            Centres of the clusters, which the penalty draws towards each other: the means are at
+            larger distances.""",
         "n_clusters_": """\
             int
             Number of clusters.""",

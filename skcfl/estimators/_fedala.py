@@ -99,10 +99,9 @@ class FedALA(PersonalMethod):
         "blend_rate": """\
             "auto" or float
             Step of the gradient descent on the weights of the blend, the paper's eta. "auto" is
-            the paper's 1 for linear models; for networks, whose weights would otherwise stay where
-            they begin, at the shared model, it is 1000 over the number of batches of a client
-            with a median number of rows. Losses in units of the targets count relative to their
-            first value.""",
+            the paper's 1 for linear models; networks would otherwise keep the weights of the
+            shared model, and "auto" is 1000 over the number of batches of a client with a median
+            number of rows. Losses in units of the targets count relative to their first value.""",
         "blend_share": """\
             float
             Part of a client's rows, drawn anew in every round, that the weights are learned

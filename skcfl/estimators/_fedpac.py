@@ -34,11 +34,11 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
 
     {use}
 
-    Clients train the last layer of a network, then the layers below, whose representations are
-    drawn to the mean ones of the classes; the server averages what is below, and each client gets
-    a mixture of all clients' last layers, whose weights solve a quadratic programme that trades
-    their bias for its variance [1]_. A linear model is all last layer, of the features themselves:
-    what is left is the mixing.
+    Clients train the last layer of a network, then the layers below, with representations drawn to
+    the mean ones of the classes; the server averages what is below, and each client gets a mixture
+    of all clients' last layers; its weights solve a quadratic programme that trades their bias for
+    its variance [1]_. A linear model is all last layer, of the features themselves: what is left
+    is the mixing.
 
     {parameters}
 

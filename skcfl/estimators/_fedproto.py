@@ -50,12 +50,11 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
 
     Notes
     -----
-    What is published are networks whose last layer computes the negative squared distances to the
-    prototypes but for a number that all classes have in common, so that they predict as the method
-    does; the last layers that clients train with serve the training only. Clients that lack a
-    class know its prototype. Weights of classes would not change which one is nearest, so there
-    are none. The server averages prototypes by rows; the public code counts
-    clients alike.
+    The published networks have a last layer that computes the negative squared distances to the
+    prototypes, but for a number that all classes have in common, so that they predict as the
+    method does; the last layers that clients train with serve the training only. Clients that lack
+    a class know its prototype. Weights of classes would not change which one is nearest, so there
+    are none. The server averages prototypes by rows; the public code counts clients alike.
 
     References
     ----------

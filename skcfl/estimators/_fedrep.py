@@ -101,8 +101,8 @@ class FedRep(PersonalMethod):
             :class:`FedAvg`, none :class:`LocalModels`.""",
         "alternate": """\
             bool
-            Whether clients train their own layers first and then the shared ones, which is FedRep,
-            or all at once, which is FedPer.""",
+            If True, clients train their last layers first and then the shared ones, which is
+            FedRep. If False, all at once, which is FedPer.""",
         "head_steps": """\
             int
             Steps of the own layers in a round, with ``alternate``.""",

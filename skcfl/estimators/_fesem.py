@@ -86,7 +86,7 @@ class FeSEM(AlternatingClustering):
             array gives the models; clients then train first from their mean.""",
         "n_init": """\
             "auto" or int
-            Number of starts; the one whose final models have the least total loss is kept. "auto"
+            Number of starts; the one with the least total loss of its final models is kept. "auto"
             is 1, as k-means has tried ten.""",
     }
 

@@ -59,7 +59,7 @@ class FlexCFL(ClustersOnce):
     FlexCFLClassifier : The same with a linear classifier or a network.
     FlexCFLRegressor : The same with a linear regressor or a network.
     OneShot : Clusters of models trained to the end.
-    CFL : Splits a cluster when the updates of its clients point apart.
+    CFL : Splits a cluster when the updates of its clients disagree.
 
     Notes
     -----
@@ -118,7 +118,7 @@ class FlexCFL(ClustersOnce):
             {"edc", "madc", "flhc"}
             What of the clients' updates is clustered. "edc": cosines with the first K singular
             directions of all updates, by k-means; "madc": mean absolute differences of the
-            cosines with all others, by complete linkage, whose costs grow with the cube of the
+            cosines with all others, by complete linkage; its costs grow with the cube of the
             clients; "flhc": the updates themselves after some rounds of FedAvg, by hierarchical
             clustering, the method of Briggs et al. [2]_.""",
         "pretrain_steps": """\

@@ -110,7 +110,7 @@ class FPFC(LamChoiceMixin, BaseFederated):
         "penalty": """\
             {"scad", "mcp", "l2", "l1"}, SCAD or MCP
             The function of a pair's difference. "scad", the paper's, and "mcp" are concave: they
-            do not bias clusters that are far apart. An object has parameters, such as
+            do not bias distant clusters. An object has parameters, such as
             ``SCAD(a=5.0, scale=1.0)``; the estimator's ``lam`` replaces its own. "l2" and "l1" are
             norms, for comparison; ``ConvexClusteredFL(lam=lam / n_clients)`` has the same
             solution.""",
@@ -141,7 +141,7 @@ class FPFC(LamChoiceMixin, BaseFederated):
             rounds.""",
         "warm_start": """\
             bool
-            Whether to start from the models of the last fit, if it was of as many clients and
+            If True, start from the models of the last fit, if it was of as many clients and
             parameters; with the same penalty and ``rho`` the rounds just go on. As the problem is
             not convex, the result depends on the start.""",
     }

@@ -175,8 +175,8 @@ class GTV(NodesMixin, NetworkFusionMixin, Fusion):
     The penalties :math:`\phi` are "l2" (network lasso), "l1", and "squared_l2" (MOCHA), which is
     :math:`\|z\|^2 / 2`, or :math:`z'Qz / 2` with ``SquaredL2(Q)``.
 
-    ``solver="primal_dual"`` is the paper's Algorithm 1 as message passing, with steps whose ratio
-    adapts; ``solver="auto"`` chooses, see :func:`skcfl.fusion.primal_dual.primal_dual`.
+    ``solver="primal_dual"`` is the paper's Algorithm 1 as message passing, with an adaptive ratio
+    of steps; ``solver="auto"`` chooses, see :func:`skcfl.fusion.primal_dual.primal_dual`.
 
     A node without rows may have many best models, such as all those between its two neighbours' on
     a chain with equal weights; the fit gives one.  With ``refit=True`` a cluster of only such
@@ -191,9 +191,9 @@ class GTV(NodesMixin, NetworkFusionMixin, Fusion):
     and to the size of the models.  The fit ends at ``tol``, and also once clusters did not change
     in 30 iterations, models fit the flows to .01, and gradients are as small or fall no more.
     Models of a cluster then still differ a little, in ``params_`` and ``fusion_params_``; clusters
-    are the components of the edges whose flow is below :math:`\lambda A_{ij}`, which at a
-    stationary point makes models equal.  ``refit=True`` trains each cluster's network further, by
-    rounds of model averaging on its clients' rows.
+    are the components of the edges with a flow below :math:`\lambda A_{ij}`, which at a stationary
+    point makes models equal.  ``refit=True`` trains each cluster's network further, by rounds of
+    model averaging on its clients' rows.
 
     References
     ----------

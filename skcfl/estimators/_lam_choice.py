@@ -34,12 +34,12 @@ class LamChoiceMixin:
             number for ``lam``.""",
         "client_loss": """\
             {"huber"}, float or None
-            Whether a client's objective is bounded in what it does to others, where clients may be
+            Bound of the force with which a client pulls at others, if clients may be
             false. With "huber" a client pulls with a force of at most 4 times the typical
             gradient (a number takes the place of the 4), whatever its rows say; features are
-            scaled by medians over the clients; and who is beyond the bound at the middle of all
-            models (``suspicion_``) does not judge ``lam`` and has no part in refits, far beyond it
-            in nothing. Linear models only; the guide has a page on false clients.""",
+            scaled by medians over the clients; and a client above the bound at the middle of all
+            models (``suspicion_``) does not judge ``lam`` and has no part in refits, and far above
+            it no part at all. Linear models only; the guide has a page on false clients.""",
     }
 
     _doc_attributes = {
@@ -54,7 +54,7 @@ class LamChoiceMixin:
             and the refit included.""",
         "refit_": """\
             bool
-            Whether ``params_`` are the refitted models of the clusters.""",
+            True if ``params_`` are the refitted models of the clusters.""",
         "lam_search_": """\
             dict of str to ndarray
             With ``lam="auto"`` what was tried, one entry each. With rows held out: "lam",

@@ -33,14 +33,14 @@ class NetworkFusionMixin:
     _doc_attributes = {
         "labels_": """\
             ndarray of shape (n_clients,)
-            Cluster of each client, in the order of ``groups_``: clients whose models are equal,
-            not nearly so; with networks, those that flows below their capacity hold together.
-            Clusters are numbered from 0 by decreasing number of clients, equal ones by their
-            first client. ``sample_labels`` gives one label per row.""",
+            Cluster of each client, in the order of ``groups_``: clients with exactly equal models;
+            with networks, those that flows below their capacity hold together. Clusters are
+            numbered from 0 by decreasing number of clients, equal ones by their first client.
+            ``sample_labels`` gives one label per row.""",
         "dual_gap_": """\
             float
             Bound of how much ``objective_`` exceeds the minimum, from a dual solution; infinite
-            with networks, whose problem has none.""",
+            with networks: their problem has no dual.""",
         "partition_optimal_": """\
             bool
             True if ``labels_`` are proved to be the partition of the exact solution at ``lam_``.

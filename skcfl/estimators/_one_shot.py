@@ -63,7 +63,7 @@ class OneShot(ClustersOnce):
     one exchange is of the order of the fit that knows the clusters (the theorem of [2]_). Where
     rows are few, own models are noise, and methods by loss find clusters that this one misses.
     Networks are trained from one common start: two networks with permuted units compute the same
-    and are far apart. A new client (``assign``, ``adapt``) goes by loss.
+    and are at a large distance. A new client (``assign``, ``adapt``) goes by loss.
 
     References
     ----------

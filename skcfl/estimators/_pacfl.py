@@ -52,7 +52,7 @@ class PACFL(ClustersOnce):
 
     Notes
     -----
-    It sees the features only: it separates clients whose images are rotated in different ways,
+    It sees the features only: it separates clients with images that are rotated in different ways,
     but not clients that hold the same images under swapped labels, nor clusters of regressions
     with the same features. A few directions of a client's rows leave the client.
 

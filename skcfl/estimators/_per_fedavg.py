@@ -108,9 +108,9 @@ class PerFedAvg(PersonalMethod):
             own. The shared model is trained for one.""",
         "exact": """\
             "auto" or bool
-            Whether gradients pass through the inner step, by products with the Hessian, or leave
-            its derivative out (the paper's first-order variant). "auto" does where there are
-            second derivatives, that is for linear models.""",
+            If True, gradients pass through the inner step, by products with the Hessian. If False,
+            they leave its derivative out (the paper's first-order variant). "auto" does where
+            there are second derivatives, that is for linear models.""",
     }
 
     def __init__(

@@ -47,9 +47,9 @@ class RobustClusteredFL(OneShot):
     ``suspicion_``: nothing is lost where no client is false.
 
     K-geomedians (``clusterer="median"``) tolerate false models among the others, but a model that
-    is very far away takes a centre for itself; trimming leaves it out.  What no method of this
-    kind can see is a cluster most of whose clients are false, such as a false client alone, or
-    false clients who agree and are as many as a cluster.
+    is very far away takes a centre for itself; trimming leaves it out.  No method of this kind can
+    see a cluster with a majority of false clients, such as a cluster of one false client, or false
+    clients that agree and are as many as a cluster.
 
     References
     ----------

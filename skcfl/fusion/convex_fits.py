@@ -22,7 +22,7 @@ __all__ = ["ConvexFamily", "ConvexFits", "PointFits"]
 
 # Parameters of all clients from which a search makes partitions on sparse graphs exact.
 LARGE_PROBLEM = 5000
-# Iterations after which it does so on any whose gap is still far too large.
+# Iterations after which it does so on any with a gap that is still far too large.
 SLOW = 60
 # Iterations for a lam in a search of partitions: of ADMM, and of the others.
 ITERATIONS = 300, 600
@@ -31,7 +31,7 @@ BEYOND = 1.01
 
 
 class Key(NamedTuple):
-    """What a state belongs to."""
+    """Problem of a state."""
 
     solve: Callable
     groups: np.ndarray | None
@@ -82,7 +82,7 @@ class ConvexFits:
         groups : ndarray, default=None
             Ids of the clients.
         last : object, default=None
-            What the last fit returned.
+            State that the last fit returned.
 
         Returns
         -------
@@ -102,7 +102,7 @@ class ConvexFits:
         return result, last
 
     def of_least_criterion(self, problem, lams=None):
-        """Fit at the lam whose partition has the least information criterion.
+        """Fit at the lam with the partition of least information criterion.
 
         Parameters
         ----------

@@ -149,7 +149,7 @@ class FPFCFits:
     # ------------------------------------------------------------------------- choice of lam
 
     def of_least_criterion(self, pool, search):
-        """Fit at the lam whose partition has the least information criterion."""
+        """Fit at the lam with the partition of least information criterion."""
         if not self.refit:
             raise ValueError(
                 "criterion='bic' judges refitted models, which is what it returns: refit must be "
@@ -161,7 +161,7 @@ class FPFCFits:
         return self.finish(problem, result, lam, lam_search=tried.record())
 
     def family(self, problem, search):
-        """What competes in a search by rows held out."""
+        """Candidates of a search by rows held out."""
         few = FEW_LAMS if is_large(problem.pool) else N_LAMS_HELD_OUT
         lams = search.grid(problem, few if search.cv is None else N_LAMS_FOLDS)
         return FPFCFamily(self, problem, lams, search.lams is None)

@@ -133,7 +133,7 @@ class ConvexModel(LocalModel):
         w, box : ndarray of shape (c, p)
             Its centres, and half its sides.
         dense : bool
-            Whether the curvature is a matrix or a number.
+            True if the curvature is a matrix, False if it is a number.
 
         Returns
         -------

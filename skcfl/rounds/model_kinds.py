@@ -23,7 +23,7 @@ class Kind(ABC):
     Attributes
     ----------
     exact : bool
-        Whether models are minimised in the end: rounds have converged, or fall short.
+        True if models are minimised in the end: rounds have converged, or fall short.
     averaging, optimizer, max_iter, local_steps
         As parameters of estimators.
     n_init, n_init_random : int
