@@ -134,6 +134,19 @@ def test_per_client(monkeypatch, tmp_path, capsys):
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
+def test_privacy(monkeypatch, tmp_path, capsys):
+    module = load("plot_privacy")
+    monkeypatch.setattr(module, "NUMBERS", (30, 150))
+    monkeypatch.setattr(module, "EPSILONS", (0.5, 8.0))
+    run(module, monkeypatch, "--figure", tmp_path / "a.png")
+    printed = capsys.readouterr().out
+    few, _, _, many = map(float, re.findall(r"R2 (\S+)", printed))
+    assert many > few
+    assert "30 clients, epsilon 0.5" in printed
+    assert re.search(r"30 clients, epsilon 0.5: R2 \S+ \(nothing was released\)", printed)
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
 def test_certificates(monkeypatch, tmp_path, capsys):
     module = load("plot_certificates")
     monkeypatch.setattr(module, "LAMS", np.array([0.01, 1.0, 10.0]))

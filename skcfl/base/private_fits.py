@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 #: Methods that need sums only, the first choice first.
 PRIVATE_METHODS = ("PartialPooling", "FedAvg", "IFCA", "OracleClusters", "Ditto", "PFedMe")
 
+# Private attributes of a fit that a fit of the other kind does not set.
+OF_A_FIT = {"_how_sure", "_is_local", "_is_private", "_n_fitted", "_n_rows"}
+OF_A_FIT |= {"_seen_losses", "_seen_weights"}
+
 
 @dataclass
 class PrivatePlan:
@@ -79,6 +83,12 @@ class PrivateFits(NewClients):
     loglik_ = NotReleased()
     bic_ = NotReleased()
     _how_sure = NotReleased()
+
+    def _replace_attributes(self, header: Any, fitted: dict[str, Any]) -> None:
+        # A private fit and another one on the same estimator leave nothing to each other.
+        for name in OF_A_FIT & vars(self).keys():
+            delattr(self, name)
+        super()._replace_attributes(header, fitted)
 
     def _private_plan(self, model: LocalModel) -> PrivatePlan:
         """How this estimator fits private clients with a bound local model.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # better by themselves.  Benchmark: benchmarks/private.py.
 MOST_NOISE = 0.45
 # Norm of the noise of a model, in the declared unit, above which it says nothing.
-MOST_NOISE_OF_MODELS = 0.5
+MOST_NOISE_OF_MODELS = 0.3
 # Values of parameters that private fits of partial pooling know: variances of all coefficients.
 POOLING = {
     "covariance": ("stacked", "auto", "diag"),

@@ -38,8 +38,8 @@ FACTORS, NOISE_FACTORS = (0.05, 20.0), (0.1, 5.0)
 STEP = 3.0
 #: Least information of a client, as a part of the most that there is.
 LEAST_KNOWN = 0.02
-#: Least number of clients that a noisy count is taken for.
-LEAST_COUNT = 5.0
+#: Least share of all clients that a noisy count is taken for.
+LEAST_SHARE = 0.5
 #: Releases before the variances of several clusters move: clusters that have not parted yet would
 #: be spread.
 SETTLING = 2
@@ -146,7 +146,10 @@ def fit_privately(
             scatters=dispersion_of is not None,
         )
         moves = n_clusters == 1 or t >= SETTLING
-        fit = step(fit, sums, noise, dispersion_of, moves)
+        # The number of clients is public, and places may be lost.
+        least = LEAST_SHARE * releases.n_clients
+        total = float(np.clip(sums["counts"].sum(), least, releases.n_clients))
+        fit = step(fit, sums, noise, total, dispersion_of, moves)
     return fit
 
 
@@ -154,6 +157,7 @@ def step(
     fit: PrivateFit,
     sums: dict[str, Array],
     noise: dict[str, float],
+    total: float,
     dispersion_of: Any,
     variances_move: bool,
 ) -> PrivateFit:
@@ -165,6 +169,8 @@ def step(
         The population that it was about.
     sums, noise : dict
         Of :class:`~skcfl.calls.releases.PosteriorMoments`.
+    total : float
+        Number of clients in the sums.
     dispersion_of : callable or None
         As of :func:`fit_privately`.
     variances_move : bool
@@ -173,7 +179,6 @@ def step(
     population = fit.population
     K, p = population.means.shape
     root, unit = np.sqrt(population.covariance), np.sqrt(population.unit)
-    total = max(float(sums["counts"].sum()), LEAST_COUNT)
     information = symmetric(sums["information"], p)
     means, errors = population.means.copy(), np.empty((K, p))
     for k in range(K):

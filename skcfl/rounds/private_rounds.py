@@ -22,8 +22,8 @@ EXACT = 40
 PULL = 0.3
 #: Steps of Adam in a round of networks.
 LOCAL_STEPS = 10
-#: Least number of clients that a noisy count is taken for.
-LEAST_COUNT = 5.0
+#: Least share of its part of all clients that the noisy count of a cluster is taken for.
+LEAST_SHARE = 0.5
 #: Largest seed that clients draw by.
 MOST_DRAWN = 2**31 - 1
 
@@ -91,7 +91,9 @@ def move(
             steps=LOCAL_STEPS,
             draw=int(releases.random_state.randint(MOST_DRAWN)),
         )
-        counts = np.maximum(sums["counts"], LEAST_COUNT)
+        # The number of clients is public: noise can not make steps many times too long.
+        least = LEAST_SHARE * releases.n_clients / len(theta)
+        counts = np.clip(sums["counts"], least, releases.n_clients)
         theta = theta + unit * sums["moves"] / counts[:, None]
         shares = counts / counts.sum()
     return theta, shares

@@ -394,6 +394,29 @@ def test_what_is_a_clients_stays_with_it():
     assert model.adapt(*DATA[:2], groups=texts).groups_[0] == "c0"
 
 
+@pytest.mark.parametrize("cls", [PartialPoolingRegressor, FedAvgRegressor])
+def test_private_and_other_fits_leave_nothing_to_each_other(cls):
+    model = cls(random_state=0).fit(*DATA[:2], groups=DATA[2])
+    predicted = model.predict(TEST[0], groups=TEST[2])
+    model.fit_federation(private(4.0))
+    for name in ("labels_", "coef_", "objective_"):
+        with pytest.raises(AttributeError, match="stays with them"):
+            getattr(model, name)
+    with pytest.raises(AttributeError, match="stays with them"):
+        model.report()
+    model.fit(*DATA[:2], groups=DATA[2])
+    assert not hasattr(model, "epsilon_")
+    assert_allclose(model.predict(TEST[0], groups=TEST[2]), predicted)
+    assert len(model.labels_) == 200
+    assert model.report().findings
+    with pytest.warns(PrivacyWarning):
+        model.fit_federation(private(0.01))
+    model.fit_federation(private(4.0))
+    # Nothing is left of the fit whose signal was drowned.
+    assert model.epsilon_ == pytest.approx(4.0)
+    assert not model._is_local
+
+
 def test_a_server_is_sent_nothing_of_the_rows():
     guarded = private()
     hello = guarded.hello("regressor")

@@ -1,0 +1,244 @@
+"""Private fits: R2 of test rows at several epsilons, beside local models and fits of all rows.
+
+Client level: generated clients on a continuum or in three crisp clusters, and real tables
+(Chem97: 1,892 schools, InstEval: 1,128 lecturers, wages: 595 persons). Every client has test rows
+of its own; delta is 1e-5, bounds are the mean plus and minus two standard deviations, and all
+estimators have their defaults, or three clusters where the name says so. "local" releases
+nothing: the best ridge penalty in hindsight. ``inf`` is the plain fit of all rows.
+
+Record level: FedAvg, Ditto and PartialPooling with known noise on released second moments of Exam,
+Chem97 by education authority and star.
+
+Masks: seconds and the error of one sum of 200 numbers, with and without masks and lost parties.
+
+One line a data set, epsilon and estimator. One thread::
+
+    python benchmarks/private.py [client] [record] [masks] [--draws 4] [--sets Chem97 crisp:200]
+"""
+
+import argparse
+import time
+import warnings
+
+import numpy as np
+import real
+
+from skcfl import DittoRegressor, FedAvgRegressor, IFCARegressor, PartialPoolingRegressor
+from skcfl.exceptions import PrivacyWarning
+from skcfl.federation import InProcessFederation
+from skcfl.federation.masks import (
+    SEALED,
+    MaskParty,
+    decoded,
+    encoded,
+    neighbours_of,
+    scale_of,
+    unmasked,
+)
+from skcfl.model_selection import ClientKFold
+
+EPSILONS = (1.0, 2.0, 4.0, 8.0)
+UNITS = {"features": (-2.0, 2.0), "target": (-2.0, 2.0)}
+PULLS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+CLIENT_SETS = ("continuum:40", "continuum:200", "continuum:1000", "continuum:5000")
+CLIENT_SETS += ("crisp:40", "crisp:200", "crisp:1000", "crisp:5000", "Chem97", "InstEval", "wages")
+RECORD_SETS = ("Exam", "Chem97-lea", "star")
+TABLES = {
+    "Chem97": ("mlmRev/Chem97", "score", "school", "gcsescore age gender"),
+    "InstEval": ("lme4/InstEval", "y", "d", "studage lectage service"),
+    "Chem97-lea": ("mlmRev/Chem97", "score", "lea", "gcsescore age gender"),
+    "star": ("mlmRev/star", "math", "sch", "exp ses sx gr"),
+}
+
+
+def generated(kind, n_clients, seed, n_rows=10, n_features=5):
+    """Rows to fit and to judge, of clients on a continuum or in three clusters."""
+    rng = np.random.default_rng(seed)
+    p = n_features + 1
+    centres = 0.7 * rng.standard_normal((3, p))
+    if kind == "crisp":
+        theta = centres[rng.integers(3, size=n_clients)]
+    else:
+        spread = np.r_[0.6, 0.5, 0.4, 0.3, 0.1, 0.0]
+        theta = centres[0] + spread * rng.standard_normal((n_clients, p))
+    ids = np.repeat(np.arange(n_clients), n_rows)
+    parts = []
+    for _ in range(2):
+        X = rng.standard_normal((len(ids), n_features))
+        signal = theta[ids, 0] + (X * theta[ids, 1:]).sum(axis=1)
+        parts.append((X, signal + 0.7 * rng.standard_normal(len(ids)), ids))
+    return parts
+
+
+def table(name, seed, least=4):
+    """Standardised rows of a real table, to fit and to judge."""
+    if name in TABLES:
+        real.TABLES[name] = real.Table(*TABLES[name])
+    rows = real.load(name)
+    keep = np.bincount(rows.ids)[rows.ids] >= least
+    X, y = rows.X[keep], rows.y[keep]
+    ids = np.unique(rows.ids[keep], return_inverse=True)[1]
+    X, y = (X - X.mean(axis=0)) / X.std(axis=0), (y - y.mean()) / y.std()
+    folds = list(ClientKFold(4, random_state=seed // 4).split(X, None, ids))
+    return [(X[some], y[some], ids[some]) for some in folds[seed % 4]]
+
+
+def r2(y, predicted):
+    """R2 about the mean of all test rows."""
+    return 1.0 - np.square(y - predicted).sum() / np.square(y - y.mean()).sum()
+
+
+def local(train, test):
+    """R2 of ridge models of each client, the best of some penalties in hindsight."""
+    (X, y, ids), (Xt, yt, idt) = train, test
+    Z, Zt = (np.column_stack([np.ones(len(part)), part]) for part in (X, Xt))
+    n = np.bincount(ids)
+    G = np.zeros((len(n), Z.shape[1], Z.shape[1]))
+    b = np.zeros(G.shape[:2])
+    np.add.at(G, ids, Z[:, :, None] * Z[:, None])
+    np.add.at(b, ids, Z * y[:, None])
+    best = -np.inf
+    for pull in PULLS:
+        A = G / n[:, None, None] + pull * np.eye(Z.shape[1])
+        theta = np.linalg.solve(A, (b / n[:, None])[:, :, None])[:, :, 0]
+        best = max(best, r2(yt, (Zt * theta[idt]).sum(axis=1)))
+    return best
+
+
+def estimators():
+    """The estimators by name; what is private of each is its default."""
+    return {
+        "PartialPooling": PartialPoolingRegressor(random_state=0),
+        "PartialPooling, 3": PartialPoolingRegressor(3, random_state=0),
+        "FedAvg": FedAvgRegressor(random_state=0),
+        "Ditto": DittoRegressor(random_state=0),
+        "IFCA, 3": IFCARegressor(3, random_state=0),
+    }
+
+
+def client_level(name, seed, out):
+    """R2 of all estimators at all epsilons, into a dict of lists."""
+    kind, _, size = name.partition(":")
+    train, test = generated(kind, int(size), seed) if size else table(name, seed)
+    X, y, ids = train
+    out.setdefault(("local", 0.0), []).append(local(train, test))
+    federation = InProcessFederation(X, y, ids)
+    for label, model in estimators().items():
+        for epsilon in EPSILONS:
+            delta = min(1e-5, 0.5 / len(federation.ids))
+            guarded = federation.private(epsilon, delta, bounds=UNITS, random_state=seed)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always", PrivacyWarning)
+                model.fit_federation(guarded)
+            drowned = any(one.category is PrivacyWarning for one in caught)
+            predicted = model.adapt(X, y, groups=ids).predict(test[0], groups=test[2])
+            mark = f"{label} (local)" if drowned else label
+            out.setdefault((mark, epsilon), []).append(r2(test[1], predicted))
+        if label in {"PartialPooling", "FedAvg"}:
+            predicted = model.fit(X, y, groups=ids).predict(test[0], groups=test[2])
+            out.setdefault((label, np.inf), []).append(r2(test[1], predicted))
+
+
+def record_level(name, seed, out):
+    """R2 of fits to released second moments."""
+    train, test = table(name, seed, least=8)
+    federation = InProcessFederation(*train)
+    plain = {"fit_intercept": False, "standardize": False}
+    pooling = PartialPoolingRegressor(1, covariance="diag", dispersion=1.0, df=np.inf, **plain)
+    for epsilon in EPSILONS:
+        released = federation.released(epsilon, bounds=UNITS, random_state=seed)
+        for label, model, rows in (
+            ("FedAvg", FedAvgRegressor(alpha=1e-4, **plain), released),
+            ("Ditto", DittoRegressor(**plain), released),
+            ("PartialPooling", pooling, released.pooled()),
+        ):
+            model.fit_federation(rows)
+            predicted = model.predict(released.design(test[0]), groups=test[2])
+            out.setdefault((label, epsilon), []).append(r2(test[1], predicted))
+    model = PartialPoolingRegressor().fit(*train[:2], groups=train[2])
+    found = r2(test[1], model.predict(test[0], groups=test[2]))
+    out.setdefault(("PartialPooling", np.inf), []).append(found)
+
+
+def masked_sum(n, lost_share, length=200, seed=0):
+    """Print seconds and the error of one masked sum."""
+    rng = np.random.default_rng(seed)
+    values, scale = rng.standard_normal((n, length)), scale_of(2.0**40)
+    began = time.perf_counter()
+    parties = [MaskParty(3) for _ in range(n)]
+    keys = np.array([party.public_key() for party in parties])
+    graph = neighbours_of(n, seed)
+    sealed = [party.agree(k, keys, seed) for k, party in enumerate(parties)]
+
+    def routed(sealed, k):
+        rows = np.zeros((len(graph[k]), SEALED), dtype=np.uint8)
+        for at, other in enumerate(graph[k]):
+            if sealed[other] is not None:
+                rows[at] = sealed[other][np.searchsorted(graph[other], k)]
+        return rows
+
+    for k, party in enumerate(parties):
+        party.accept(routed(sealed, k))
+    keyed = time.perf_counter()
+    lost = rng.permutation(n)[: int(n * lost_share)]
+    here = ~np.isin(np.arange(n), lost)
+    sent = {k: parties[k].masked(0, encoded(values[k], scale)) for k in np.flatnonzero(here)}
+    masked = time.perf_counter()
+    sealed = [sent[k][1] if k in sent else None for k in range(n)]
+    shares = {k: parties[k].unmask(0, here, routed(sealed, k)) for k in sent}
+    revealed = time.perf_counter()
+    vectors = {k: vector for k, (vector, _) in sent.items()}
+    total = decoded(unmasked(vectors, shares, graph, keys, np.zeros(n, bool), 0), scale)
+    ended = time.perf_counter()
+    began_plain = time.perf_counter()
+    wanted = values[here].sum(axis=0)
+    plain = time.perf_counter() - began_plain
+    up = next(iter(sent.values()))
+    print(
+        f"{n:5} parties, {len(lost)} lost: keys {1e3 * (keyed - began) / n:.2f} ms a party, "
+        f"masks {1e3 * (masked - keyed) / len(sent):.2f} ms, shares "
+        f"{1e3 * (revealed - masked) / len(sent):.2f} ms, server {ended - revealed:.3f} s "
+        f"(plain {plain:.4f} s), error {np.abs(total - wanted).max():.1e}, bytes up "
+        f"{up[0].nbytes} and {up[1].nbytes} of shares",
+        flush=True,
+    )
+
+
+def show(name, out):
+    """Print means and standard errors, one line an estimator."""
+    for label in dict.fromkeys(label for label, _ in out):
+        cells = [
+            f"{epsilon:g}: {np.mean(v):.3f} ({np.std(v) / np.sqrt(len(v)):.3f})"
+            for (other, epsilon), v in out.items()
+            if other == label
+        ]
+        print(f"{name:16} {label:26} {'  '.join(cells)}", flush=True)
+
+
+def main():
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("parts", nargs="*", default=["client", "record", "masks"])
+    parser.add_argument("--draws", type=int, default=4)
+    parser.add_argument("--sets", nargs="*")
+    args = parser.parse_args()
+    for part, run, sets in (
+        ("client", client_level, CLIENT_SETS),
+        ("record", record_level, RECORD_SETS),
+    ):
+        if part not in args.parts:
+            continue
+        for name in args.sets or sets:
+            out = {}
+            for seed in range(args.draws):
+                run(name, seed, out)
+            show(f"{part} {name}", out)
+    if "masks" in args.parts:
+        for n, lost in ((40, 0.0), (40, 0.3), (200, 0.1), (1000, 0.1)):
+            masked_sum(n, lost)
+
+
+if __name__ == "__main__":
+    main()
