@@ -364,8 +364,8 @@ class Predictions(OfClients):
             raise ValueError(f"method must be one of {has}, got {method!r}.")
         hello = self._hello_of(federation, None)
         parts = self._scored_parts(federation, hello, None)
-        own = [(method,)] * len(parts)
-        output = federation.collected(iter(ask_each(parts, "outputs", own, whole=True)))
+        requests = [(method,)] * len(parts)
+        output = federation.collected(iter(ask_each(parts, "outputs", requests, whole=True)))
         classifier = method == "predict" and self._kind() == "classifier"
         return self.classes_[output] if classifier else output
 
@@ -400,8 +400,8 @@ class Predictions(OfClients):
         parts = self._scored_parts(federation, hello, codes)
 
         def sums(name: str, *arguments: Any) -> Any:
-            own = [arguments] * len(parts)
-            return np.sum(ask_each(parts, name, own, whole=True), axis=0)
+            requests = [arguments] * len(parts)
+            return np.sum(ask_each(parts, name, requests, whole=True), axis=0)
 
         if kind is None:
             losses, weight = sums("total_loss")
@@ -435,8 +435,8 @@ class Predictions(OfClients):
         parts = []
         for part in federation.rows(self.model_, hello):
             # A place is sent the models of its clients only.
-            some, own = np.unique(index[part.places], return_inverse=True)
-            parts.append(part.scored(self.model_, table[some], own, codes))
+            some, places = np.unique(index[part.places], return_inverse=True)
+            parts.append(part.scored(self.model_, table[some], places, codes))
         return parts
 
     # ------------------------------------------------------------------------ models of rows

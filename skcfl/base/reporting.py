@@ -46,11 +46,11 @@ class Reports(Predictions):
 
         Names (p,), values (n_clients, p), and posterior standard deviations where there are some.
         """
-        names, transform, own = effects_of(self)
+        names, transform, effects = effects_of(self)
         covariances = getattr(self, "_covariances", None)
         if covariances is None:
             return names, self.params_ @ transform.T, None
-        variances = np.einsum("ip,cpq,iq->ci", own, covariances, own, optimize=True)
+        variances = np.einsum("ip,cpq,iq->ci", effects, covariances, effects, optimize=True)
         return names, self.params_ @ transform.T, np.sqrt(np.maximum(variances, 0.0))
 
     def _cluster_effects(self) -> Array:
@@ -144,8 +144,8 @@ class Reports(Predictions):
         else:
             columns["cluster", ""] = self.labels_
             for c, label in enumerate(self.classes_):
-                own = zip(map(str, self.coef_names_), self.coef_[:, c].T, strict=True)
-                columns |= {(label, name): values for name, values in own}
+                pairs = zip(map(str, self.coef_names_), self.coef_[:, c].T, strict=True)
+                columns |= {(label, name): values for name, values in pairs}
                 if with_intercept:
                     columns[label, "intercept"] = self.intercept_[:, c]
         return pd.DataFrame(columns, index=pd.Index(self.groups_, name="client"))

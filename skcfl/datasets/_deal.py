@@ -173,16 +173,16 @@ def deal_classes(
     """
     strata = [np.flatnonzero(codes == code) for code in range(len(classes))]
     available = np.array([len(stratum) for stratum in strata])
-    own = weights[layout.clusters]
+    wanted = weights[layout.clusters]
     if samples_per_client is None:
         if replace:
             raise ValueError("samples_per_client must be given when replace=True, got None.")
-        ties = rng.uniform(size=own.shape)
-        demand = own.sum(axis=0)
+        ties = rng.uniform(size=wanted.shape)
+        demand = wanted.sum(axis=0)
         asked = demand > 0
         size = int(np.floor((available[asked] / demand[asked]).min() + 1e-9))
         while size >= at_least:  # rounding may ask for a few rows more than there are
-            counts = round_counts(own, np.full(layout.n_clients, size), ties)
+            counts = round_counts(wanted, np.full(layout.n_clients, size), ties)
             if np.all(counts.sum(axis=0) <= available):
                 break
             size -= 1
@@ -200,7 +200,7 @@ def deal_classes(
                 f"samples_per_client={samples_per_client!r} is too small: a client owns "
                 f"{at_least} classes and needs a row of each."
             )
-        counts = round_counts(own, sizes, rng.uniform(size=own.shape))
+        counts = round_counts(wanted, sizes, rng.uniform(size=wanted.shape))
     if alpha is not None:
         counts = _spread(counts, layout, alpha, rng)
     needed = counts.max(axis=0) if replace else counts.sum(axis=0)

@@ -147,10 +147,10 @@ def partition_label_skew(
     >>> from skcfl.datasets import partition_label_skew
     >>> X, y = load_digits(return_X_y=True)
     >>> data = partition_label_skew(X, y, n_clusters=5, random_state=0)
-    >>> sorted(label for own in data.cluster_classes for label in own.tolist())
+    >>> sorted(label for held in data.cluster_classes for label in held.tolist())
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     >>> data = partition_label_skew(X, y, 2, cluster_classes=[[0, 1], [2, 3]], random_state=0)
-    >>> [own.tolist() for own in data.cluster_classes]
+    >>> [held.tolist() for held in data.cluster_classes]
     [[0, 1], [2, 3]]
     """
     rng = check_random_state(random_state)
@@ -206,16 +206,16 @@ def _check_cluster_classes(
             f"{len(cluster_classes)}."
         )
     owned = np.zeros((n_clusters, len(classes)), dtype=bool)
-    for k, own in enumerate(cluster_classes):
+    for k, held in enumerate(cluster_classes):
         with about("cluster_classes"):
-            own = np.asarray(own)
-            unknown = np.setdiff1d(own, classes)
-        if own.ndim != 1 or not len(own) or len(unknown):
+            held = np.asarray(held)
+            unknown = np.setdiff1d(held, classes)
+        if held.ndim != 1 or not len(held) or len(unknown):
             raise ValueError(
                 f"cluster_classes[{k}] must be a non-empty list of classes of y, got "
-                f"{own.tolist()!r}."
+                f"{held.tolist()!r}."
             )
-        owned[k, np.searchsorted(classes, own)] = True
+        owned[k, np.searchsorted(classes, held)] = True
     return owned
 
 
@@ -353,7 +353,7 @@ def partition_missing_class(
     >>> from skcfl.datasets import partition_missing_class
     >>> X, y = load_digits(return_X_y=True)
     >>> data = partition_missing_class(X, y, alpha=0.5, random_state=0)
-    >>> [len(own) for own in data.cluster_classes]
+    >>> [len(held) for held in data.cluster_classes]
     [9, 9, 9, 9, 10]
     """
     rng = check_random_state(random_state)

@@ -475,8 +475,8 @@ class _AMA:
         full = self.full
         nodes = np.flatnonzero(active[labels])
         nodes = nodes[np.argsort(labels[nodes], kind="stable")]
-        own = labels[full.heads]
-        edges = np.flatnonzero(active[own] & (own == labels[full.tails]))
+        cluster = labels[full.heads]
+        edges = np.flatnonzero(active[cluster] & (cluster == labels[full.tails]))
         place = np.empty(full.K, dtype=np.intp)
         place[nodes] = np.arange(len(nodes))
         ends = place[full.heads[edges]], place[full.tails[edges]]
@@ -490,17 +490,17 @@ class _AMA:
         slack = _norms(part.u) < part.radius * (1.0 - 1e-9)
         pieces = _components(part.heads[slack], part.tails[slack], len(part.nodes))
         chosen = np.flatnonzero(lacking[part.labels])
-        nodes, own, pieces = part.nodes[chosen], part.labels[chosen], pieces[chosen]
+        nodes, cluster, pieces = part.nodes[chosen], part.labels[chosen], pieces[chosen]
         # If no cut shows, the cluster is split into the parts that it started from.
         start = self.state.labels[nodes]
         n, K = len(labels), len(lacking)
         for finer in (start, np.arange(len(nodes))):
-            first = np.unique(own * n + pieces, return_index=True)[1]
-            whole = np.bincount(own[first], minlength=K) == 1
-            pieces = np.where(whole[own], finer, pieces)
+            first = np.unique(cluster * n + pieces, return_index=True)[1]
+            whole = np.bincount(cluster[first], minlength=K) == 1
+            pieces = np.where(whole[cluster], finer, pieces)
         self.failed[nodes] += 1
         labels = labels.copy()
-        labels[nodes] = K + np.unique(own * n + pieces, return_inverse=True)[1]
+        labels[nodes] = K + np.unique(cluster * n + pieces, return_inverse=True)[1]
         used = np.bincount(labels) > 0
         return (np.cumsum(used) - 1)[labels]
 

@@ -329,12 +329,12 @@ class _Rounds:
     def _measure(self, block, of_models, of_theta, gap2, inner):
         """Sums over the pairs: penalty, augmented terms, squared residual of theta."""
         # on the diagonal a tile has each client with itself, where the penalty is not zero
-        own = 0.0
+        diagonal = 0.0
         if block.diagonal:
-            own = 0.5 * block.shape[0] * float(self.penalty.value(np.zeros((1, 1)))[0])
+            diagonal = 0.5 * block.shape[0] * float(self.penalty.value(np.zeros((1, 1)))[0])
         gap2 = block.total(gap2)
-        penalty = self.strength * (block.total(of_models) - own)
-        split = self.strength * (block.total(of_theta) - own)
+        penalty = self.strength * (block.total(of_models) - diagonal)
+        split = self.strength * (block.total(of_theta) - diagonal)
         split += self.rho * block.total(inner) + 0.5 * self.rho * gap2
         return np.array([penalty, split, gap2])
 

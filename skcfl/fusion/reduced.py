@@ -768,20 +768,22 @@ class _ReducedOracle:
         damping = np.repeat(np.maximum(damping, 1e-4), K)
         single = self.single
         if len(single) < K:
-            own = pool.model.pin(pool.ask(Hessians, self.theta, self.labels, self.summed, damping))
+            hessians = pool.model.pin(
+                pool.ask(Hessians, self.theta, self.labels, self.summed, damping)
+            )
         else:
-            own = np.zeros((K, d, d))
+            hessians = np.zeros((K, d, d))
         if K * d <= self.max_exact and not len(single):
-            return self._exact(own, g)
+            return self._exact(hessians, g)
         if len(single):
-            return self._by_answers(own, g, damping)
+            return self._by_answers(hessians, g, damping)
         # Conjugate gradients in coordinates in which every cluster's own block is the identity.
-        root = np.linalg.cholesky(self._diagonal_blocks(own))
+        root = np.linalg.cholesky(self._diagonal_blocks(hessians))
         inverse = np.linalg.inv(root)
 
         def product(u):
             u = np.matmul(u.reshape(K, 1, d), inverse)[:, 0]
-            u = np.matmul(own, u[:, :, None])[:, :, 0] + self._pull(u)
+            u = np.matmul(hessians, u[:, :, None])[:, :, 0] + self._pull(u)
             return np.matmul(inverse, u[:, :, None]).reshape(1, -1)
 
         g = np.matmul(inverse, g.reshape(K, d, 1)).reshape(1, -1)
@@ -794,17 +796,17 @@ class _ReducedOracle:
         along = np.einsum("pd,pd->p", self.unit, difference)
         return self.outflow @ (self.slope[:, None] * (difference - along[:, None] * self.unit))
 
-    def _by_answers(self, own, g, damping):
+    def _by_answers(self, hessians, g, damping):
         """Direction by conjugate gradients; single-client clusters solve with their Hessians."""
-        K, d = own.shape[:2]
+        K, d = hessians.shape[:2]
         single, who = self.single, self.hidden
-        blocks = self._diagonal_blocks(own)
+        blocks = self._diagonal_blocks(hessians)
         # Their pulls count as if they were the same in all directions.
         shift = np.einsum("kii->k", blocks[single]) / d
         inverse = np.linalg.inv(blocks)
-        given = blocks - own
+        given = blocks - hessians
         # Clients without rows that share a cluster add the penalty.
-        given[single] = shift[:, None, None] * np.eye(d) - own[single]
+        given[single] = shift[:, None, None] * np.eye(d) - hessians[single]
         order, theta, damping = np.arange(len(single)), self.theta[single], damping[single]
 
         def precondition(r):
@@ -826,30 +828,30 @@ class _ReducedOracle:
             product, scale, g, most, tol, precondition, split=True, memory=True
         )
 
-    def _diagonal_blocks(self, own):
+    def _diagonal_blocks(self, hessians):
         """Blocks of the Hessian on its diagonal, (K, d, d), safely positive definite."""
-        d = own.shape[1]
+        d = hessians.shape[1]
         total = self.touch @ self.slope
         across = self.touch @ np.einsum("p,pi,pj->pij", self.slope, self.unit, self.unit).reshape(
             len(self.slope), -1
         )
-        blocks = own + total[:, None, None] * np.eye(d) - across.reshape(own.shape)
+        blocks = hessians + total[:, None, None] * np.eye(d) - across.reshape(hessians.shape)
         diagonal = np.einsum("kii->ki", blocks)
         diagonal += 1e-10 * diagonal.max(axis=1, keepdims=True) + 1e-300
         return blocks
 
-    def _exact(self, own, g):
+    def _exact(self, hessians, g):
         """Direction from one dense system."""
         # The lower half of H, row by row, is the upper half column by column, as LAPACK counts.
-        _, x, info = dposv(self._hessian(own).T, g[0], overwrite_a=True)
+        _, x, info = dposv(self._hessian(hessians).T, g[0], overwrite_a=True)
         if info or not np.isfinite(x).all():
-            H = np.tril(self._hessian(own))
+            H = np.tril(self._hessian(hessians))
             x = solve_scaled((H + np.tril(H, -1).T)[None], g)[0]
         return -x[None]
 
-    def _hessian(self, own):
+    def _hessian(self, hessians):
         """The Hessian, (K * d, K * d), in its lower half."""
-        K, d = own.shape[:2]
+        K, d = hessians.shape[:2]
         if self.memory is None:
             # New memory for every step would take longer than the step.
             self.memory = np.empty((K, d, K, d)), np.empty((len(self.W), d, d))
@@ -860,9 +862,9 @@ class _ReducedOracle:
         np.einsum("pii->pi", curve)[:] -= self.slope[:, None]
         H.fill(0.0)
         H[self.tails, :, self.heads, :] = curve
-        total = (self.touch @ curve.reshape(len(curve), d * d)).reshape(own.shape)
+        total = (self.touch @ curve.reshape(len(curve), d * d)).reshape(hessians.shape)
         every = np.arange(K)
-        H[every, :, every, :] = own - total
+        H[every, :, every, :] = hessians - total
         H = H.reshape(K * d, K * d)
         np.einsum("ii->i", H)[:] *= 1.0 + 1e-15 * len(H)
         return H

@@ -283,22 +283,22 @@ def proved_apart(problem, labels):
 
 def _certify_apart(problem, labels, X):
     """At ``lam = 0`` clients share a model iff it is the minimiser of all of them."""
-    own = compare_own_models(problem, problem.local_models())
+    compared = compare_own_models(problem, problem.local_models())
     models = mean_by_cluster(X, labels)[labels]
     gap = gap_of(problem, 0.0, models, np.zeros_like(models))
     sizes, K = np.bincount(labels), int(labels.max()) + 1
     # Two clients of a cluster differ where it has more pairs of kinds than may be equal.
-    kinds = _pieces(labels, own.labels)
+    kinds = _pieces(labels, compared.labels)
     pairs = kinds * (kinds - 1) // 2
-    if own.near is None:
+    if compared.near is None:
         wrong = np.zeros(K, dtype=bool)
     else:
-        both = labels[own.near]
-        within = own.near[both[:, 0] == both[:, 1]]
-        unlike = within[own.labels[within[:, 0]] != own.labels[within[:, 1]]]
+        both = labels[compared.near]
+        within = compared.near[both[:, 0] == both[:, 1]]
+        unlike = within[compared.labels[within[:, 0]] != compared.labels[within[:, 1]]]
         idle = np.bincount(labels, problem.pool.without_rows, K) > 0
         wrong = (pairs > np.bincount(labels[unlike[:, 0]], minlength=K)) & ~idle
-    optimal, reason = _verdict_apart(problem, labels, own, wrong.any())
+    optimal, reason = _verdict_apart(problem, labels, compared, wrong.any())
     bounds = np.zeros((2, K))
     if not optimal:
         bounds[:, sizes > 1] = [[np.inf], [0.0]]
@@ -316,20 +316,20 @@ def _certify_apart(problem, labels, X):
     )
 
 
-def _verdict_apart(problem, labels, own, wrong):
+def _verdict_apart(problem, labels, compared, wrong):
     """True if a partition is that of the clients' own minimisers, and what that rests on."""
     if wrong:
         return False, "At lam = 0 clients share a model only if all have the same minimiser."
-    if not own.decided:
+    if not compared.decided:
         return None, "Rounding decides whether the minimisers of some clients are equal."
     if not proved_apart(problem, labels):
         return None, (
             "At lam = 0 no edge joins clients: equal ones without a path of edges among them, and "
             "clients without rows, may be together or not."
         )
-    if _pieces(own.labels, labels).max() == 1:
+    if _pieces(compared.labels, labels).max() == 1:
         return True, "Nothing is compared at lam = 0: every model is its clients' own minimiser."
-    if (_pieces(split_torn(problem.graph, own.labels), labels) == 1).all():
+    if (_pieces(split_torn(problem.graph, compared.labels), labels) == 1).all():
         return None, "Clients that no path of equal ones joins have the same minimiser."
     return False, "Clients with the same minimiser are in different clusters."
 

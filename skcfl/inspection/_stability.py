@@ -86,7 +86,7 @@ class ClusterStability:
         same one, both counting alike.
         """
         same = self.labels[:, None] == self.labels
-        other, own = ~same, same & ~np.eye(len(same), dtype=bool)
+        other, same_cluster = ~same, same & ~np.eye(len(same), dtype=bool)
         parts = [
             np.divide(
                 (where * value).sum(axis=1),
@@ -94,7 +94,10 @@ class ClusterStability:
                 out=np.ones(len(same)),
                 where=where.any(axis=1),
             )
-            for where, value in ((own, self.co_membership), (other, 1.0 - self.co_membership))
+            for where, value in (
+                (same_cluster, self.co_membership),
+                (other, 1.0 - self.co_membership),
+            )
         ]
         return 0.5 * (parts[0] + parts[1])
 
@@ -178,10 +181,10 @@ def cluster_stability(
         drawn = [order[rng.randint(a, b, b - a)] for a, b in zip(starts, starts[1:], strict=False)]
         counts = np.bincount(np.concatenate(drawn), minlength=len(codes)).astype(float)
         again = clone(estimator).fit(X, y, groups=groups, sample_weight=counts)
-        own = _labels(again)
-        together += own[:, None] == own
-        aris.append(adjusted_rand_score(labels, own))
-        numbers.append(int(own.max()) + 1)
+        found = _labels(again)
+        together += found[:, None] == found
+        aris.append(adjusted_rand_score(labels, found))
+        numbers.append(int(found.max()) + 1)
     return ClusterStability(
         clients, labels, np.array(aris), np.array(numbers), together / n_resamples
     )

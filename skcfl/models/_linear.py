@@ -175,11 +175,11 @@ class LinearModel(PosteriorMixin, LevelsMixin, SupervisedMixin, ConvexModel):  #
 
     def user_map(self, scaling):
         """The sparse matrix of :meth:`to_user`, of shape (n_params, n_params)."""
-        own = sparse.diags_array(1.0 / scaling.scale)
+        scales = sparse.diags_array(1.0 / scaling.scale)
         if self.fit_intercept:
             row = sparse.csr_array(-(scaling.mean / scaling.scale)[None])
-            own = sparse.block_array([[own, None], [row, np.ones((1, 1))]])
-        return sparse.csr_array(sparse.block_diag([own] * self.n_outputs))
+            scales = sparse.block_array([[scales, None], [row, np.ones((1, 1))]])
+        return sparse.csr_array(sparse.block_diag([scales] * self.n_outputs))
 
     def from_user(self, params, scaling):
         """Parameters (..., n_params) for scaled features, of those for the user's."""
@@ -429,17 +429,17 @@ class LinearModel(PosteriorMixin, LevelsMixin, SupervisedMixin, ConvexModel):  #
             H5 = H.reshape(len(H), C, D, C, D)
             for j in np.flatnonzero(self.decay[:D] == 0.0):
                 # Computed in the units of the column: a foreign size would drown its curvature.
-                own = H5[:, :, j, :, j]
-                own += np.einsum("icc->i", own)[:, None, None] / C**2
+                diagonal = H5[:, :, j, :, j]
+                diagonal += np.einsum("icc->i", diagonal)[:, None, None] / C**2
         return H
 
     def _minimise(self, block, x0=None, v=None, rho=None, s=None, max_iter=100, allowed=np.inf):
-        own = block.own_columns() if self.n_params > MAX_DENSE else None
-        if own is None or not (self.alpha_ > 0.0 or (rho is not None and (rho > 0.0).all())):
+        touched = block.own_columns() if self.n_params > MAX_DENSE else None
+        if touched is None or not (self.alpha_ > 0.0 or (rho is not None and (rho > 0.0).all())):
             return super()._minimise(block, x0, v, rho, s, max_iter, allowed)
         # Along columns that a client's rows do not touch penalty, pull and slope are all.
-        c, C, (_, width) = len(block.clients), self.n_outputs, own.columns.shape
-        places = np.broadcast_to(own.columns[:, None, :], (c, C, width))
+        c, C, (_, width) = len(block.clients), self.n_outputs, touched.columns.shape
+        places = np.broadcast_to(touched.columns[:, None, :], (c, C, width))
 
         def part(w):
             if w is None:
@@ -448,7 +448,7 @@ class LinearModel(PosteriorMixin, LevelsMixin, SupervisedMixin, ConvexModel):  #
             return np.take_along_axis(w, places, axis=2).reshape(c, C * width)
 
         x, converged = self._of_width(width)._minimise(
-            own.block, part(x0), part(v), rho, part(s), max_iter, allowed
+            touched.block, part(x0), part(v), rho, part(s), max_iter, allowed
         )
         out = np.zeros((c, self.n_params))
         if s is not None:
@@ -511,8 +511,8 @@ class LinearModel(PosteriorMixin, LevelsMixin, SupervisedMixin, ConvexModel):  #
         rows += self.kernel.ceiling(Z, block.y, move) * move**2
         # With the sum over clients.
         rows += EPS * (2.0 * block.shape[1] + 64.0) * terms
-        own = 0.5 * (w * w) @ self.decay
-        return np.einsum("cn,cn->c", rows, block.weights) + EPS * (self.n_params + 64.0) * own
+        decayed = 0.5 * (w * w) @ self.decay
+        return np.einsum("cn,cn->c", rows, block.weights) + EPS * (self.n_params + 64.0) * decayed
 
     def enclosure(self, block, w, box, dense):
         """Bounds of ``f_i`` and its derivatives in a box about ``w_i``."""

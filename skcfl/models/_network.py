@@ -306,9 +306,9 @@ class Network(LocalModel):
             D = slope
         if self.alpha:
             for some in work.penalised:
-                own, slope = w[some], work.gradient[some]
-                pull = work.pull[:, : own.shape[1]]
-                np.multiply(own, self.alpha, out=pull)
+                some_w, slope = w[some], work.gradient[some]
+                pull = work.pull[:, : some_w.shape[1]]
+                np.multiply(some_w, self.alpha, out=pull)
                 slope += pull
         return work.gradient
 
@@ -326,8 +326,8 @@ class Network(LocalModel):
     def representation(self, block, w):
         """Last hidden states of every row: (c, p) -> (c, n, n_representation)."""
         out = np.empty((*block.shape[:2], self.n_representation), block.dtype)
-        for here, part, own, work in self._parts(block, w):
-            self._forward(part, own, work.states)
+        for here, part, some_w, work in self._parts(block, w):
+            self._forward(part, some_w, work.states)
             out[here] = work.states[-2] if len(self.layers) > 1 else part.dense()
         return out
 
@@ -338,8 +338,8 @@ class Network(LocalModel):
             return self, block, 0, 0.0
         n_inputs, below = self.layers[first].n_inputs, self.layers[first].start
         seen = np.empty((*block.shape[:2], n_inputs), block.dtype)
-        for here, part, own, work in self._parts(block, w):
-            self._forward(part, own, work.states, stop=first)
+        for here, part, some_w, work in self._parts(block, w):
+            self._forward(part, some_w, work.states, stop=first)
             seen[here] = work.states[first - 1]
         upper = copy.copy(self)
         upper.layers = [replace(y, start=y.start - below) for y in self.layers[first:]]
@@ -391,8 +391,8 @@ class Network(LocalModel):
     def value(self, block, w):
         """``f_i(w_i)``: (c, p) -> (c,)."""
         value = np.empty(len(w), w.dtype)
-        for here, part, own, work in self._parts(block, w):
-            value[here] = self._value(part, own, self._forward(part, own, work.states))
+        for here, part, some_w, work in self._parts(block, w):
+            value[here] = self._value(part, some_w, self._forward(part, some_w, work.states))
         return value
 
     def _value(self, block, w, Z):
@@ -416,9 +416,9 @@ class Network(LocalModel):
             value = self._value(block, w, self._train_forward(block, w, work))
             return value, self._backward(block, w, work)
         value, gradient = np.empty(len(w), w.dtype), np.empty(w.shape, w.dtype)
-        for here, part, own, work in self._parts(block, w):
-            value[here] = self._value(part, own, self._forward(part, own, work.states))
-            gradient[here] = self._backward(part, own, work)
+        for here, part, some_w, work in self._parts(block, w):
+            value[here] = self._value(part, some_w, self._forward(part, some_w, work.states))
+            gradient[here] = self._backward(part, some_w, work)
         return value, gradient
 
     def gradient(self, block, w, work=None):
@@ -430,8 +430,8 @@ class Network(LocalModel):
             self._train_forward(block, w, work)
             return self._backward(block, w, work)
         gradient = np.empty(w.shape, w.dtype)
-        for here, part, own, room in self._parts(block, w):
-            gradient[here] = self.gradient(part, own, room)
+        for here, part, some_w, room in self._parts(block, w):
+            gradient[here] = self.gradient(part, some_w, room)
         return gradient
 
     # ------------------------------------------------------------------- prediction

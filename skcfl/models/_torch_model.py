@@ -204,8 +204,8 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         -------
         self : object
         """
-        own = super().get_params(deep=True)
-        others = {name: value for name, value in params.items() if name not in own}
+        known = super().get_params(deep=True)
+        others = {name: value for name, value in params.items() if name not in known}
         super().set_params(**{name: params[name] for name in params.keys() - others.keys()})
         self.module_params = {**self.module_params, **others}
         return self

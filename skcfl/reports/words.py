@@ -139,9 +139,9 @@ class _Words:
         if est.n_clusters_ == len(est.groups_):
             section.parts.append("Each client has a model of its own.")
         else:
-            own = {1: "One: no groups of clients were found, or asked for."}
+            texts = {1: "One: no groups of clients were found, or asked for."}
             number = f"{est.n_clusters_}, of {_list(est.cluster_sizes_.tolist(), 10)} clients."
-            section.parts.append(own.get(est.n_clusters_, number))
+            section.parts.append(texts.get(est.n_clusters_, number))
         table = candidates(est)
         if table is not None:
             section.parts.append(table)
@@ -219,9 +219,9 @@ class _Words:
     def _shares(self):
         """Probabilities of the clusters of all clients, None where nothing says them."""
         est, known = self.est, self.known
-        own = getattr(est, "responsibilities_", None)
-        if own is not None:
-            return own
+        shares = getattr(est, "responsibilities_", None)
+        if shares is not None:
+            return shares
         loss = getattr(getattr(est.model_, "kernel", None), "is_likelihood", False)
         if known.cluster_losses is None or not loss:
             return None
@@ -257,8 +257,8 @@ class _Words:
             if est.n_clusters_ > 1:
                 return section
             section.title = "What is the mean of all clients?"
-        names, T, own = effects_of(est)
-        means, errors, quantiles, text = self._errors(T, own)
+        names, T, effects = effects_of(est)
+        means, errors, quantiles, text = self._errors(T, effects)
         if errors is None:
             return section
         order = np.argsort(-(self._spread_between() if self.several else np.abs(means[0])))
@@ -276,7 +276,7 @@ class _Words:
         ]
         return section
 
-    def _errors(self, T, own):
+    def _errors(self, T, effects):
         """Effects of the clusters, their standard errors, quantiles, and how to read them."""
         est, known = self.est, self.known
         K = est.n_clusters_
@@ -284,7 +284,7 @@ class _Words:
             errors = est._stack.mean_errors
             if errors is None:
                 return None, None, None, ""
-            variances = np.einsum("ip,kpq,iq->ki", own, errors, own)
+            variances = np.einsum("ip,kpq,iq->ki", effects, errors, effects)
             shrunk = ", drawn to zero by a prior" if np.isfinite(est.prior_variance_).all() else ""
             text = f" (the means of the population{shrunk})"
             quantiles = t.ppf(0.5 + LEVEL / 2, np.maximum(est.cluster_sizes_ - 1, 1))
@@ -296,10 +296,10 @@ class _Words:
         sizes = np.bincount(est.labels_[self._places()], minlength=K)
         rows = np.bincount(est.labels_[self._places()], known.sizes, K)
         degrees = np.maximum(rows - est.model_.n_columns if alike else sizes - 1, 1)
-        errors = np.sqrt(np.einsum("ip,kpq,iq->ki", own, C, own))
+        errors = np.sqrt(np.einsum("ip,kpq,iq->ki", effects, C, effects))
         text = ", given the clusters" if self.several else ""
         text += ", where rows count" if alike else ", where clients count, who differ"
-        means = known.common.theta @ own.T
+        means = known.common.theta @ effects.T
         return means, errors, t.ppf(0.5 + LEVEL / 2, degrees), text
 
     # ---------------------------------------------------------------------- single clients
@@ -383,11 +383,11 @@ def effects_of(est):
     names = list(map(str, est.coef_names_)) + [AT_MEAN] * model.fit_intercept
     if model.n_outputs > 1:
         names = [f"{name} | {label}" for label in est.classes_ for name in names]
-    own = centred(model, known.centre, known.spread)
-    transform = own
+    effects = centred(model, known.centre, known.spread)
+    transform = effects
     if est._scaling is not None:
-        transform = own @ model.from_user(np.eye(model.n_params), est._scaling).T
-    return names, transform, own
+        transform = effects @ model.from_user(np.eye(model.n_params), est._scaling).T
+    return names, transform, effects
 
 
 def candidates(est):

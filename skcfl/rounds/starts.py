@@ -42,7 +42,7 @@ class Candidates:
         Returns
         -------
         models : ndarray of shape (n_clients, n_params)
-        own : ndarray of shape (n_clients,)
+        trained_loss : ndarray of shape (n_clients,)
             Each client's loss under its own model.
         losses : dict of int to ndarray of shape (n_clients,)
             Losses of the clients under each other's models, of those that were asked for.
@@ -85,7 +85,7 @@ def loss_plus_plus(pool, n_clusters, rng, restart=0, candidates=None, robust=Fal
     n = pool.n_clients
     candidates = Candidates() if candidates is None else candidates
     kind = kind_of(pool)
-    w, own, known = candidates.at(pool, kind.start_steps, restart)
+    w, trained_loss, known = candidates.at(pool, kind.start_steps, restart)
     n_candidates = (TRAINED if robust else kind).candidates + int(np.log(n_clusters))
     weights = pool.client_weights
     best, most = np.full(n, np.inf), np.inf
@@ -96,7 +96,9 @@ def loss_plus_plus(pool, n_clusters, rng, restart=0, candidates=None, robust=Fal
         gain = weights.copy()
         if k:
             with np.errstate(invalid="ignore"):
-                gain *= np.minimum(np.nan_to_num(np.maximum(best - own, 0.0), nan=0.0), most)
+                gain *= np.minimum(
+                    np.nan_to_num(np.maximum(best - trained_loss, 0.0), nan=0.0), most
+                )
             gain = np.where(np.isinf(gain), weights, gain)
         gain[picks] = 0.0
         if gain.sum() <= 0:
@@ -106,7 +108,7 @@ def loss_plus_plus(pool, n_clusters, rng, restart=0, candidates=None, robust=Fal
         drawn = rng.choice(n, size=n_candidates, p=gain / gain.sum())
         reach = np.minimum(best[:, None], _losses(pool, w, drawn, known))
         with np.errstate(invalid="ignore"):
-            excess = np.maximum(reach - own[:, None], 0.0)
+            excess = np.maximum(reach - trained_loss[:, None], 0.0)
         if robust:
             excess = np.nan_to_num(excess, nan=np.inf)
             most = MOST_EXCESS * np.median(excess) if k == 0 else most

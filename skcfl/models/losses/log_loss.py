@@ -104,9 +104,9 @@ class Multinomial(ClassLoss):
         return np.broadcast_to(y, z.shape[:-2] + (1, z.shape[-1]))
 
     def value(self, z, y):
-        own = np.take_along_axis(z, self._codes(z, y), axis=-2)[..., 0, :]
+        chosen = np.take_along_axis(z, self._codes(z, y), axis=-2)[..., 0, :]
         top = z.max(axis=-2, keepdims=True)
-        return np.log(np.exp(z - top).sum(axis=-2)) + top[..., 0, :] - own
+        return np.log(np.exp(z - top).sum(axis=-2)) + top[..., 0, :] - chosen
 
     def gradient(self, z, y):
         p = self.probabilities(z)
@@ -144,8 +144,8 @@ class Multinomial(ClassLoss):
 
     def slope_terms(self, z, y):
         p = self.probabilities(z)
-        own = y == np.arange(z.shape[-2])[:, None]
-        return (z.shape[-2] + np.abs(z).max(axis=-2, keepdims=True)) * p + own
+        is_class = y == np.arange(z.shape[-2])[:, None]
+        return (z.shape[-2] + np.abs(z).max(axis=-2, keepdims=True)) * p + is_class
 
     def steadiness(self, z, y, r):
         # Third derivatives are at most the spread of the move, sqrt(2) |r|, times the second.
@@ -166,10 +166,10 @@ class Multinomial(ClassLoss):
         return np.where(inside, xlogy(p, p).sum(axis=-2), np.inf)
 
     def project(self, a, y):
-        own = self._codes(a, y) == np.arange(a.shape[-2])[:, None]
-        p = np.maximum(a + own, 0.0)
+        is_class = self._codes(a, y) == np.arange(a.shape[-2])[:, None]
+        p = np.maximum(a + is_class, 0.0)
         total = p.sum(axis=-2, keepdims=True)
-        return np.where(total > 0, p / np.maximum(total, 1e-300), own) - own
+        return np.where(total > 0, p / np.maximum(total, 1e-300), is_class) - is_class
 
     def log_constant(self, y, dispersion):
         return np.zeros(y[..., 0, :].shape)
