@@ -41,7 +41,7 @@ THRESHOLDS = {
     "simplest: signed ranks": ("search.simplest", {"RANKS": NEVER}, FUSION),
     "simplest: one client outweighs all": ("search.simplest", {"OUTWEIGHS": NEVER}, FUSION),
     "simplest: clusters confirmed on all rows": ("search.simplest", {"CONFIRMATIONS": 0}, FUSION),
-    "simplest: number within .75": ("search.simplest", {"WITHIN": 0.0}, FUSION),
+    "simplest: number within .75": ("search.simplest", {"WITHIN": 1e-9}, FUSION),
     "simplest: small clusters": ("search.simplest", {"SMALL": 0.0}, FUSION),
     "lam: beyond the grid": ("search.models", {"MAX_BEYOND": 0}, FUSION),
     "lam: around the best": ("search.models", {"ROUNDS": 0}, FUSION),

@@ -8,6 +8,7 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 # Pictures are drawn to files, never to a screen.
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A fit takes as long as it takes, and a shared machine makes it take longer: no deadlines, and no
@@ -17,6 +18,13 @@ _common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("ci", **_common, derandomize=True, print_blob=True)
 settings.register_profile("dev", **_common)
 settings.register_profile("thorough", **_common, max_examples=1000)
-settings.load_profile(
-    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
-)
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE")
+settings.load_profile(PROFILE or ("ci" if os.environ.get("CI") else "dev"))
+
+
+def pytest_collection_modifyitems(items):
+    """Tests of hundreds of examples run in the thorough profile only; few examples run always."""
+    if PROFILE != "thorough":
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="HYPOTHESIS_PROFILE=thorough runs it"))

@@ -233,6 +233,7 @@ def test_partial_pooling(monkeypatch, tmp_path, capsys):
 def test_ellipses(monkeypatch, tmp_path, capsys):
     module = load("plot_ellipses")
     monkeypatch.setattr(module, "LAMS", np.array([0.05, 0.075, 0.15]))
+    monkeypatch.setattr(module, "PAPER_LAMS", (0.03, 1))
     run(module, monkeypatch, "--figure", tmp_path / "a.png")
     printed = capsys.readouterr().out
     assert re.search(r"\(0\.06\d\d, 0\.09\d\d\)", printed)  # recovery as the user guide says
