@@ -30,9 +30,8 @@ from skcfl.federation.presence import LOST, Presence
 from skcfl.federation.remote import RemoteFederation
 from skcfl.graphs import chain_graph
 
-# From 500 rows on searches of the number of clusters have four folds and not ten.
-REGRESSION = make_clustered_regression(8, 2, 3, n_samples=63, random_state=0)
-CLASSES = make_clustered_classification(8, 2, 3, n_samples=63, random_state=0)
+REGRESSION = make_clustered_regression(8, 2, 3, n_samples=20, random_state=0)
+CLASSES = make_clustered_classification(8, 2, 3, n_samples=20, random_state=0)
 IDS = np.unique(REGRESSION.groups)
 GONE = IDS[3]
 KEPT = IDS != GONE
