@@ -277,6 +277,7 @@ DEVELOPERS = {
     "ModelSpec",
     # Fit many times: malformed arguments in tests/inspection/test_stability.py.
     *("ClusterStability", "ClusterStabilityDisplay", "cluster_stability"),
+    "EffectDisplay",  # malformed arguments in tests/inspection
     *("Record", "Training"),  # malformed in fits of the estimators that take them
     *("Mean", "Median"),  # without parameters
     "TorchModel",  # needs PyTorch: malformed arguments in its own tests
