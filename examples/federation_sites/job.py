@@ -33,7 +33,9 @@ def main():
     from skcfl.federation.nvflare import fit_recipe, load_fitted
 
     if arguments.prod:
-        env = ProdEnv(startup_kit_location=arguments.prod)
+        # The kit's folder has the administrator's name, which the certificate is for.
+        kit = Path(arguments.prod).resolve()
+        env = ProdEnv(startup_kit_location=str(kit), username=kit.name)
     else:
         env = SimEnv(clients=SITES, workspace_root=arguments.workspace)
     recipe = fit_recipe(

@@ -177,6 +177,7 @@ class OfClients(BaseFit):
             "rejected_clients_": ids[pool.rejected],
             "_n_rows": pool.n_samples,
             "_site_bytes": (pool.ledger.shared_bytes, pool.ledger.own_bytes),
+            "_envelopes": pool.ledger.envelopes,
             "_has_groups": task.groups is not None,
             "_row_shape": task.header._row_shape,
         }

@@ -35,6 +35,9 @@ from .finite_sums import are_finite, non_finite
 
 #: Arguments that are integers or flags, and no floats.
 WHOLE = frozenset({"labels", "fixed", "begun", "steps", "members", "counted", "shared", "blended"})
+# Bytes of JSON around a request and around its reply, by an array and by another value in them, of
+# skcfl.federation.serialization: what benchmarks/wires.py --bytes finds.
+REQUEST_BYTES, REPLY_BYTES, ARRAY_BYTES, VALUE_BYTES = 60, 20, 46, 10
 _EITHER = Parameter.POSITIONAL_OR_KEYWORD
 
 #: Every call by its name, which is that of its class in lower case.
@@ -632,6 +635,14 @@ class Call:
             else:
                 shared_down += value.nbytes
         return (shared_up, shared_down), (own_up, own_down)
+
+    @classmethod
+    def envelope(cls, arguments, answers):
+        """Bytes ``(up, down)`` around the values of a request and of its answer: names, shapes."""
+        down = REQUEST_BYTES + len(cls.name)
+        for name, value in arguments.items():
+            down += len(name) + (ARRAY_BYTES if isinstance(value, np.ndarray) else VALUE_BYTES)
+        return REPLY_BYTES + sum(len(name) + ARRAY_BYTES for name in answers), down
 
 
 def is_same(value):

@@ -14,6 +14,13 @@ from .._typing import Array
 
 __all__ = ["Cost", "estimate_cost"]
 
+#: Bytes of a message (up, down) beside its requests.
+MESSAGE = np.array([85.0, 85.0])
+#: Bytes of a client's sizes under a model, and of its place.
+FACTS, PLACES = 17.0, 16.0
+#: Bytes (up, down) of a fit's model and units.
+OPENING = np.array([900.0, 2800.0])
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -193,15 +200,19 @@ def _bytes_of_a_site(estimator: Any, n_clients: float) -> Array:
     dtype = estimator.cluster_centers_.dtype if model is None else np.dtype(model.dtype)
     calls, client_calls = max(estimator.calls_, 1), max(estimator.client_calls_, 1)
     floats = np.array([estimator.floats_up_, estimator.floats_down_])
+    around = np.array(estimator._envelopes) / calls + MESSAGE
     alone = n_clients * dtype.itemsize * floats / client_calls
     if n_clients <= 1:
-        return alone
+        return alone + around
     shared, own = map(np.array, estimator._site_bytes)
     # What clients that share nothing would be sent is the most.
     sent = np.minimum(alone, shared / calls + n_clients * own / client_calls)
-    # A site begins with the id, the rows and the weight of each client.
-    hello = np.array([estimator.groups_.itemsize + 16.0, 0.0]) if model is not None else 0.0
-    return sent + n_clients * hello / calls
+    if model is None:
+        return sent + around
+    # A site begins with the id, the rows and the weight of each client, is sent their places, and
+    # says how many rows each has under the model.
+    opening = n_clients * np.array([estimator.groups_.itemsize + 16.0 + FACTS, PLACES])
+    return sent + around + (opening + OPENING) / calls
 
 
 def _check_number(name: str, value: Any, least: float | None) -> None:

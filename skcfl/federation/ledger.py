@@ -31,6 +31,8 @@ class Ledger:
         Bytes ``(up, down)`` of the messages of a site that holds all the clients: what is for all
         of them or summed over them, which travels once however many they are, and what is each
         client's own.  Settings, and what clients were sent before, travel here too.
+    envelopes : tuple of int
+        Bytes ``(up, down)`` around these values in the messages of one site.
     wire : callable or None
         Returns the bytes ``(up, down)`` that have travelled to and from other processes in this
         fit; None where there are none.
@@ -53,6 +55,7 @@ class Ledger:
         self.client_calls = 0
         self.shared_bytes = (0, 0)
         self.own_bytes = (0, 0)
+        self.envelopes = (0, 0)
         self.wire: Callable[[], tuple[int, int]] | None = None
         self._mark = self._counts()
 
@@ -72,12 +75,14 @@ class Ledger:
         clients: float = 0,
         shared_bytes: tuple[int, int] = (0, 0),
         own_bytes: tuple[int, int] = (0, 0),
+        envelope: tuple[int, int] = (0, 0),
         calls: int = 1,
     ) -> None:
         """Add one exchange: floats sent up (by clients) and down (to clients), clients asked.
 
-        And the bytes ``(up, down)`` that a site of all these clients sends and is sent.  What goes
-        with the next exchange is none of its own, ``calls=0``.
+        And the bytes ``(up, down)`` that a site of all these clients sends and is sent: of the
+        values, and around them.  What goes with the next exchange is none of its own,
+        ``calls=0``.
         """
         self.calls += calls
         self.client_calls += int(clients)
@@ -85,6 +90,7 @@ class Ledger:
         self.down += int(down)
         self.shared_bytes = _plus(self.shared_bytes, shared_bytes)
         self.own_bytes = _plus(self.own_bytes, own_bytes)
+        self.envelopes = _plus(self.envelopes, envelope)
 
     def take_over(self, others: Iterable[Ledger]) -> None:
         """Add what other ledgers have counted at the same time, and set them to zero.
@@ -100,6 +106,7 @@ class Ledger:
             self.down += other.down
             self.shared_bytes = _plus(self.shared_bytes, other.shared_bytes)
             self.own_bytes = _plus(self.own_bytes, other.own_bytes)
+            self.envelopes = _plus(self.envelopes, other.envelopes)
             vars(other).update({**vars(Ledger()), "wire": other.wire})
             other.close_round()
 

@@ -97,7 +97,12 @@ class Exchange:
         down, up = call.floats(sent, sizes, known, later, self.n_shared)
         shared, own = call.bytes(sent, answers)
         self.pool.ledger.book(
-            down=down, up=up, clients=sizes["n"], shared_bytes=shared, own_bytes=own
+            down=down,
+            up=up,
+            clients=sizes["n"],
+            shared_bytes=shared,
+            own_bytes=own,
+            envelope=call.envelope(sent, answers),
         )
 
     # ------------------------------------------------------------------ who was silent

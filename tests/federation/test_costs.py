@@ -7,6 +7,7 @@ import pytest
 from fits_alone import without_reports
 from numpy.testing import assert_allclose
 from pickled_hosts import DATA, PickledHost, make, named, parts_of
+from site_tables import Wire
 from sklearn.exceptions import NotFittedError
 
 from skcfl import (
@@ -21,7 +22,7 @@ from skcfl import (
 )
 from skcfl.calls import CALLS
 from skcfl.datasets import make_clustered_regression
-from skcfl.federation import Ledger, estimate_cost
+from skcfl.federation import Ledger, SiteRows, costs, estimate_cost
 from skcfl.federation.inprocess import InProcessSite
 from skcfl.federation.remote import RemoteFederation
 from skcfl.models import LinearModel
@@ -34,23 +35,28 @@ def model():
     return make("IFCARegressor").fit(DATA.X, DATA.y, groups=DATA.groups)
 
 
+def around(model):
+    """Bytes (up, down) of a site's messages that are no values: names, shapes, headers."""
+    return np.array(model._envelopes) + model.calls_ * costs.MESSAGE
+
+
 def test_each_part_alone(model):
+    up, down = 8 * np.array([model.floats_up_, model.floats_down_]) + 9 * around(model)
     assert model.client_calls_ == 9 * model.calls_  # everybody is asked
     assert estimate_cost(model, **FREE).wall_time == 0.0
     cost = estimate_cost(model, **{**FREE, "latency": 0.1})
     assert_allclose(cost.wall_time, 0.1 * model.calls_)
     cost = estimate_cost(model, **{**FREE, "uplink": 1e6})
-    assert_allclose(cost.wall_time, 64 * model.floats_up_ / 9 / 1e6)
+    assert_allclose(cost.wall_time, 8 * up / 9 / 1e6)
     cost = estimate_cost(model, **{**FREE, "downlink": 1e6})
-    assert_allclose(cost.transfer_time, 64 * model.floats_down_ / 9 / 1e6)
+    assert_allclose(cost.transfer_time, 8 * down / 9 / 1e6)
     cost = estimate_cost(model, **{**FREE, "seconds_per_row": 1e-3})
     assert_allclose(cost.client_time, 1e-3 * model.calls_ * len(DATA.y) / 9)
-    assert_allclose(cost.bytes_up, 8 * model.floats_up_)
-    assert_allclose(cost.bytes_down, 8 * model.floats_down_)
+    assert_allclose((cost.bytes_up, cost.bytes_down), (up, down))
     assert_allclose(9 * cost.client_bytes_up, cost.bytes_up)
     assert estimate_cost(model, **FREE, server_seconds=2.0).wall_time == 2.0
     cost = estimate_cost(model, **FREE, server_link=1e6)
-    assert_allclose(cost.wall_time, 64 * (model.floats_up_ + model.floats_down_) / 1e6)
+    assert_allclose(cost.wall_time, 8 * (up + down) / 1e6)
 
 
 def test_sites_share_a_link_and_a_processor(model):
@@ -92,12 +98,32 @@ def test_what_is_for_all_clients_of_a_site_travels_once(name):
     most = 8.0 * np.array([model.floats_up_, model.floats_down_])
     seen_bytes = np.minimum(site_bytes + opening, most)
     hello = np.array([n * (model.groups_.itemsize + 16), 0])
+    hello = hello + around(model) + n * np.array([costs.FACTS, costs.PLACES]) + costs.OPENING
     more = np.array([one.bytes_up, one.bytes_down]) - seen_bytes - hello
     assert_allclose(more[0], 0.0, atol=1e-6)
     assert -1e-6 < more[1] < 17  # penalties that were told
     by_sites = [estimate_cost(model, **slow, n_sites=s) for s in (1, 2, 4, 9)]
     assert (np.diff([cost.bytes_down for cost in by_sites]) >= -1e-6).all()
     assert (np.diff([cost.wall_time for cost in by_sites]) < 0).all()
+
+
+@pytest.mark.parametrize("name", ["IFCARegressor", "FedAvgRegressor", "GTVRegressor"])
+def test_bytes_of_a_wire(name):
+    """A simulation knows within a twentieth what two sites of ten clients send and are sent."""
+    data = make_clustered_regression(20, 3, 8, n_samples=20, random_state=0)
+    ids = np.unique(data.groups)
+
+    class Half(SiteRows):
+        def load(self):
+            here = np.isin(data.groups, ids[:10] if self.name == "a" else ids[10:])
+            return data.X[here], data.y[here], data.groups[here]
+
+    groups = np.char.add(np.where(np.isin(data.groups, ids[:10]), "a/", "b/"), data.groups)
+    model = make(name).fit(data.X, data.y, groups=groups)
+    cost = estimate_cost(model, **FREE, n_sites=2)
+    sites = RemoteFederation([Wire(Half(name)) for name in "ab"])
+    taken = make(name).fit_federation(sites).wire_bytes_
+    assert_allclose((cost.bytes_up, cost.bytes_down), taken, rtol=0.05)
 
 
 def test_federations_of_several_places_count_the_same(model):
@@ -120,7 +146,7 @@ def test_sums_that_are_relayed_travel_once():
 def test_estimators_without_models_have_costs():
     model = KFED(3, random_state=0).fit(DATA.X, groups=DATA.groups)
     cost = estimate_cost(model, **{**FREE, "uplink": 1e6})
-    assert_allclose(cost.wall_time, 64 * model.floats_up_ / 9 / 1e6)
+    assert_allclose(cost.wall_time, 8 * (8 * model.floats_up_ / 9 + around(model)[0]) / 1e6)
 
 
 def test_other_numbers_of_clients(model):
