@@ -99,7 +99,7 @@ class Journal:
         self.state, self.wire_bytes = {}, (0, 0)
         self.n_found = self.n_added = 0
         self._lock, self._places, self._waiting = threading.Lock(), defaultdict(deque), []
-        self._file, self._clients, self._failed = None, None, False
+        self._file, self._clients, self._failed, self._begun = None, None, False, False
         self._end, self._size, self._due = 0, 0, time.monotonic() + self.every
         if not self.path.parent.is_dir():
             raise CheckpointError(f"checkpoint={str(path)!r}: its folder is not there.")
@@ -178,13 +178,16 @@ class Journal:
     # ----------------------------------------------------------------------- writing
 
     def begin(self, clients):
-        """Begin a file, or go on with one of the same clients.
+        """Begin a file, or go on with one of the same clients; later calls do nothing.
 
         Parameters
         ----------
         clients : dict
             Digests by name of what the clients have said of themselves.
         """
+        if self._begun:
+            return
+        self._begun = True
         if self._clients is not None:
             other = [name for name, value in clients.items() if self._clients.get(name) != value]
             if other:

@@ -65,6 +65,11 @@ class MadeFederation(Federation):
         self.max_share = federation.max_share
 
     @property
+    def journal(self) -> Any:  # type: ignore[override]
+        """The checkpoint of the fit, if it has one: that of the federation."""
+        return self.federation.journal
+
+    @property
     def wire_bytes(self) -> tuple[int, int]:  # type: ignore[override]
         """Bytes ``(up, down)`` that have travelled since the last hello."""
         return self.federation.wire_bytes

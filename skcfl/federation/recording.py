@@ -51,8 +51,10 @@ def recorded(parts, journal, hello, wire_bytes):
         "weights": hello.weights,
     }
     journal.begin({name: digest(value).hex() for name, value in about.items()})
+    # A fit may open the same clients with several sets of columns.
+    columns = about["features"], getattr(hello, "columns", None)
     return [
-        RecordedRows(part, Recorder(journal, wire_bytes), digest(number))
+        RecordedRows(part, Recorder(journal, wire_bytes), digest(number, columns))
         for number, part in enumerate(parts)
     ]
 

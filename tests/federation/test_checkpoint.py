@@ -123,6 +123,26 @@ def test_every_method_goes_on(name, tmp_path, journals):
     assert journals[-1].n_found + journals[-1].n_added == calls
 
 
+@pytest.mark.parametrize("parameters", [{"basis": "splines"}, {"crossed": [4]}], ids=str)
+def test_columns_that_are_made_of_others(parameters, tmp_path, journals):
+    """The clients are opened with several sets of columns, whose answers are kept apart."""
+    path = tmp_path / "fit"
+    X = np.column_stack([DATA.X, np.arange(len(DATA.X)) % 5])
+
+    def of_levels():
+        return InProcessFederation(X, DATA.y, DATA.groups)
+
+    def model():
+        return skcfl.PartialPoolingRegressor(random_state=0, max_iter=4, **parameters)
+
+    wanted = model().fit_federation(of_levels(), path)
+    calls = journals[-1].n_added
+    assert calls > 20
+    cut_off(model(), of_levels(), path, journals, calls // 2)
+    assert_same(resumed(model(), of_levels(), path, journals), wanted)
+    assert journals[-1].n_found + journals[-1].n_added == calls
+
+
 @pytest.mark.parametrize(
     "name", ["IFCARegressor", "DittoRegressor", "ConvexClusteredFLClassifier", "FedRepRegressor"]
 )
