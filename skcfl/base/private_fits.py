@@ -190,6 +190,7 @@ class PrivateFits(NewClients):
             "groups_": np.zeros(0, dtype=hello.ids.dtype),
             "missing_clients_": hello.ids[:0],
             "rejected_clients_": hello.ids[:0],
+            "absences_": [],
             "floats_up_": ledger.up,
             "floats_down_": ledger.down,
             "calls_": ledger.calls,

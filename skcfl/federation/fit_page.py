@@ -89,6 +89,9 @@ class FitReport:
             rows = [[_written(value) for value in one.values()] for one in absences]
             parts.append("<h2>Who was away</h2>" + _bars(absences, content.get("seconds")))
             parts.append(_table(columns, rows[:MOST_LISTED]))
+        if releases := content.get("releases"):
+            rows = list(zip(*releases.values(), strict=True))[:MOST_LISTED]
+            parts.append("<h2>What was released</h2>" + _table(tuple(releases), rows))
         if failures := content.get("failures"):
             items = "".join(f"<li>{escape(str(reason))}</li>" for reason in failures)
             parts.append(f"<h2>Sites that did not answer</h2><ul>{items}</ul>")
@@ -143,12 +146,14 @@ def fit_report(estimator: Any, seconds: float | None = None, **more: Any) -> Fit
     history = getattr(estimator, "history_", {})
     if seconds is None and len(history.get("seconds", ())):
         seconds = float(np.sum(history["seconds"]))
+    private = hasattr(estimator, "epsilon_")
     content = {
         "estimator": repr(estimator),
-        "clients": len(estimator.groups_),
-        "rows": int(estimator._n_rows),
+        # Private clients do not say what they are.
+        "clients": None if private else len(estimator.groups_),
+        "rows": None if private else int(estimator._n_rows),
         "clusters": int(estimator.n_clusters_),
-        "cluster_sizes": np.asarray(estimator.cluster_sizes_).tolist(),
+        "cluster_sizes": None if private else np.asarray(estimator.cluster_sizes_).tolist(),
         "rounds": getattr(estimator, "n_iter_", None),
         "objective": getattr(estimator, "objective_", None),
         "converged": getattr(estimator, "_converged", None),
@@ -163,9 +168,10 @@ def fit_report(estimator: Any, seconds: float | None = None, **more: Any) -> Fit
         "rejected_clients": list(map(str, estimator.rejected_clients_)),
         "absences": [{**one, "client": str(one["client"])} for one in estimator.absences_],
     }
-    for name in ("epsilon", "delta", "releases"):  # of private federations
-        if hasattr(estimator, f"{name}_"):
-            content[name] = getattr(estimator, f"{name}_")
+    if private:
+        content |= {"epsilon": estimator.epsilon_, "delta": estimator.delta_}
+        columns = getattr(estimator, "releases_", {}).items()
+        content["releases"] = {name: column.tolist() for name, column in columns}
     history = {name: np.asarray(column).tolist() for name, column in history.items()}
     return FitReport({**content, **more, "history": history})
 

@@ -104,7 +104,7 @@ def joined_shares(shares: dict[int, bytes]) -> bytes:
     ValueError
         If they are not shares of one secret.
     """
-    points = {place + 1: int.from_bytes(share, "big") for place, share in shares.items()}
+    points = {int(place) + 1: int.from_bytes(share, "big") for place, share in shares.items()}
     total = 0
     for x, y in points.items():
         above, below = 1, 1

@@ -21,6 +21,7 @@ from skcfl.federation import (
     InProcessFederation,
     SitePolicy,
     SiteRows,
+    fit_report,
 )
 from skcfl.federation.host import SiteHost
 from skcfl.federation.private_sums import Releases
@@ -561,6 +562,16 @@ def test_privacy_over_a_wire():
         FedAvgRegressor().fit_federation(federation)
     with pytest.raises(PrivacyError, match="needs single answers"):
         skcfl.CLoVERegressor(2).fit_federation(federation)
+
+
+def test_the_page_of_a_private_fit_says_what_was_released():
+    model = FedAvgRegressor(random_state=0, max_iter=2).fit_federation(private())
+    report = fit_report(model)
+    assert report.content["epsilon"] == pytest.approx(4.0)
+    assert report.content["releases"]["call"] == ["moves"] * 4
+    assert report.content["rows"] is None
+    assert '"epsilon"' in report.to_json()
+    assert "moves" in report.to_html()
 
 
 def test_places_have_to_declare_the_same():
