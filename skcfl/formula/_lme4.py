@@ -42,6 +42,8 @@ class _Plan:
         If True, slopes and intercepts are correlated.
     crossed, nested : list of tuple of str
         Variables of the other groupings; those inside the client without its own.
+    features, targets : list of str
+        Variables that prediction needs, and those of the target.
     """
 
     response: str
@@ -51,6 +53,8 @@ class _Plan:
     correlated: bool
     crossed: list[tuple[str, ...]]
     nested: list[tuple[str, ...]]
+    features: list[str]
+    targets: list[str]
 
 
 def fit(
@@ -169,6 +173,7 @@ class FormulaModel(BaseEstimator):
         if self.family not in FAMILIES:
             raise ValueError(f"family must be one of {list(FAMILIES)}, got {self.family!r}.")
         self._plan = plan = _planned(self.formula, self.client)
+        _require([*plan.targets, *plan.features], data)
         matrices = _formulae().design_matrices(f"{plan.response} ~ {plan.common}", data)
         self._common, self._names = matrices.common, _names_of(matrices.common)
         cls, loss = FAMILIES[self.family]
@@ -218,6 +223,7 @@ class FormulaModel(BaseEstimator):
             Expected targets, or classes.
         """
         check_is_fitted(self)
+        _require(self._plan.features, data)
         groups = np.asarray(data[self._plan.client])
         return self.estimator_.predict(self._frame(data), groups=groups)
 
@@ -309,7 +315,11 @@ def _formulae() -> Any:
 
 def _planned(formula: str, client: str | None) -> _Plan:
     """What a formula asks for; terms that cannot be expressed are errors."""
-    parsed = _formulae().model_description(formula)
+    library = _formulae()
+    try:
+        parsed = library.model_description(formula)
+    except Exception as error:  # of its own parser, and of whatever that hits
+        raise ValueError(f"formula {formula!r} cannot be read: {error}") from error
     if parsed.response is None:
         raise ValueError(f"formula must have a target before ~, got {formula!r}.")
     common = [term.name for term in parsed.common_terms]
@@ -351,7 +361,19 @@ def _planned(formula: str, client: str | None) -> _Plan:
         len(written) <= 1 and "||" not in formula,
         [factor for factor in terms if factor not in inside],
         [tuple(name for name in factor if name != chosen[0]) for factor in inside],
+        sorted(parsed.var_names - parsed.response.term.var_names - {""}),
+        sorted(parsed.response.term.var_names),
     )
+
+
+def _require(variables: list[str], data: Any) -> None:
+    """Raise an error that names the variables which a frame lacks."""
+    missing = [name for name in variables if name not in data]
+    if missing:
+        raise ValueError(
+            f"data must have all variables of the formula, but has no column {missing[0]!r}; its "
+            f"columns are {list(data)}."
+        )
 
 
 def _refused(formula: str, term: str, why: str) -> ValueError:

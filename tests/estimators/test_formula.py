@@ -126,6 +126,19 @@ def test_what_is_refused_is_named(text, term):
         formula.fit(text, schools())
 
 
+def test_variables_that_are_missing_are_named():
+    with pytest.raises(ValueError, match="no column 'age'; its columns are"):
+        formula.fit("score ~ ses + age + (1 | school)", schools())
+    with pytest.raises(ValueError, match="no column 'grade'"):
+        formula.fit("grade ~ ses + (1 | school)", schools())
+    with pytest.raises(ValueError, match=r"formula 'score ~ \(ses' cannot be read"):
+        formula.fit("score ~ (ses", schools())
+    model = formula.fit("score ~ ses + (1 | school)", schools())
+    with pytest.raises(ValueError, match="no column 'school'"):
+        model.predict(schools().drop(columns=["school"]))
+    assert len(model.predict(schools().drop(columns=["score"]))) == len(schools())
+
+
 def test_other_refusals():
     with pytest.raises(ValueError, match="family must be one of"):
         formula.fit("score ~ ses + (1 | school)", schools(), family="weibull")
