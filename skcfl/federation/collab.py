@@ -10,6 +10,7 @@ import logging
 import time
 from pathlib import Path
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
 from ..exceptions import FederationError
@@ -82,7 +83,8 @@ class FitApp:
             SiteTransport(client.name, self.timeout, collab.context) for client in collab.clients
         ]
         logger.info("fitting to %s", [way.name for way in ways])
-        run(self, ways, folder)
+        fitted = run(self, ways, folder)
+        track(getattr(fitted, "history_", {}), collab.fl_ctx)
 
 
 def run(app, transports, folder):
@@ -134,6 +136,32 @@ def run(app, transports, folder):
         (folder / REPORT).write_text(written.to_json(), encoding="utf-8")
         (folder / PAGE).write_text(written.to_html(), encoding="utf-8")
     return fitted
+
+
+def track(history, context):
+    """Hand the history of a fit to the writers of NVFlare that the job has, such as TensorBoard's.
+
+    Parameters
+    ----------
+    history : dict of str to ndarray
+        A number for each round, by name.
+    context : nvflare.apis.fl_context.FLContext
+        Of the job at the server.
+    """
+    from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsDataType
+    from nvflare.apis.fl_component import FLComponent
+    from nvflare.app_common.widgets.streaming import create_analytic_dxo, send_analytic_dxo
+
+    sender = FLComponent()
+    for name, column in history.items():
+        numbers = np.asarray(column)
+        if numbers.ndim != 1 or numbers.dtype.kind not in "biuf":
+            continue
+        for step, value in enumerate(numbers.astype(float).tolist()):
+            if np.isfinite(value):
+                about = {"data_type": AnalyticsDataType.SCALAR, "global_step": step}
+                number = create_analytic_dxo(tag=f"skcfl/{name}", value=value, **about)
+                send_analytic_dxo(sender, number, context, event_type=ANALYTIC_EVENT_TYPE)
 
 
 class SiteApp:

@@ -157,6 +157,18 @@ def fake(tmp_path, monkeypatch):
     environments = types.ModuleType("nvflare.recipe")
     environments.SimEnv = FakeSimEnv
     monkeypatch.setitem(sys.modules, "nvflare.recipe", environments)
+    # What the history goes to: the events that writers such as TensorBoard's listen to.
+    sent = module.collab.sent = []
+    analytix = types.ModuleType("nvflare.apis.analytix")
+    analytix.ANALYTIC_EVENT_TYPE = "analytix_log_stats"
+    analytix.AnalyticsDataType = types.SimpleNamespace(SCALAR="scalar")
+    components = types.ModuleType("nvflare.apis.fl_component")
+    components.FLComponent = object
+    streaming = types.ModuleType("nvflare.app_common.widgets.streaming")
+    streaming.create_analytic_dxo = lambda **number: number
+    streaming.send_analytic_dxo = lambda sender, number, context, event_type: sent.append(number)
+    for other in (analytix, components, streaming):
+        monkeypatch.setitem(sys.modules, other.__name__, other)
     policy = types.ModuleType("nvflare.app_common.default_component_policy")
     policy.DEFAULT_CLASS_ALLOW_LIST = ("nvflare.some.Class",)
     monkeypatch.setitem(sys.modules, "nvflare.app_common", types.ModuleType("app_common"))
@@ -210,6 +222,10 @@ def test_a_job_leaves_the_fitted_estimator(fake):
     assert set(fake.timeouts) == {7.0}
     assert fit_recipe(wanted, "clinic:Clinic").server.timeout == TIMEOUT
     assert (report["bytes_up"], report["bytes_down"]) == found.wire_bytes_ > (0, 0)
+    objectives = [number for number in fake.sent if number["tag"] == "skcfl/objective"]
+    assert [number["value"] for number in objectives] == found.history_["objective"].tolist()
+    assert [number["global_step"] for number in objectives] == list(range(len(objectives)))
+    assert (fake.folder / "job" / collab.PAGE).read_text().startswith("<!doctype html>")
     # No row and no target is in the file, nor anything that could ask for them.
     data = (fake.folder / "job" / collab.FITTED).read_bytes()
     assert b"skcfl.federation.remote" not in data and b"skcfl.federation.wire" not in data
