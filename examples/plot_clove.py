@@ -4,12 +4,12 @@
 CLoVE finds out from the losses of autoencoders, with no labels.
 
 Fifty clients have images of one digit each, five clients for every digit, from scikit-learn's 1797
-handwritten digits.  Nobody has a label.  Ten small autoencoders start at random, as in the papers.
-IFCA, where every client takes the model of least loss, sends all clients to the few models that
-happened to start best; as published it never trains the others, and drawing those anew helps it
-part of the way.  CLoVE compares clients by their *vectors* of losses, which differ from digit to
-digit under any models.  From good starts IFCA finds the digits as well: those of
-``init="loss++"``, the default here, are models of clients that fit each other's rows worst.
+handwritten digits.  There are no labels.  Ten small autoencoders start at random, as in the
+papers. IFCA, where every client takes the model of least loss, sends all clients to the few models
+that happened to start best; as published it never trains the others, and drawing those anew helps
+it part of the way.  CLoVE compares clients by their *vectors* of losses, which differ from digit
+to digit under any models.  IFCA finds the digits as well from good starts: ``init="loss++"``, the
+default here, takes models of clients that fit each other's rows worst.
 
 Draws the losses of two fits, clients by models, the assignment outlined, and the recovery of the
 digits by round (where matplotlib is installed)::
@@ -51,7 +51,7 @@ def main():
     }
     random = {"init": "random", **common}
     methods = {
-        # A model that nobody chose stays as it is.
+        # A model without clients stays as it is.
         "IFCA as published": IFCA(model, empty_cluster="keep", **random),
         "IFCA, unused models drawn anew": IFCA(model, **random),
         "IFCA, starts by loss++": IFCA(model, **common),
@@ -85,7 +85,7 @@ def draw(methods, data, path):
 
     from skcfl.inspection import LossMatrixDisplay, RoundsDisplay
 
-    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
+    plt.style.use("petroff10")  # safe for colour-blind readers
     figure, axes = plt.subplots(1, 3, figsize=(13, 4.8), width_ratios=[1, 1, 1.1])
     for ax, name in zip(axes, ("IFCA as published", "CLoVE"), strict=False):
         method = methods[name]

@@ -3,13 +3,12 @@
 
 Section V of the convex clustering paper: sixty users, ten points each, three hidden clusters.
 
-Every user has to tell two overlapping ellipses in the plane apart.  There are three directions
-in which the ellipses may lie, and nobody knows who has which: one separator for all is near
-chance, ten points are few for a local model.  The penalty of Armacki et al. (2022) on the
-differences of the users' separators makes those of alike users equal.  Drawn as in the paper:
-accuracy (its Fig. 2), distance between the models of a cluster (Fig. 3), number of models (Fig.
-6), and the convergence of the parallel direction method of multipliers with 40 % of the users in a
-round (Fig. 5).
+Every user separates two overlapping ellipses in the plane. The ellipses lie in one of three
+directions, and the users' directions are not known. One separator for all is near chance, and ten
+points are few for a local model.  The penalty of Armacki et al. (2022) on the differences of the
+users' separators makes those of alike users equal.  Drawn as in the paper: accuracy (its Fig. 2),
+distance between the models of a cluster (Fig. 3), number of models (Fig. 6), and the convergence
+of the parallel direction method of multipliers with 40 % of the users in a round (Fig. 5).
 
 The paper's losses are ``c/2 ||w||^2`` plus the mean squared hinge, so that its c is ``alpha``; its
 lambda is taken over unordered pairs and not divided by the number of users, which is ``lam``.  Its
@@ -211,7 +210,7 @@ def draw(data, levels, curves, interval, counts, runs, path):
 
     from skcfl.inspection import ClusterPathDisplay, ConvergenceDisplay
 
-    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
+    plt.style.use("petroff10")  # safe for colour-blind readers
     figure, panels = plt.subplots(2, 3, figsize=(13, 7.6))
     (first, second, third), (fourth, fifth, sixth) = panels
     for ax in panels.flat:

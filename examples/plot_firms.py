@@ -30,7 +30,7 @@ from skcfl import FedAvgRegressor, LocalModelsRegressor, PartialPoolingRegressor
 from skcfl.datasets import load_grunfeld
 
 KNOWN, DRAWS = 5, 10
-# One population of firms, whose coefficients vary together.
+# One population of firms, with coefficients that vary together.
 POPULATION = {"n_clusters": 1, "covariance": "full"}
 PENALTIES = np.logspace(-4, 3, 20)
 
@@ -137,7 +137,7 @@ def draw(model, errors, path):
 
     from skcfl.inspection import RandomEffectsDisplay
 
-    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
+    plt.style.use("petroff10")  # safe for colour-blind readers
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), width_ratios=[1, 1])
     heights = np.arange(len(errors))[::-1]
     for height, (name, values) in zip(heights, errors.items(), strict=True):

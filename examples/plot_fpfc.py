@@ -3,7 +3,7 @@
 
 Eighteen clients in three hidden clusters, thirty rows each.  Fusion of all pairs with a norm
 draws clusters to each other as much as it draws clients together; a concave penalty, smoothed
-SCAD, lets go of models that are far apart.  Its models within the clusters are those of an
+SCAD, lets go of distant models.  Its models within the clusters are those of an
 oracle that knows the clusters.  The price is a window: ``a lam`` has to lie between the distances
 of local models within clusters and those between clusters.
 
@@ -117,7 +117,7 @@ def draw(paths, window, histories, path):
     import matplotlib.pyplot as plt
     from matplotlib.ticker import NullFormatter
 
-    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
+    plt.style.use("petroff10")  # safe for colour-blind readers
     figure, ((left, right), (rounds, kilobytes)) = plt.subplots(2, 2, figsize=(10.5, 7.6))
     for (name, (found, errors)), style in zip(paths.items(), ("o-", "s-", "^-"), strict=True):
         # Graphs weigh lam differently: it is drawn relative to where one cluster is left.

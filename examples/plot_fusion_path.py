@@ -86,12 +86,12 @@ def error(params, truth):
 
 
 def draw(paths, errors, levels, labels, path):
-    """Above who shares a model, below the errors; one column a graph."""
+    """Above the clients that share a model, below the errors; one column a graph."""
     import matplotlib.pyplot as plt
 
     from skcfl.inspection import ClusterPathDisplay
 
-    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
+    plt.style.use("petroff10")  # safe for colour-blind readers
     figure, axes = plt.subplots(
         2, 2, figsize=(9.5, 6), sharex="col", sharey="row", height_ratios=[1.2, 1]
     )

@@ -4,14 +4,14 @@
 GTV minimisation on the graph of neighbours.
 
 Ninety stations measure how the load of a power line follows temperature and wind.  Coast, plain
-and mountains behave differently, nobody drew the borders, each station has eight rows, and a third
-of them were put up today: they have none.  But neighbours on the map are mostly alike.  GTV
-minimisation compares the models of neighbours, finds the regions, and gives the new stations
-their region's model.
+and mountains behave differently, and their borders are not known. Each station has eight rows, but
+a third of them were put up today and have none.  But neighbours on the map are mostly alike.  GTV
+minimisation compares the models of neighbours, finds the regions, and gives the new stations their
+region's model.
 
 Prints the errors of the coefficients, for stations with rows and without, and draws the graph:
 nodes by region found, hollow ones without rows, edges where the regions meet saturated, the true
-borders dotted.  What it is compared with is the mean of the five nearest stations' own models::
+borders dotted.  The mean of the five nearest stations' models stands beside it::
 
     python examples/plot_gtv_sensors.py [--figure gtv_sensors.png]
 """
@@ -127,7 +127,7 @@ def draw(gtv, places, region, errors, new, path):
 
     from skcfl.inspection import EmpiricalGraphDisplay
 
-    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
+    plt.style.use("petroff10")  # safe for colour-blind readers
     figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5), width_ratios=[1.7, 1])
     EmpiricalGraphDisplay.from_estimator(gtv, positions=places, ax=left)
     north = np.linspace(-0.02, 1.02, 200)

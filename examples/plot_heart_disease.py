@@ -92,7 +92,7 @@ def main():
 
     final = models["fusion, lam by cross-validation"].fit(frame, y)
     fusion = final[-1]
-    print(f"\nOn all patients lam = {fusion.lam_:.3g} is chosen; who shares a model there:")
+    print(f"\nOn all patients lam = {fusion.lam_:.3g} is chosen. Clusters of hospitals:")
     for k in range(fusion.n_clusters_):
         print(f"  {', '.join(fusion.groups_[fusion.labels_ == k])}")
 
@@ -154,12 +154,12 @@ def pipeline(model):
 
 
 def draw(final, frame, y, results, path):
-    """Cross-validated loss over lambda, and who shares a model."""
+    """Cross-validated loss over lambda, and hospitals that share a model."""
     import matplotlib.pyplot as plt
 
     from skcfl.inspection import ClusterPathDisplay
 
-    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
+    plt.style.use("petroff10")  # safe for colour-blind readers
     preparation, fusion = final[:-1], final[-1]
     figure, (top, bottom) = plt.subplots(
         2, 1, figsize=(7.2, 5.6), sharex=True, height_ratios=[1.5, 1]

@@ -3,10 +3,10 @@
 
 Three kinds of clients, or a continuum that a clusterer cuts in three: which clusters are real?
 
-Two federations look alike to IFCA, which is asked for three clusters. In the first there are three
-models, in the second each client has its own, from one normal population. Drawing the rows of
-each client again tells them apart: clusters that are there are found again, and a continuum is cut
-elsewhere each time. Prints what reports say, and draws how often clients are together::
+Two federations look alike to IFCA, which is asked for three clusters. The first has three models;
+the second has one for each client, from one normal population. Drawing the rows of each client
+again shows the difference: real clusters are found again, and a continuum is cut elsewhere each
+time. Prints what reports say, and draws how often clients are together::
 
     python examples/plot_how_sure.py [--figure how_sure.png]
 """
@@ -33,7 +33,7 @@ def federation(crisp, n_clients=30, n_rows=12, random_state=0):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[1])
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--figure", default="how_sure.png", help="where to draw")
     path = parser.parse_args().figure
     found = {}
@@ -50,7 +50,7 @@ def main():
 def draw(found, path):
     import matplotlib.pyplot as plt
 
-    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
+    plt.style.use("petroff10")  # safe for colour-blind readers
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
     for ax, (name, stability) in zip(axes, found.items(), strict=True):
         ClusterStabilityDisplay(stability=stability).plot(ax)

@@ -1,12 +1,12 @@
 """Drivers without sleep
 =====================
 
-Partial pooling of few measurements, and who suffers.
+Partial pooling of few measurements: which drivers suffer?
 
 Forty drivers are kept awake for some days, and every day their reaction time is measured. Some
 gave up after three days, some stayed for ten. How much slower does each of them get in a day? A
 line a driver says it badly for those with few days, one line for all says the same of everybody.
-And there may be two kinds of drivers, which nobody knows.
+And there may be two kinds of drivers, which is not known.
 
 Partial pooling draws each driver's line from a population, in kinds or not: it finds how many
 there are, how drivers differ within them, and each driver's line with its interval. Prints the
@@ -92,7 +92,7 @@ def draw(model, local, driver, lines, path):
 
     from skcfl.inspection import RandomEffectsDisplay
 
-    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
+    plt.style.use("petroff10")  # safe for colour-blind readers
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 6), sharex=True, sharey=True)
     display = RandomEffectsDisplay.from_estimator(model, 0, ax=right)
     order, heights = display.order_, np.arange(len(lines))

@@ -5,7 +5,7 @@ The mean score rose: which clients gained, and which lost?
 
 Thirty clients of unlike sizes belong to three clusters. Rows are held out inside the clients,
 which keeps every client in training. The right number of clusters is where the score stops
-rising, and the scores of single clients show whom one model for all serves badly.
+rising, and the scores of single clients show which clients one model for all serves badly.
 
 Prints the scores by number of clusters, and draws them beside the scores of the clients::
 

@@ -4,8 +4,8 @@
 Every point has a centre of its own, and a penalty on the distances between the centres of
 neighbours. As lam grows the centres move towards each other and meet, and those that have met are
 a cluster. Three round blobs: ``lam="auto"`` finds them. Two moons: no model of a cluster by its
-mean can tell them apart, but the path can. The partition that holds over the widest range of lam,
-on a logarithmic scale, is the two moons.
+mean can separate them, but the path can. The partition that holds over the widest range of lam, on
+a logarithmic scale, is the two moons.
 
 Prints how well both agree with the truth, and draws the paths (where matplotlib is installed)::
 
@@ -75,12 +75,12 @@ def report(name, model, truth):
 
 
 def draw(paths, models, points, figure_path):
-    """Above the centres on their way, below who shares one; one column a data set."""
+    """Above the paths of the centres, below the points that share one; one column a data set."""
     import matplotlib.pyplot as plt
 
     from skcfl.inspection import ClusterPathDisplay
 
-    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
+    plt.style.use("petroff10")  # safe for colour-blind readers
     figure, axes = plt.subplots(2, 2, figsize=(9.5, 7), height_ratios=[1.3, 1])
     titles = 'Three blobs, lam="auto"', "Two moons, the widest range of lam"
     for path, model, X, title, (top, bottom) in zip(

@@ -4,12 +4,12 @@
 What does it cost to learn the digits from clients that name them differently?
 
 Twenty-four clients have rows of scikit-learn's handwritten digits. They belong to four clusters,
-each of which has swapped some labels: the same image is a 3 here and an 8 there. One model for all
-cannot be right. Methods that look for clusters, and methods that give each client a model of its
-own beside a shared one, train the same small network with the same local steps; what they send is
-counted to the float.
+and each cluster has swapped other labels: the same image is a 3 here and an 8 there. One model for
+all cannot be right. Methods that look for clusters, and methods that give each client a model of
+its own beside a shared one, train the same small network with the same local steps; what they send
+is counted to the float.
 
-Draws the accuracy on rows that nobody has trained on against the megabytes sent in both
+Draws the accuracy on rows that were not trained on against the megabytes sent in both
 directions (where matplotlib is installed)::
 
     python examples/plot_rivals.py [--figure rivals.png]
@@ -108,7 +108,7 @@ def draw(curves, path):
     """One panel a kind of method, the others' curves behind in grey."""
     import matplotlib.pyplot as plt
 
-    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
+    plt.style.use("petroff10")  # safe for colour-blind readers
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.8), sharey=True, sharex=True)
     kinds = {title: kind for title, _, _, kind in METHODS}
     for ax, kind in zip(axes, ("clusters", "personal"), strict=True):

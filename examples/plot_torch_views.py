@@ -4,10 +4,10 @@
 Clients train a convolutional network of PyTorch, and half of them hold their images turned.
 
 Twelve clients have handwritten digits, scikit-learn's 1797; every other client has turned all of
-its images by a quarter, and nobody says who. IFCA finds the two kinds of clients and a network for
-each, federated averaging has one network for all. ``client_model`` returns a client's network as a
-module of PyTorch, so that its gradients can be asked: where does ink speak for a digit (red), and
-where against it (blue), on average over all images, turned or not? The two clusters' networks
+its images by a quarter, and nothing says which. IFCA finds the two kinds of clients and a network
+for each, federated averaging has one network for all. ``client_model`` returns a client's network
+as a module of PyTorch, so that its gradients can be asked: where does ink speak for a digit (red),
+and where against it (blue), on average over all images, turned or not? The two clusters' networks
 answer alike, but turned against each other; the one for all has to look both ways at once, and is
 wrong four times as often.
 
@@ -54,7 +54,7 @@ class DigitNet(nn.Module):
 
 
 def make_clients():
-    """Images (n, 1, 8, 8), their digits, and the clients, every other of which turns them."""
+    """Images (n, 1, 8, 8), their digits, and the clients; every other client turns them."""
     digits = load_digits()
     X, groups = (digits.images / 16)[:, None], np.arange(len(digits.target)) % CLIENTS
     turned = groups % 2 == 1
@@ -74,7 +74,7 @@ def draw(means, answers, path):
     """Save the picture: mean images of each digit, and the networks' answers."""
     import matplotlib.pyplot as plt
 
-    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
+    plt.style.use("petroff10")  # safe for colour-blind readers
     rows = {**means, **answers}
     figure, axes = plt.subplots(len(rows), len(DIGITS), figsize=(9, 8.2))
     for (title, images), row in zip(rows.items(), axes, strict=True):

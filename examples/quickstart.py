@@ -2,10 +2,11 @@
 ================================================================
 
 The digits of scikit-learn, dealt to twenty clients.  Each client holds its paper at one of
-four angles, and nobody knows which: a 6 of one client is a 9 of another, so one model for all
-is wrong, and ninety images are few for a network per client.  IFCA and CLoVE find out who
-holds the paper alike and train a network for each angle, from losses and models alone: IFCA by
-which network serves a client best, CLoVE by whose losses under all networks are alike.
+four angles, and nothing says which: a 6 of one client is a 9 of another, so one model for all
+is wrong, and ninety images are few for a network per client.  IFCA and CLoVE find the clients with
+the same angle and train a network for each angle, from nothing but losses and models. IFCA looks
+for the network that serves a client best, CLoVE for clients with similar losses under all
+networks.
 
 Prints a table and saves a picture (where matplotlib is installed)::
 
@@ -102,7 +103,7 @@ def draw(models, train, test, path):
     import matplotlib.pyplot as plt
     from sklearn.base import clone
 
-    plt.style.use("petroff10")  # colours that the colour-blind can tell apart
+    plt.style.use("petroff10")  # safe for colour-blind readers
     fed, local, _, clove = models.values()
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), width_ratios=[1, 1.15])
     for model, label, line in (

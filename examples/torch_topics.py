@@ -2,9 +2,9 @@
 =============================================================================
 
 Eighteen shops have 150 short reviews each, as ids of words. A shop sells books, knives or films,
-which nobody says. Whether "long", "sharp", "quiet" and their like praise or blame depends on what
-is sold; most words of a review are about anything at all. The local model embeds the words and
-takes the mean, then one linear layer: a module of PyTorch that takes integers.
+and nothing says which. Whether "long", "sharp", "quiet" and their like praise or blame depends on
+what is sold; most words of a review are about anything at all. The local model embeds the words
+and takes the mean, then one linear layer: a module of PyTorch that takes integers.
 
 CLoVE and IFCA find the three kinds of shops by how the classes depend on the words, and one
 network for all has nothing to go by. Prints the accuracy on reviews that were held out, the

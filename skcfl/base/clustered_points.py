@@ -99,7 +99,7 @@ class BasePoints(ClusterMixin, BaseFit):
         refuse_masked(X, "X")
         with about("X"):
             if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
-                raise ValueError(f"dates (dtype {X.dtype}) are no numbers.")
+                raise ValueError(f"dates (dtype {X.dtype}) are not numbers.")
             dtype = list(dtype) if isinstance(dtype, tuple) else dtype
             X = validate_data(self, X, reset=reset, dtype=dtype)
         check_size(X, "X")

@@ -118,8 +118,8 @@ class ConvexFits:
         """
         if not problem.exact:
             raise ValueError(
-                "criterion='bic' needs a convex problem, which that of "
-                f"{type(problem.pool.model).__name__} is not. Use criterion='held_out'."
+                "criterion='bic' needs a convex problem, and the problem of "
+                f"{type(problem.pool.model).__name__} is not convex. Use criterion='held_out'."
             )
         if not problem.penalty.norm:
             raise ValueError(

@@ -271,7 +271,7 @@ class _Rounds:
             if step is None
             else f"step_size={step:g} is too long for these X, y, alpha and rho: lower it"
         )
-        raise ValueError(f"FPFC diverged: models are no numbers after n_iter={k} rounds. {cause}.")
+        raise ValueError(f"FPFC diverged: models are not finite after n_iter={k} rounds. {cause}.")
 
     def _update_pairs(self, members, check=False):
         """Line 5 for the pairs of the participants, tile by tile, and zeta of all clients."""
