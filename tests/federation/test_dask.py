@@ -18,8 +18,8 @@ from pickled_hosts import CLASSES, DATA, EVERYDAY, compare, make, parts_of
 
 from skcfl import FedAvgRegressor, GTVRegressor
 from skcfl.calls.first_order import Losses, ObjectivesGradients
-from skcfl.exceptions import FederationError
-from skcfl.federation import DaskFederation, InProcessFederation, SitePolicy
+from skcfl.exceptions import FederationError, PrivacyError
+from skcfl.federation import ClientPrivacy, DaskFederation, InProcessFederation, SitePolicy
 from skcfl.models import LinearModel
 from skcfl.testing import StrictFederation
 
@@ -158,6 +158,22 @@ def test_workers_keep_a_policy(whole):
     wanted = FedAvgRegressor(alpha=0.1, standardize=False).fit(X[9:], y[9:], groups=ids[9:])
     found = model.predict(X[9:], groups=ids[9:])
     assert_allclose(found, wanted.predict(X[9:], groups=ids[9:]), rtol=1e-8)
+
+
+def test_workers_keep_the_account_of_private_clients(whole):
+    bounds = {"features": (-2, 2), "target": (-4, 4)}
+    exact = InProcessFederation(DATA.X, DATA.y, DATA.groups).masked(2, bounds=bounds)
+    wanted = FedAvgRegressor(max_iter=3).fit_federation(exact).cluster_params_
+    for epsilon, masked in ((np.inf, 2), (100.0, None)):
+        policy = SitePolicy(privacy=ClientPrivacy(epsilon, bounds=bounds, masked=masked))
+        federation = DaskFederation(whole, parts_of(DATA, 2), policy=policy)
+        model = FedAvgRegressor(max_iter=3).fit_federation(federation)
+        assert_allclose(model.epsilon_, epsilon)
+        if masked:
+            assert_allclose(model.cluster_params_, wanted, atol=1e-5)
+            continue
+        with pytest.raises(PrivacyError, match="spent"):
+            FedAvgRegressor(max_iter=3).fit_federation(federation)
 
 
 def the_pid(client, address):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from pickled_hosts import PickledHost, named
 from scipy.stats import beta
 
 import skcfl
@@ -30,7 +31,6 @@ from skcfl.federation.sites import Refused
 from skcfl.federation.wire import WireTransport
 from skcfl.models import LinearModel
 from skcfl.numerics.gaussian_mechanism import delta_of, epsilon_of, multiplier_of
-from tests.helpers.pickled_hosts import PickledHost, named
 
 BOUNDS = {"features": (-2, 2), "target": (-2, 2)}
 
