@@ -111,7 +111,8 @@ class LevelEffects(PosteriorPredictions):
 
     def _check_features(self, X: Any, dtype: Any) -> Any:
         # There may be groupings and no features.
-        return X if X.shape[1] == 0 else super()._check_features(X, dtype)
+        none = X.shape[1] == 0 and self._columns is not None and len(self._columns.names) == 0
+        return X if none else super()._check_features(X, dtype)
 
     @property
     def _n_model_features(self) -> int:
@@ -126,7 +127,12 @@ class LevelEffects(PosteriorPredictions):
     # ----------------------------------------------------------------------------- fit
 
     def _made(
-        self, federation: Federation, hello: Any, header: Any, basis: SplineBasis | None
+        self,
+        federation: Federation,
+        hello: Any,
+        header: Any,
+        basis: SplineBasis | None,
+        before: Any = None,
     ) -> tuple[Any, Any]:
         """The federation with the columns of the fit, and its hello; a basis makes curves."""
         header._columns, header._encodings = None, getattr(header, "_encodings", {})
@@ -142,7 +148,7 @@ class LevelEffects(PosteriorPredictions):
         kept = [j for j in range(hello.n_features) if j not in codes]
         recipe = [("same", j, np.zeros(0)) for j in kept]
         new_names = [str(names[j]) for j in kept]
-        for j, values in self._curves(federation, model, hello, kept, basis):
+        for j, values in self._curves(federation, model, hello, kept, basis, before):
             recipe.append(("curve", j, values))
             width = len(values) + int(values[0]) - 4
             new_names += [f"{names[j]} curve {k + 1}" for k in range(width)]
@@ -161,13 +167,19 @@ class LevelEffects(PosteriorPredictions):
         return MadeFederation(federation, columns), MadeHello.of(hello, columns, split)
 
     def _curves(
-        self, federation: Any, model: Any, hello: Any, kept: list[int], basis: SplineBasis | None
+        self,
+        federation: Any,
+        model: Any,
+        hello: Any,
+        kept: list[int],
+        basis: SplineBasis | None,
+        before: Any,
     ) -> list[tuple[int, Array]]:
         """Columns that have curves, each with the degree and the knots."""
         if basis is None:
             return []
         shares = np.linspace(*OUTER_KNOTS, basis.n_knots)
-        knots, n_values = quantiles(federation, model, hello, shares)
+        knots, n_values = quantiles(federation, model, hello, shares, before)
         curves = []
         for j in kept:
             if n_values[j] <= 2 * (basis.n_knots - 1):

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from ..calls.posteriors_asked import Posteriors
-from ..federation.made import MadeHello, SparseRows
+from ..federation.made import MadeHello, NoQuantiles, may_choose
 from ..federation.result import Result
 from ..numerics.memory import require
 from ..numerics.newton import MAX_DENSE
@@ -199,12 +199,15 @@ class PopulationFits(CurveEffects):
     def _open(
         self, federation: Any, hello: Any, header: Any, groups: Any, before: Any = None
     ) -> Any:
-        if isinstance(hello, MadeHello):  # the fit starts again
-            return self._opened(federation, hello, header, groups, before, header._basis)
         basis = {"linear": None, "splines": SplineBasis()}.get(self.basis, self.basis)
-        if basis == "auto":
-            basis = self._better_basis(federation, hello, header, groups, before)
-        federation, hello = self._made(federation, hello, header, basis)
+        if before is not None:  # the fit starts again without some clients
+            basis = header._basis
+            if isinstance(hello, MadeHello):
+                federation, hello = federation.federation, header._raw_hello
+        header._raw_hello = hello
+        if isinstance(basis, str):
+            basis = self._better_basis(federation, hello, header, groups)
+        federation, hello = self._made(federation, hello, header, basis, before)
         return self._opened(federation, hello, header, groups, before, basis)
 
     def _opened(
@@ -213,6 +216,8 @@ class PopulationFits(CurveEffects):
         """What a fit is about, with the columns of the fit."""
         header._basis = basis if getattr(header, "_columns", None) is not None else None
         task = super()._open(federation, hello, header, groups, before)
+        for ledger in vars(header).pop("_trials", []):
+            task.pool.ledger.take_over([ledger])
         names = self._feature_names(header, task.pool.model.n_features)
         varying, blocks = self._varying(names), None
         columns = header._columns
@@ -227,23 +232,27 @@ class PopulationFits(CurveEffects):
         return replace(task, options={**task.options, "varying": varying, "blocks": blocks})
 
     def _better_basis(
-        self, federation: Any, hello: Any, header: Any, groups: Any, before: Any
+        self, federation: Any, hello: Any, header: Any, groups: Any
     ) -> SplineBasis | None:
         """The basis that "auto" takes: straight lines unless curves are clearly better."""
         crossed, nested = self._groupings(self._feature_names(header, hello.n_features))
         small = hello.n_features <= MOST_FEATURES and hello.n_rows >= LEAST_ROWS
         if crossed or nested or not small or self.n_clusters not in ("auto", 1):
             return None
+        if self.prior == np.inf:  # maximum likelihood of the model as it is; curves need a prior
+            return None
+        if not may_choose(federation):
+            return None
         forms = []
         for name, basis in BASES.items():
             trial = copy.copy(header)
             try:
                 opened = self._made(federation, hello, trial, basis)
-            except SparseRows:
+            except NoQuantiles:
                 return None
             if basis is not None and trial._columns is None:
                 break  # no feature has more than a few values
-            task = self._opened(*opened, trial, groups, before, basis)
+            task = self._opened(*opened, trial, groups, None, basis)
 
             def fitted(pool: Any, task: Any = task) -> Any:
                 options = self._fit_options(pool, **task.options)
@@ -255,6 +264,7 @@ class PopulationFits(CurveEffects):
         if len(forms) < 2:
             return None
         chosen, header._basis_losses = better_form(forms)
+        header._trials = [form.pool.ledger for form in forms]
         return BASES[chosen.name]
 
     def _places_absent(self) -> Any:

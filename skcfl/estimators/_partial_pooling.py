@@ -139,7 +139,7 @@ class PartialPooling(PopulationFits):
             What a prediction is a sum of: straight lines of the features, or smooth curves
             ("splines" is ``SplineBasis()``), each client's drawn to the population's. "auto" keeps
             the lines unless curves are better on rows held out inside the clients, by more than
-            a standard error. See :doc:`/partial_pooling`.""",
+            a standard error and 1 %. See :doc:`/partial_pooling`.""",
         "crossed": """\
             str, int, list of str or int, or None
             Columns of X, by name or position, with the ids of other groupings, such as items or
@@ -194,7 +194,7 @@ class PartialPooling(PopulationFits):
         n_clusters: int | Literal["auto"] = "auto",
         *,
         covariance: Literal["stacked", "auto", "diag", "full", "spherical"] = "stacked",
-        basis: Literal["auto", "linear", "splines"] | SplineBasis = "linear",
+        basis: Literal["auto", "linear", "splines"] | SplineBasis = "auto",
         crossed: str | int | Sequence[str] | Sequence[int] | None = None,
         nested: str | int | Sequence[str] | Sequence[int] | None = None,
         random: Literal["all", "intercept"] | Sequence[str] | Sequence[int] = "all",

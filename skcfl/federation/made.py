@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._typing import Array, Kind
-from .federation import Federation, Hello
+from ..exceptions import FederationError
+from .federation import Federation, Hello, _present
 from .made_columns import Columns
+from .presence import Presence
 from .scaling import Scaling
 from .sites import ask_each
 
@@ -121,12 +123,26 @@ def distinct_values(
     return [np.unique(np.concatenate(each)) for each in zip(*split, strict=True)]
 
 
-class SparseRows(ValueError):
-    """Raised where columns are to be made of sparse rows."""
+class NoQuantiles(ValueError):
+    """Raised where rows are sparse, or some places do not answer what quantiles need."""
+
+
+def may_choose(federation: Any) -> bool:
+    """If True, no client is known to refuse calls, about all of its rows or a part."""
+    parts = getattr(federation, "parts", [getattr(federation, "federation", federation)])
+    if parts != [federation]:
+        return all(map(may_choose, parts))
+    return getattr(federation, "faults", None) is None and (
+        getattr(federation, "_guard", None) is None
+    )
 
 
 def quantiles(
-    federation: Federation, model: LocalModel, hello: Hello, shares: Array
+    federation: Federation,
+    model: LocalModel,
+    hello: Hello,
+    shares: Array,
+    before: Presence | None = None,
 ) -> tuple[Array, Array]:
     """Quantiles of the columns over the rows of all clients, from sums over them.
 
@@ -140,6 +156,8 @@ def quantiles(
         Who the clients are.
     shares : ndarray of shape (m,)
         Ascending shares of the rows.
+    before : Presence, default=None
+        Of an earlier attempt at the same fit; the clients that it lost are left out.
 
     Returns
     -------
@@ -147,10 +165,18 @@ def quantiles(
     n_values : ndarray of shape (n_features,)
         A lower bound of the number of different values between the first and the last quantile.
     """
-    parts = federation.rows(model, hello)
+    presence = Presence(hello.ids, federation.min_clients, federation.retries, before)
+    parts = _present(federation.rows(model, hello), presence, hello, model)
 
     def below(edges):
-        answers = ask_each(parts, "below", [(edges,)] * len(parts), retries=federation.retries)
+        try:
+            answers = ask_each(parts, "below", [(edges,)] * len(parts))
+        except FederationError as error:
+            raise NoQuantiles(
+                f"no place answers below, from which knots are found: {error}"
+            ) from error
+        if len(answers) < len(parts):
+            raise NoQuantiles("some places do not answer below, from which knots are found.")
         found = sum(answers)
         return found[:, :-1] / np.maximum(found[:, -1:], 1e-300)
 
@@ -158,7 +184,7 @@ def quantiles(
         asked = [("features", step, *means)] * len(parts)
         answers = ask_each(parts, "moments", asked, retries=federation.retries)
         if step == "sums" and any(stored is not None for _, _, stored, *_ in answers):
-            raise SparseRows(
+            raise NoQuantiles(
                 "X must be dense where its features have curves, got a sparse matrix."
             )
         return answers

@@ -15,8 +15,9 @@ from .judges import Judge
 FOLDS = 3, 2
 # Clients below which standard errors say nothing, and the first form is kept.
 LEAST_CLIENTS = 4
-# Standard errors by which another form has to be better than the first.
-BETTER = 1.0
+# Standard errors by which another form has to be better than the first, and the share of its loss,
+# as for another number of clusters.
+BETTER, LEAST_GAIN = 1.0, 0.01
 
 
 @dataclass
@@ -66,6 +67,7 @@ def better_form(forms, seed=0):
         total = np.zeros(form.pool.n_clients)
         for k, train in enumerate(judge.pools):
             total += judge.losses(k, [form.fitted(train)], train.ledger)[0]
+            form.pool.ledger.take_over([train.ledger])
         totals.append(np.where(np.isfinite(total), total, np.inf))
     here = weights > 0
     losses = {
@@ -79,4 +81,5 @@ def better_form(forms, seed=0):
         return forms[best], losses
     gains = totals[0][here] - totals[best][here]
     error = np.sqrt(len(gains) * gains.var(ddof=1))
-    return (forms[best] if gains.sum() > BETTER * error else first), losses
+    least = max(BETTER * error, LEAST_GAIN * abs(totals[0][here].sum()))
+    return (forms[best] if gains.sum() > least else first), losses
