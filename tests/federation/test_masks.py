@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcfl import FedAvgRegressor, PartialPoolingRegressor
+from skcfl.calls.releases import Moves
 from skcfl.exceptions import FederationError, PrivacyError
 from skcfl.federation import ClientPrivacy, InProcessFederation, SitePolicy
 from skcfl.federation.host import SiteHost, SiteRows
@@ -27,6 +28,7 @@ from skcfl.federation.masks import (
     threshold_of,
     unmasked,
 )
+from skcfl.federation.private_sums import Releases
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.sites import Place, PlaceLost, Refused
 from skcfl.federation.wire import WireTransport
@@ -347,6 +349,27 @@ def test_noise_is_inside_the_masks():
     assert_allclose(model.cluster_coef_, other.cluster_coef_, atol=0.15)
     with pytest.raises(PrivacyError, match="spent"):
         FedAvgRegressor().fit_federation(guarded)
+
+
+def test_parties_add_their_share_of_the_noise():
+    """The same release many times: its noise is what is published, and no less than promised."""
+    n_releases, least = 25, 8
+    guarded = InProcessFederation(*DATA).private(50.0, bounds=BOUNDS, random_state=0)
+    guarded = guarded.masked(least)
+    model, hello = _model_and_hello(guarded)
+    releases = Releases(guarded, hello, model, n_releases, np.random.RandomState(0))
+    theta = np.zeros((1, 3))
+    how = dict(theta=theta, unit=1.0, rho=0.3, step_size=0.1, steps=1, draw=0, known=None)
+    found = [releases.ask(Moves, **how) for _ in range(n_releases)]
+    noise = found[0][1]
+    values = np.array(
+        [np.concatenate([(sums[key] / noise[key]).ravel() for key in noise]) for sums, _ in found]
+    )
+    spread = np.sqrt(values.var(axis=0, ddof=1).mean())
+    assert abs(spread - 1.0) < 6 / np.sqrt(2 * values.size)
+    block = Moves.blocks(model, how)["moves"]
+    promised = releases.multiplier * block.clip / np.sqrt(block.share)
+    assert_allclose(noise["moves"], promised * np.sqrt(12 / least))
 
 
 def test_too_few_parties_are_an_error():
