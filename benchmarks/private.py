@@ -144,7 +144,8 @@ def record_level(name, seed, out):
     train, test = table(name, seed, least=8)
     federation = InProcessFederation(*train)
     plain = {"fit_intercept": False, "standardize": False}
-    pooling = PartialPoolingRegressor(1, covariance="diag", dispersion=1.0, df=np.inf, **plain)
+    known = {"covariance": "diag", "basis": "linear", "dispersion": 1.0, "df": np.inf}
+    pooling = PartialPoolingRegressor(1, **known, **plain)
     for epsilon in EPSILONS:
         released = federation.released(epsilon, bounds=UNITS, random_state=seed)
         for label, model, rows in (

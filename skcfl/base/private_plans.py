@@ -34,6 +34,7 @@ POOLING = {
     "prior": ("auto", np.inf),
     "df": ("auto", np.inf),
     "basis": ("auto", "linear"),
+    "basis": ("auto", "linear"),
     "crossed": (None,),
     "nested": (None,),
 }

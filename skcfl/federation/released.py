@@ -151,8 +151,8 @@ class ReleasedFederation(InProcessFederation):
 
         The normal equations ``b_i - G_i x_i`` of a client have the variance ``s^2 G_i`` of its
         rows, and that of the noise. Pseudo-rows of these make directions count by what they
-        are worth. Their dispersion is 1: fit with ``dispersion=1.0, df=numpy.inf`` and one
-        cluster.
+        are worth. Their dispersion is 1, and curves of their columns mean nothing: fit with
+        ``dispersion=1.0, df=numpy.inf, basis="linear"`` and one cluster.
 
         Returns
         -------

@@ -666,6 +666,7 @@ def test_bad_terms_are_found_before_anything_is_released():
         PartialPoolingRegressor(prior=1.0),
         PartialPoolingRegressor(df=5.0),
         PartialPoolingRegressor(crossed=[0]),
+        PartialPoolingRegressor(basis="splines"),
         FedAvgRegressor(aggregation="median"),
         PartialPoolingClassifier(class_weight="balanced"),
     ],
