@@ -28,7 +28,7 @@ STYLE = (
 
 
 class FitReport:
-    """What a fit to a federation was; of :func:`fit_report`.
+    """What a fit to a federation was; of ``fit_report``.
 
     Parameters
     ----------

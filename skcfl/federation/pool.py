@@ -352,7 +352,7 @@ class ClientPool:
         Parameters
         ----------
         root, spreads, effects : ndarray
-            As of :class:`~skcfl.calls.levels_asked.LevelSlopes`.
+            See ``skcfl.calls.levels_asked.LevelSlopes``.
 
         Returns
         -------

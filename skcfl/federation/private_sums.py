@@ -52,7 +52,7 @@ class Protected:
         Parameters
         ----------
         epsilon, delta, unit, bounds, n_fits, random_state : object
-            As of :class:`ClientPrivacy`.
+            As of :class:`~skcfl.federation.ClientPrivacy`.
         on_noise : {"local", "error"}, default="local"
             What a fit does if the noise, which is known beforehand, would drown what clients have
             in common. "local" warns, releases nothing and leaves each client with a model of its
@@ -61,7 +61,7 @@ class Protected:
         Returns
         -------
         federation : Federation
-            For :meth:`fit_federation` of :class:`~skcfl.PartialPooling`, the first choice, and
+            For ``fit_federation`` of :class:`~skcfl.PartialPooling`, the first choice, and
             others that need sums only. Estimators that need more raise a PrivacyError.
 
         Raises
@@ -97,7 +97,8 @@ class Protected:
             Fewest parties of a sum; clients refuse to unmask a sum over fewer. More is better
             under privacy: noise grows like the number of parties over this one.
         bounds : dict, default=None
-            As of :class:`ClientPrivacy`, the units of an exact fit; not after :meth:`private`.
+            As of :class:`~skcfl.federation.ClientPrivacy`, the units of an exact fit; not after
+            :meth:`private`.
 
         Returns
         -------
@@ -138,7 +139,7 @@ class Protected:
         Parameters
         ----------
         epsilon, delta, bounds, random_state : object
-            As of :class:`ClientPrivacy`, with a "target".
+            As of :class:`~skcfl.federation.ClientPrivacy`, with a "target".
         n_folds : int, default=1
             Folds of the rows, for tuning: a record is in one of them, so that they cost what one
             does, and each has noise of its own.

@@ -48,7 +48,7 @@ class LevelsMixin:
         weights : ndarray of shape (c,)
             Total weights of their rows.
         root, spreads, effects : ndarray
-            As of :class:`~skcfl.calls.levels_asked.LevelSlopes`.
+            See ``skcfl.calls.levels_asked.LevelSlopes``.
         """
         d, X = self.n_columns, block.dense()
         y = block.y.copy()

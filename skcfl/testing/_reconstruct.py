@@ -29,7 +29,7 @@ _GRADIENTS, _VALUES = "gradients", ("values", "losses")
 
 @dataclass
 class Reconstruction:
-    """What a server can compute about the rows of clients; see :func:`reconstruct`.
+    """What a server can compute about the rows of clients; see ``reconstruct``.
 
     Attributes
     ----------
