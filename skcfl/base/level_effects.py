@@ -84,6 +84,7 @@ class LevelEffects(PosteriorPredictions):
             if _listed(self.crossed) or _listed(self.nested):
                 names = self._feature_names(header, X.shape[1])
                 X = self._encoded(X, sum(self._groupings(names), []), header)
+            _refuse_categories(X)
         elif self._columns is not None:
             X = self._encoded(X, list(self._encodings), self)
             X = self._check_features(X, dtype=float)
@@ -97,6 +98,7 @@ class LevelEffects(PosteriorPredictions):
         if not found:
             return X
         others = [j for j in range(X.shape[1]) if j not in found]
+        _refuse_categories(_safe_indexing(X, others, axis=1))
         out = np.empty((X.shape[0], X.shape[1]))
         if others:
             out[:, others] = np.asarray(_safe_indexing(X, others, axis=1), dtype=float)
@@ -258,6 +260,32 @@ def _listed(given: Any) -> list[Any]:
     if given is None:
         return []
     return [given] if isinstance(given, (str, Integral)) else list(given)
+
+
+def _refuse_categories(X: Any) -> None:
+    """Raise an error if columns of a frame hold categories, or lack values."""
+    if not hasattr(X, "iloc"):  # no frame of pandas
+        return
+    texts = []
+    for name, kind in dict(X.dtypes).items():
+        if getattr(kind, "kind", "O") not in "biuf":
+            try:
+                np.asarray(X[name]).astype(float)
+            except (ValueError, TypeError):
+                texts.append(str(name))
+    if texts:
+        raise ValueError(
+            f"X has columns of categories, {texts[:5]}: name those with ids of other groupings in "
+            "crossed or nested, or put make_column_transformer((OneHotEncoder(drop='first', "
+            f"handle_unknown='ignore'), {texts[:5]}), remainder='passthrough') before the "
+            "estimator in a pipeline."
+        )
+    gaps = [str(name) for name in X.columns if bool(np.asarray(X[name].isna()).any())]
+    if gaps:
+        raise ValueError(
+            f"X lacks values (contains NaN) in {gaps[:5]}: put SimpleImputer(add_indicator=True) "
+            "before the estimator in a pipeline."
+        )
 
 
 def by_level(levels: Array, effects: Array) -> dict[Hashable, float]:

@@ -9,6 +9,9 @@ from pickled_hosts import PickledHost, named
 from scipy.optimize import approx_fprime
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 from statsmodels.regression.mixed_linear_model import MixedLM
 
 from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegressor
@@ -234,3 +237,22 @@ def test_what_is_refused():
     federation = InProcessFederation(X, y, groups, policy=policy)
     with pytest.raises(Exception, match="does not answer distinct"):
         PartialPoolingRegressor(crossed=[1]).fit_federation(federation)
+
+
+def test_categories_and_missing_values_are_named_with_what_helps():
+    X, y, groups = generated()
+    frame = pd.DataFrame({"x": X[:, 0], "item": [f"i{k:.0f}" for k in X[:, 1]]})
+    with pytest.raises(ValueError, match=r"columns of categories, \['item'\].*OneHotEncoder"):
+        PartialPoolingRegressor().fit(frame, y, groups=groups)
+    with pytest.raises(ValueError, match="columns of categories"):
+        both = frame.assign(room=np.where(X[:, 2] > 0, "b", "a"))
+        PartialPoolingRegressor(crossed="item").fit(both, y, groups=groups)
+    gaps = frame[["x"]].copy()
+    gaps.loc[3, "x"] = np.nan
+    with pytest.raises(ValueError, match=r"lacks values.*\['x'\].*SimpleImputer"):
+        PartialPoolingRegressor().fit(gaps, y, groups=groups)
+    encoder = OneHotEncoder(drop="first", handle_unknown="ignore", sparse_output=False)
+    columns = make_column_transformer((encoder, ["item"]), remainder="passthrough")
+    model = make_pipeline(columns, PartialPoolingRegressor())
+    model.fit(frame, y, partialpoolingregressor__groups=groups)
+    assert np.isfinite(model.predict(frame, groups=groups)).all()
