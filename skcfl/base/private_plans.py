@@ -34,7 +34,6 @@ POOLING = {
     "prior": ("auto", np.inf),
     "df": ("auto", np.inf),
     "basis": ("auto", "linear"),
-    "basis": ("auto", "linear"),
     "crossed": (None,),
     "nested": (None,),
 }
