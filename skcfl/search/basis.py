@@ -10,8 +10,7 @@ import numpy as np
 
 from .judges import Judge
 
-# Folds of the rows, and how many of them judge. Benchmark: benchmarks/real.py; with all three the
-# choice differs on one table of twenty.
+# Folds of the rows, and how many of them judge: each costs a fit of every basis.
 FOLDS = 3, 2
 # Clients below which standard errors say nothing, and the first form is kept.
 LEAST_CLIENTS = 4
