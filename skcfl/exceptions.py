@@ -193,7 +193,7 @@ class RowsShownError(RuntimeError):
     ...     pool.ask(Hessians, theta, labels=np.arange(2))
     ... except RowsShownError as error:
     ...     print(error)  # doctest: +ELLIPSIS
-    The Hessian of one client ... would show its rows; asked for are those of 2 clients. ...
+    The Hessian of one client ... would show its rows; 2 such Hessians were asked for. ...
     """
 
 

@@ -37,6 +37,7 @@ from skcfl.federation.sites import PlaceLost
 from skcfl.federation.wire import LONGEST_REASON, MOST_REASONS
 from skcfl.models import MLP, LinearModel
 from skcfl.testing._pool_checks import _arrays, _calls
+from skcfl.federation.transport import SEVERAL
 
 DATA = make_clustered_classification(9, 3, 3, n_samples=12, random_state=0)
 SITES = np.repeat(["mid", "north", "south"], 3)  # sorted, as the clients are
@@ -66,21 +67,30 @@ class Liar(Wire):
         self.at, self.lie, self.seen = None, None, None
 
     def send(self, message):
-        _, _, _, name, arguments = loads(message)
+        request = loads(message)
         wait = super().send(message)
+
+        def changed():
+            reply = loads(wait())
+            if reply[0] != SEVERAL:
+                return dumps(self._changed(request, reply))
+            parts = zip(request[4][0], reply[1], strict=True)
+            return dumps((SEVERAL, [self._changed(*part) for part in parts], None))
+
+        return changed
+
+    def _changed(self, request, reply):
+        """A reply, with the lie if the request is the one."""
+        _, _, _, name, arguments = request
+        status, value, note = reply
         asked = name if name != "answer" else (name, arguments[0])
         if name == "moments":
             asked = (name, *arguments[:2])
-
-        def changed():
-            status, value, note = loads(wait())
-            if asked == self.at and status == "done":
-                self.seen = value
-                if self.lie is not None:
-                    value = self.lie(value)
-            return dumps((status, value, note))
-
-        return changed
+        if asked == self.at and status == "done":
+            self.seen = value
+            if self.lie is not None:
+                value = self.lie(value)
+        return status, value, note
 
 
 def sites():

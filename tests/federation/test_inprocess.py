@@ -856,18 +856,18 @@ def test_no_matrix_shows_the_rows_of_a_client():
     assert p == 4
     theta, own = models(pool, n), np.arange(n)
     assert_array_equal(shows_rows(pool, own, n), [True, False, True, False, False, True])
-    with pytest.raises(RowsShownError, match="are those of 3 clients"):
+    with pytest.raises(RowsShownError, match="3 such Hessians were asked for"):
         pool.ask(Hessians, theta, own)
-    with pytest.raises(RowsShownError, match="are those of 1 clients"):
+    with pytest.raises(RowsShownError, match="1 such Hessians were asked for"):
         pool.ask(Hessians, theta, np.array([0, 1, 1, 1, 1, 1]))
     # One that has no part, or whose partner has none, is alone all the same.
     weights = np.array([0.0, 1.0, 0.0, 1.0, 1.0, 0.0])
     H = pool.ask(Hessians, theta, own, weights)
     assert not H[[0, 1, 2, 5]].any() and H[3].any()
     pairs = np.array([0, 0, 1, 1, 2, 2])
-    with pytest.raises(RowsShownError, match="are those of 1 clients"):
+    with pytest.raises(RowsShownError, match="1 such Hessians were asked for"):
         pool.ask(Hessians, theta, pairs)  # the partner has no rows
-    with pytest.raises(RowsShownError, match="are those of 1 clients"):
+    with pytest.raises(RowsShownError, match="1 such Hessians were asked for"):
         pool.ask(Hessians, theta, np.array([0, 0, 1, 1, 0, 1]), np.array([1.0, 1, 1, 0, 1, 0]))
     assert np.isfinite(pool.ask(Hessians, theta, np.array([0, 0, 1, 1, 0, 1]))).all()
     # Bounds of the curvature are numbers there, and no larger than it is.

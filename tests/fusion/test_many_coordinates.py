@@ -30,7 +30,7 @@ def test_parts_of_edge_arrays(estimator, monkeypatch):
     monkeypatch.setattr(edges, "MANY_COORDINATES", 2)
     monkeypatch.setattr(edges, "TILE_BYTES", 2**9)
     own = edges.shrinkage
-    for module in ("admm", "concave"):
+    for module in ("admm", "fpfc_rounds"):
         monkeypatch.setattr(
             f"skcfl.fusion.{module}.shrinkage", lambda *a: parts.append(1) or own(*a)
         )

@@ -123,7 +123,7 @@ class Wrong:
         (Wrong("gamma", "ceiling", np.sqrt), "ceiling must bound"),
         (Wrong("quantile", "steadiness", np.ones_like), "what is left of the curvature"),
         (Wrong("quantile", "newton_curvature", lambda h: 0.5 * h), "curvature"),
-        (Wrong("huber", "project", lambda a: 1.5 * a), "project must leave slopes"),
+        (Wrong("huber", "project", lambda a: 1.5 * a), "project must not change slopes"),
         (Wrong("poisson", "grounded", lambda self: True), "grounded loss must"),
         (Wrong("squared_error", "quadratic", lambda self: False), "quadratic must say"),
         (Wrong("poisson", "output", lambda p: 2.0 * p), "output must invert the log link"),
