@@ -34,10 +34,10 @@ from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.scaling import Moments
 from skcfl.federation.serialization import dumps, loads
 from skcfl.federation.sites import PlaceLost
+from skcfl.federation.transport import SEVERAL
 from skcfl.federation.wire import LONGEST_REASON, MOST_REASONS
 from skcfl.models import MLP, LinearModel
 from skcfl.testing._pool_checks import _arrays, _calls
-from skcfl.federation.transport import SEVERAL
 
 DATA = make_clustered_classification(9, 3, 3, n_samples=12, random_state=0)
 SITES = np.repeat(["mid", "north", "south"], 3)  # sorted, as the clients are
