@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils import _safe_indexing
 
+from .._checks import is_missing
 from .._typing import Array, ClientIds
 from ..clients.ids import check_ids, encode, locate
 from ..federation.made import MadeFederation, MadeHello, distinct_values, quantiles
@@ -103,11 +104,17 @@ class LevelEffects(PosteriorPredictions):
         if others:
             out[:, others] = np.asarray(_safe_indexing(X, others, axis=1), dtype=float)
         for j, column in found.items():
+            name = repr(str(X.columns[j])) if hasattr(X, "columns") else j
+            missing = sum(map(is_missing, column.tolist()))
+            if missing:
+                raise ValueError(
+                    f"column {name} of X must have a level in every row, got {missing} missing "
+                    "(NaN, None or NA). Drop the rows or give them a level."
+                )
+            ids = check_ids(column, None, f"column {name} of X")
             if j in header._encodings:
-                ids = check_ids(column, None, f"column {j} of X")
                 out[:, j], _ = locate(header._encodings[j], ids)
             else:
-                ids = check_ids(column, None, f"column {j} of X")
                 header._encodings[j], out[:, j] = encode(ids)
         return out
 

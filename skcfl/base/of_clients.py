@@ -34,6 +34,17 @@ _METHODS_WITH_GROUPS = (
     "score",
 )
 
+#: Methods that need sums only, the first choice first.
+PRIVATE_METHODS = ("PartialPooling", "FedAvg", "IFCA", "OracleClusters", "Ditto", "PFedMe")
+
+
+def needs_single_answers(estimator: Any) -> PrivacyError:
+    """The error of an estimator that private clients do not answer."""
+    return PrivacyError(
+        f"{type(estimator).__name__} needs single answers of clients, and clients under privacy "
+        f"give sums: {', '.join(PRIVATE_METHODS)} need nothing else."
+    )
+
 
 class OfClients(BaseFit):
     """Base of the estimators of rows that belong to clients.
@@ -115,10 +126,7 @@ class OfClients(BaseFit):
         """Ask the clients who they are: what a fit is about, the estimator unchanged."""
         hello, header = self._introduced(federation)
         if hello.privacy is not None:
-            raise PrivacyError(
-                f"{type(self).__name__} needs single answers of clients, and clients under "
-                "privacy give sums."
-            )
+            raise needs_single_answers(self)
         return self._open(federation, hello, header, hello.ids)
 
     def _introduced(self, federation: Federation) -> tuple[Hello, Any]:

@@ -71,7 +71,7 @@ def not_there(estimator: Any, name: str) -> str:
     if not vars(estimator).get("_is_private"):
         return f"{type(estimator).__name__!r} object has no attribute {name!r}"
     return (
-        f"{name.strip('_')} is no part of a private fit: what belongs to single clients stays "
+        f"{name} is no part of a private fit: what belongs to single clients stays "
         "with them. A client finds its model from its rows, at the client, by adapt(X, y, "
         "groups), assign or predict_federation."
     )

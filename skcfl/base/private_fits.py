@@ -18,6 +18,7 @@ from ..federation.private_sums import Releases
 from ..rounds.local_training import solve_local
 from ..search.alpha import alpha_unit, is_automatic, n_priors
 from .newcomers import NewClients
+from .of_clients import needs_single_answers
 from .predicting import NotReleased
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from ..federation.result import Result
     from ..models import LocalModel
 
-#: Methods that need sums only, the first choice first.
-PRIVATE_METHODS = ("PartialPooling", "FedAvg", "IFCA", "OracleClusters", "Ditto", "PFedMe")
 
 # Private attributes of a fit that a fit of the other kind does not set.
 OF_A_FIT = {"_how_sure", "_is_local", "_is_private", "_n_fitted", "_n_rows"}
@@ -98,10 +97,7 @@ class PrivateFits(NewClients):
         PrivacyError
             If it cannot.
         """
-        raise PrivacyError(
-            f"{type(self).__name__} needs single answers of clients, and clients under privacy "
-            f"give sums: {', '.join(PRIVATE_METHODS)} need nothing else."
-        )
+        raise needs_single_answers(self)
 
     def _refuse_privately(self, name: str, *allowed: Any) -> None:
         """Raise a PrivacyError unless a parameter has a value that a private fit knows."""

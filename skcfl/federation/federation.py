@@ -400,6 +400,11 @@ class InProcessFederation(Federation):
         """Accounts of these clients: one for all, or of each that is a party of masked sums."""
         if sparse.issparse(self.X):
             raise ValueError("X must be dense under privacy, got a sparse matrix.")
+        if self.faults is not None:
+            raise ValueError(
+                "faults must be None under privacy: clients then answer sums, in which no single "
+                f"client fails, got {self.faults!r}."
+            )
         parties = len(self.ids) if privacy.masked and self._parties_are_clients else 1
         return [Account(privacy, number) for number in range(parties)]
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Standard deviations between declared bounds: those of the middle 95 % of normal values.
 DEVIATIONS = 4.0
+#: What bounds may be of.
+BOUNDS = {"features", "target", "classes"}
 # Relative rounding of costs.
 ROUNDING = 1e-9
 
@@ -162,7 +164,7 @@ def _check_bounds(bounds: Any) -> dict[str, Any]:
             f"bounds must be declared, such as {example}: ranges of nearly all values, from "
             f"public knowledge; got {bounds!r:.80}."
         )
-    if unknown := sorted(map(str, bounds.keys() - {"features", "target", "classes"})):
+    if unknown := sorted(map(str, bounds.keys() - BOUNDS)):
         raise ValueError(
             f"bounds must be of 'features', 'target' or 'classes', got {', '.join(unknown)}."
         )
@@ -208,7 +210,9 @@ def check_terms(terms: dict[str, Any], kind: Any, n_clients: int, n_features: in
     """
     needed = {"classifier": "classes", "regressor": "target"}.get(kind)
     if needed is not None and needed not in terms:
-        raise ValueError(f"bounds must declare {needed!r} for a {kind}, got {sorted(terms)}.")
+        raise ValueError(
+            f"bounds must declare {needed!r} for a {kind}, got {sorted(BOUNDS & terms.keys())}."
+        )
     shape = terms["features"].shape[1:]
     if shape not in ((), (n_features,)):
         raise ValueError(

@@ -230,6 +230,10 @@ def release_moments(
             "released() needs dense rows in this process: at a site, ask an InProcessFederation "
             f"of its rows, got {type(federation).__name__}."
         )
+    if federation.faults is not None:
+        raise ValueError(
+            f"faults must be None where second moments are released, got {federation.faults!r}."
+        )
     if not Count(1, 1000).is_satisfied_by(n_folds):
         raise ValueError(f"n_folds must be an integer from 1 to 1000, got {n_folds!r}.")
     if "target" not in privacy.bounds:

@@ -123,7 +123,16 @@ class EffectDisplay:
         Returns
         -------
         display : EffectDisplay
+
+        Raises
+        ------
+        TypeError
+            If `estimator` has no effects of features.
         """
+        if not hasattr(estimator, "partial_effect"):
+            raise TypeError(
+                f"estimator must be one of PartialPooling's classes, got {estimator!r}."
+            )
         check_is_fitted(estimator)
         x, effect, std = estimator.partial_effect(feature, values=values)
         curves = None

@@ -239,6 +239,15 @@ def test_what_is_refused():
         PartialPoolingRegressor(crossed=[1]).fit_federation(federation)
 
 
+def test_a_level_that_is_missing_is_named():
+    X, y, groups = generated()
+    frame = pd.DataFrame({"x": X[:, 0], "item": [f"i{k:.0f}" for k in X[:, 1]]}, dtype=object)
+    frame["x"] = frame["x"].astype(float)
+    frame.loc[3, "item"] = None
+    with pytest.raises(ValueError, match="column 'item' of X must have a level .* got 1 missing"):
+        PartialPoolingRegressor(crossed=["item"]).fit(frame, y, groups=groups)
+
+
 def test_categories_and_missing_values_are_named_with_what_helps():
     X, y, groups = generated()
     frame = pd.DataFrame({"x": X[:, 0], "item": [f"i{k:.0f}" for k in X[:, 1]]})

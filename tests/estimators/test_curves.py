@@ -10,7 +10,13 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.preprocessing import SplineTransformer
 
-from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegressor, SplineBasis
+from skcfl import (
+    LocalModelsRegressor,
+    PartialPooling,
+    PartialPoolingClassifier,
+    PartialPoolingRegressor,
+    SplineBasis,
+)
 from skcfl.federation import FanOutFederation, InProcessFederation
 from skcfl.federation.made import quantiles
 from skcfl.federation.made_columns import bends, line_of, spline_of
@@ -245,4 +251,6 @@ def test_the_display():
     assert display.ax_.get_xlabel() == "x0"
     with pytest.raises(ValueError, match="level must be"):
         display.plot(level=2.0)
+    with pytest.raises(TypeError, match="estimator must be one of PartialPooling's classes"):
+        EffectDisplay.from_estimator(LocalModelsRegressor(), "x0")
     plt.close("all")

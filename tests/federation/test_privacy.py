@@ -13,12 +13,13 @@ from scipy.stats import beta
 
 import skcfl
 from skcfl import FedAvgRegressor, PartialPoolingClassifier, PartialPoolingRegressor
-from skcfl.base.private_fits import PRIVATE_METHODS
+from skcfl.base.of_clients import PRIVATE_METHODS
 from skcfl.calls.releases import Block, Moves, PosteriorMoments, clipped_sums
 from skcfl.exceptions import FederationError, PrivacyError, PrivacyWarning
 from skcfl.federation import (
     ClientPrivacy,
     FanOutFederation,
+    Faults,
     InProcessFederation,
     SitePolicy,
     SiteRows,
@@ -699,8 +700,26 @@ def test_errors_name_the_methods_that_can():
 
 
 def test_other_estimators_refuse_private_clients():
-    with pytest.raises(PrivacyError, match="needs single answers"):
+    with pytest.raises(PrivacyError, match="needs single answers .* PartialPooling, FedAvg"):
         skcfl.KFED(2).fit_federation(private())
+
+
+@pytest.mark.parametrize("make", ["private", "masked", "released"])
+def test_faults_are_not_ignored(make):
+    """Clients of sums do not fail one by one: simulated faults are refused, not forgotten."""
+    federation = InProcessFederation(*DATA, faults=Faults(dead=[3]))
+    how = {} if make == "masked" else {"epsilon": 4.0}
+    with pytest.raises(ValueError, match="faults must be None"):
+        getattr(federation, make)(bounds=BOUNDS, **how)
+
+
+def test_errors_show_what_a_user_declared():
+    federation = InProcessFederation(*DATA).private(4.0, bounds={"features": (-2, 2)})
+    with pytest.raises(ValueError, match=r"declare 'target' for a regressor, got \['features'\]"):
+        FedAvgRegressor().fit_federation(federation)
+    model = FedAvgRegressor().fit_federation(private())
+    with pytest.raises(AttributeError, match="^labels_ is no part of a private fit"):
+        model.labels_  # noqa: B018
 
 
 # ----------------------------------------------------------------------------------- noise
