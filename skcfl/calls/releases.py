@@ -31,8 +31,6 @@ CLIPPED_SHARE = 0.02
 GRID = 2.0**-10
 #: Bound of a sum in fixed point, in bounds of a block: for four thousand million clients.
 ROOM = 2.0**32
-#: Bound of a sum in fixed point where blocks have none.
-UNBOUNDED = 2.0**40
 # Part of a bound that is left to the rounding of norms.
 SLACK = 1e-12
 # Most models in a release.
@@ -126,11 +124,9 @@ class Release:
         return {**found, "clipped": Block((len(found),), clip, CLIPPED_SHARE)}
 
     @classmethod
-    def room(cls, blocks: dict[str, Block], multiplier: float) -> dict[str, float]:
-        """Bound of each sum, for numbers in fixed point."""
-        if multiplier == 0.0:
-            return dict.fromkeys(blocks, UNBOUNDED)
-        return {name: block.clip * ROOM for name, block in blocks.items()}
+    def room(cls, blocks: dict[str, Block]) -> list[float]:
+        """Bounds of the noisy sums, for numbers in fixed point."""
+        return [block.clip * ROOM for block in blocks.values()]
 
     @classmethod
     def noise(cls, blocks: dict[str, Block], multiplier: float) -> dict[str, float]:
@@ -227,10 +223,11 @@ def clipped_sums(arrays: dict[str, np.ndarray], blocks: dict[str, Block]) -> dic
         size = np.abs(np.where(finite[:, None], value, 0.0)).max(axis=1, initial=0.0)
         unit = np.where(size > 0.0, size, 1.0)
         rows = np.where(finite[:, None], value, 0.0) / unit[:, None]
-        norm, clip = np.linalg.norm(rows, axis=1) * unit, blocks[name].clip
-        large = norm > clip
-        scale = np.where(large, clip * (1.0 - SLACK) / np.where(large, norm, 1.0), 1.0)
-        sums[name] = ((unit * scale)[:, None] * rows).sum(axis=0).reshape(blocks[name].shape)
+        norm, clip = np.linalg.norm(rows, axis=1), blocks[name].clip
+        with np.errstate(over="ignore"):  # of tiny entries
+            large = norm > clip / unit
+        scale = np.where(large, clip * (1.0 - SLACK) / np.where(large, norm, 1.0), unit)
+        sums[name] = (scale[:, None] * rows).sum(axis=0).reshape(blocks[name].shape)
         counts.append(np.count_nonzero(large))
     return {**sums, "clipped": np.array(counts, dtype=float)}
 

@@ -370,7 +370,7 @@ class InProcessFederation(Federation):
         declared = None if policy is None else policy.privacy
         # The place of a policy is one party.
         self._parties_are_clients = declared is None
-        self._accounts = None if declared is None else self._opened(declared)
+        self._account = None if declared is None else self._opened(declared)
         self.min_clients, self.retries = _check_counts(min_clients, retries)
         self.max_share = check_share(max_share)
 
@@ -391,13 +391,13 @@ class InProcessFederation(Federation):
         self.row_shape = row_shape
         self.X, self.y, self.codes, self.ids = X, y, codes, ids
         self.sample_weight, self.n_jobs, self.names = sample_weight, n_jobs, None
-        self.faults = self._guard = self._accounts = None
+        self.faults = self._guard = self._account = None
         self._parties_are_clients = True
         self._kind = kind
         return self
 
-    def _opened(self, privacy: ClientPrivacy) -> list[Account]:
-        """Accounts of these clients: one for all, or of each that is a party of masked sums."""
+    def _opened(self, privacy: ClientPrivacy, number: int = 0) -> Account:
+        """The account of these clients."""
         if sparse.issparse(self.X):
             raise ValueError("X must be dense under privacy, got a sparse matrix.")
         if self.faults is not None:
@@ -405,14 +405,13 @@ class InProcessFederation(Federation):
                 "faults must be None under privacy: clients then answer sums, in which no single "
                 f"client fails, got {self.faults!r}."
             )
-        parties = len(self.ids) if privacy.masked and self._parties_are_clients else 1
-        return [Account(privacy, number) for number in range(parties)]
+        return Account(privacy, number)
 
     def _declared(self) -> ClientPrivacy | None:
-        return None if self._accounts is None else self._accounts[0].privacy
+        return None if self._account is None else self._account.privacy
 
-    def _under(self, privacy: ClientPrivacy) -> Self:
-        return private_copy(self, _accounts=self._opened(privacy))
+    def _under(self, privacy: ClientPrivacy, number: int = 0) -> Self:
+        return private_copy(self, _account=self._opened(privacy, number))
 
     def hello(self, kind: Kind = None) -> Hello:
         """Ask the clients who they are; see :meth:`Federation.hello`."""
@@ -422,23 +421,23 @@ class InProcessFederation(Federation):
         if kind == "classifier":
             with about("y"), np.errstate(invalid="ignore"):
                 classes = np.unique(self.y)
-        if self._guard is not None and self._accounts is None:
+        if self._guard is not None and self._account is None:
             self._guard.check_hello(self.codes, classes)
         n_rows, n_features = self.X.shape
         about_rows = n_features, self.names, self.X.dtype, classes, n_rows, self.row_shape
         sizes = np.bincount(self.codes, minlength=len(self.ids))
         weights = np.bincount(self.codes, self.sample_weight, len(self.ids)).astype(float)
         hello = Hello(self.ids, *about_rows, sizes, weights)
-        if self._accounts is None:
+        if self._account is None:
             return hello
-        return without_facts(hello, self._names, self._accounts[0].terms())
+        return without_facts(hello, self._names, self._account.terms())
 
     @property
     def _names(self) -> Any:
         """What a server knows the clients by."""
-        if self._accounts is None:
+        if self._account is None:
             return self.ids
-        return self._accounts[0].names(len(self.ids), self.site)
+        return self._account.names(len(self.ids), self.site)
 
     def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
         """The rows, targets as the model takes them."""
@@ -446,8 +445,6 @@ class InProcessFederation(Federation):
         whole = hello.ids is names
         places = np.arange(len(names)) if whole else locate(hello.ids, names)[0]
         rows = self.rows_at(places, model, hello.dtype, hello.classes)
-        if isinstance(rows, PrivateRows) and self._accounts and len(self._accounts) > 1:
-            return rows.by_client(self._accounts)
         return [rows]
 
     def rows_at(
@@ -472,9 +469,9 @@ class InProcessFederation(Federation):
                     check_size(values, name, model.dtype)
         if y is not None:
             model.check_target(y)
-        if self._accounts is not None:
+        if self._account is not None:
             rows = Rows(X, y, self.codes, weights, places, self.n_jobs)
-            return PrivateRows(rows, self._accounts[0], model, self.ids)
+            return PrivateRows(rows, self._account, model, self.ids, self._parties_are_clients)
         wraps = [] if self.faults is None else [self.faults.wrapper(self.ids, places)]
         guard = None if self._guard is None else FitGuard(self._guard)
         return Rows(X, y, self.codes, weights, places, self.n_jobs, wraps, guard)
@@ -529,8 +526,10 @@ class FanOutFederation(Federation):
     def _declared(self) -> ClientPrivacy | None:
         return self.parts[0]._declared()
 
-    def _under(self, privacy: ClientPrivacy) -> Self:
-        return private_copy(self, parts=[part._under(privacy) for part in self.parts])
+    def _under(self, privacy: ClientPrivacy, number: int = 0) -> Self:
+        return private_copy(
+            self, parts=[part._under(privacy, k) for k, part in enumerate(self.parts, number)]
+        )
 
     @property
     def wire_bytes(self) -> tuple[int, int]:  # type: ignore[override]

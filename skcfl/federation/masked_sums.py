@@ -1,18 +1,41 @@
-"""The server's half of masked sums: it carries keys and shares, and sees the sum."""
+"""The server's half of masked sums: it carries keys, and sees the sum."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._typing import Array
 from ..exceptions import FederationError, PrivacyError
-from .masks import SEALED, SHARE, decoded, neighbours_of, scale_of, unmasked
+from .masks import KEY, decoded, scale_of
 from .sites import PlaceLost, Refused
+
+#: Bound of a sum of exact numbers that is tried first, and the factor of the next one, where a
+#: party has larger numbers: as logarithms to the base of 2.
+ROOM, MORE_ROOM = 30, 10
+#: Largest bound.
+MOST_ROOM = 60
+
+
+class MaskedSum(NamedTuple):
+    """A sum over parties.
+
+    Attributes
+    ----------
+    values : list of ndarray
+        Sums of the blocks, flat; none if parties may not be asked once more.
+    n_parties : int
+        Parties of the sum.
+    n_asked : int
+        How often parties were asked for it: again where one was lost, or had large numbers.
+    """
+
+    values: list[Array]
+    n_parties: int
+    n_asked: int
 
 
 class MaskedPlaces:
@@ -21,7 +44,8 @@ class MaskedPlaces:
     Parameters
     ----------
     places : list of Place
-        The parties, each with the rows of some clients.
+        The parties, each with the rows of some clients. One of this process counts as its
+        ``n_parties`` clients.
     least : int
         Fewest parties of a sum.
 
@@ -32,94 +56,103 @@ class MaskedPlaces:
     """
 
     def __init__(self, places: list[Any], least: int) -> None:
-        self.places, self.least = places, least
-        first = self._ask(range(len(places)), "mask_key", lambda k: ())
-        # The parties of the fit are those with a key.
-        self.places = [places[k] for k in sorted(first)]
-        self.keys = np.array([_bytes(first[k], (32,)) for k in sorted(first)])
-        self._need(len(self.places))
-        seed = secrets.randbits(31)
-        self.neighbours = neighbours_of(len(self.places), seed)
-        everyone = range(len(self.places))
-        sealed = self._ask(everyone, "mask_agree", lambda k: (k, self.keys, seed))
-        if len(sealed) < len(self.places):
-            raise FederationError("a place was lost while keys of masked sums were exchanged")
-        routed = self._routed(sealed)
-        self._ask(everyone, "mask_accept", lambda k: (routed[k],))
-        self.gone = np.zeros(len(self.places), dtype=bool)
+        self.places, self.least, self.number = places, least, -1
+        self.here = np.ones(len(places), dtype=bool)
+        if len(places) > 1:
+            found = self._ask(range(len(places)), "mask_key", ())
+            # The parties of the fit are those with a key.
+            self.places = [places[k] for k in found]
+            self._need(range(len(self.places)))
+            keys = np.array([_bytes(key, (KEY,)) for key in found.values()])
+            agreed = self._ask(range(len(keys)), "mask_agree", (keys,), numbered=True)
+            self.here = np.isin(np.arange(len(keys)), list(agreed))
+        #: Bounds of sums of exact numbers, by what was asked and block.
+        self._rooms: dict[str, list[int]] = {}
 
-    def sum(self, sent: tuple[Any, ...], number: int, sizes: list[tuple[int, float]]) -> Any:
+    def sum(
+        self,
+        name: str,
+        sent: tuple[Any, ...],
+        sizes: list[int],
+        bounds: list[float] | None = None,
+        most: float = np.inf,
+    ) -> MaskedSum:
         """One masked sum.
 
         Parameters
         ----------
+        name : str
+            Method of the places. Its last arguments are the number of the sum, the parties, and
+            the bounds of exact numbers.
         sent : tuple
-            Arguments of ``release``, without the number.
-        number : int
-            Of the sum.
-        sizes : list of (int, float)
-            Number of entries of each block, and the bound of its sum.
+            Its first arguments.
+        sizes : list of int
+            Number of entries of each block.
+        bounds : list of float, default=None
+            Bounds of the sums of the blocks, where the places know them too; None finds some.
+        most : int, default=inf
+            How often parties may be asked, because parties are lost.
 
         Returns
         -------
-        values : list of ndarray
-            Sums of the blocks, flat.
-        n_parties : int
-            Parties of the sum.
-        """
-        length = sum(size for size, _ in sizes)
-        there = np.flatnonzero(~self.gone).tolist()
-        answers = self._ask(there, "release", lambda k: (*sent, number))
-        vectors, sealed = {}, {}
-        for k, answer in answers.items():
-            whole = isinstance(answer, dict) and answer.keys() == {"masked", "shares"}
-            if not whole:
-                raise PrivacyError("a place answered a masked sum by something else.")
-            vectors[k] = _bytes(answer["masked"], (length,), np.uint64)
-            sealed[k] = answer["shares"]
-        self._need(len(vectors))
-        here = np.isin(np.arange(len(self.places)), list(vectors))
-        routed = self._routed(sealed)
-        revealed = self._ask(list(vectors), "mask_reveal", lambda k: (number, here, routed[k]))
-        shares = {
-            k: _bytes(value, (len(self.neighbours[k]) + 1, SHARE)) for k, value in revealed.items()
-        }
-        try:
-            total = unmasked(vectors, shares, self.neighbours, self.keys, self.gone, number)
-        except ValueError as error:
-            raise FederationError(str(error)) from error
-        self.gone = ~here
-        cuts = np.cumsum([size for size, _ in sizes])[:-1]
-        parts = np.split(total, cuts)
-        values = [
-            decoded(part, scale_of(room)) for part, (_, room) in zip(parts, sizes, strict=True)
-        ]
-        return values, len(vectors)
+        total : MaskedSum
 
-    def _need(self, count: int) -> None:
+        Raises
+        ------
+        FederationError
+            If too few parties answer, or their numbers are too large.
+        """
+        tried = self._rooms.setdefault(f"{name} {sent[0]}", [ROOM] * len(sizes))
+        asked = 0
+        while True:
+            some = np.flatnonzero(self.here).tolist()
+            count = self._need(some)
+            self.number, asked = self.number + 1, asked + 1
+            rooms = [2.0**room for room in tried] if bounds is None else bounds
+            settings = None if bounds is not None else np.array(rooms)
+            how = self.number, self.here.copy(), settings
+            answers = self._ask(some, name, (*sent, *how))
+            if len(answers) < len(some):
+                # Masks with the lost parties do not cancel: the others take new ones.
+                self.here = np.isin(np.arange(len(self.here)), list(answers))
+                if asked >= most:
+                    return MaskedSum([], 0, asked)
+                continue
+            large = [_large(answer, len(sizes)) for answer in answers.values()]
+            if bounds is None and np.any(large):
+                for block in np.flatnonzero(np.any(large, axis=0)):
+                    tried[block] += MORE_ROOM
+                if max(tried) > MOST_ROOM:
+                    raise FederationError(
+                        "numbers of a masked sum are too large for fixed point: rescale X or y."
+                    )
+                continue
+            total = np.zeros(sum(sizes), dtype=np.uint64)
+            for answer in answers.values():
+                total = total + _bytes(answer["masked"], total.shape, np.uint64)
+            parts = np.split(total, np.cumsum(sizes)[:-1])
+            values = [
+                decoded(part, scale_of(room)) for part, room in zip(parts, rooms, strict=True)
+            ]
+            return MaskedSum(values, count, asked)
+
+    def _need(self, some: Any) -> int:
+        """Number of parties of some places, if it is enough."""
+        count = sum(getattr(self.places[k], "n_parties", 1) for k in some)
         if count < self.least:
             raise FederationError(
                 f"{count} places answer a masked sum, and at least {self.least} are needed."
             )
-
-    def _routed(self, sealed: dict[int, Any]) -> list[Array]:
-        """Shares as each party gets them, zeros of parties that sent none."""
-        out = []
-        for k, others in enumerate(self.neighbours):
-            rows = np.zeros((len(others), SEALED), dtype=np.uint8)
-            for at, other in enumerate(others.tolist()):
-                if other in sealed:
-                    shape = (len(self.neighbours[other]), SEALED)
-                    place = int(np.searchsorted(self.neighbours[other], k))
-                    rows[at] = _bytes(sealed[other], shape)[place]
-            out.append(rows)
-        return out
+        return count
 
     def _ask(
-        self, some: Any, name: str, arguments: Callable[[int], tuple[Any, ...]]
+        self, some: Any, name: str, arguments: tuple[Any, ...], numbered: bool = False
     ) -> dict[int, Any]:
         """Answers of some parties, without those that are lost."""
-        waiting = {k: started(self.places[k], name, arguments(k)) for k in some}
+        waiting = {
+            k: started(self.places[k], name, (k, *arguments) if numbered else arguments)
+            for k in some
+        }
         answers = {}
         for k, wait in waiting.items():
             try:
@@ -141,6 +174,16 @@ def started(place: Any, name: str, arguments: tuple[Any, ...]) -> Callable[[], A
 
 def _raise(error: Exception) -> None:
     raise error
+
+
+def _large(answer: Any, n_blocks: int) -> Array:
+    """Blocks of an answer with numbers that are too large, (n_blocks,) of bool."""
+    whole = isinstance(answer, dict) and answer.keys() in ({"masked"}, {"large"})
+    if not whole:
+        raise PrivacyError("a place answered a masked sum by something else.")
+    if "masked" in answer:
+        return np.zeros(n_blocks, dtype=bool)
+    return _bytes(answer["large"], (n_blocks,), bool)
 
 
 def _bytes(value: Any, shape: tuple[int, ...], dtype: Any = np.uint8) -> Array:

@@ -18,7 +18,7 @@ from ..calls.releases import RELEASES
 from ..clients.ids import joined_ids
 from ..exceptions import PrivacyError
 from ..numerics.gaussian_mechanism import epsilon_of, multiplier_of
-from .masks import MaskParty, encoded, scale_of
+from .masks import BITS, MaskParty, encoded, scale_of
 from .scaling import Scaling
 from .sites import Place, Refused
 
@@ -338,14 +338,29 @@ class PrivateRows(Place):
         Bound local model of the fit.
     ids : ndarray of shape (n_clients,)
         Ids of the clients, which stay here.
+    parties_are_clients : bool, default=False
+        Whether each client counts as a party of masked sums, where the place simulates them all.
     """
 
-    def __init__(self, rows: Any, account: Account, model: LocalModel, ids: Array) -> None:
+    def __init__(
+        self,
+        rows: Any,
+        account: Account,
+        model: LocalModel,
+        ids: Array,
+        parties_are_clients: bool = False,
+    ) -> None:
         self._rows, self._account, self._model, self._ids = rows, account, model, ids
         self.places = rows.places
         self._site: Any = None
         least = account.privacy.masked
-        self._party = None if least is None else MaskParty(least)
+        #: What the place counts as in masked sums.
+        self.n_parties = len(rows.places) if parties_are_clients else 1
+        self._party: MaskParty | None = None
+        if least is not None:
+            enough = self.n_parties >= least
+            others = min(least, 1 if enough else 2) if parties_are_clients else least
+            self._party = MaskParty(others, is_enough=enough)
 
     def joined(self, others: list[PrivateRows], merge: Any) -> PrivateRows:
         """The rows of several parts of the place, which every release is about: one account."""
@@ -354,13 +369,6 @@ class PrivateRows(Place):
         for part in others:
             ids = joined_ids(ids, part._ids)
         return PrivateRows(rows, self._account, self._model, ids)
-
-    def by_client(self, accounts: list[Account]) -> list[PrivateRows]:
-        """The rows of each client as a place of its own, with an account."""
-        return [
-            PrivateRows(self._rows.of_client(k), account, self._model, self._ids[k : k + 1])
-            for k, account in enumerate(accounts)
-        ]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -371,18 +379,10 @@ class PrivateRows(Place):
         """Public key of the place in masked sums."""
         return self._masks().public_key()
 
-    def mask_agree(self, place: int, keys: Array, seed: int) -> Array:
+    def mask_agree(self, place: int, keys: Array) -> bool:
         """Agree on masks; see :meth:`~skcfl.federation.masks.MaskParty.agree`."""
-        return self._masks().agree(place, keys, seed)
-
-    def mask_accept(self, shares: Array) -> bool:
-        """Take shares of the neighbours' keys."""
-        self._masks().accept(shares)
+        self._masks().agree(place, keys)
         return True
-
-    def mask_reveal(self, number: int, here: Array, shares: Array) -> Array:
-        """Shares that unmask a sum; see :meth:`~skcfl.federation.masks.MaskParty.unmask`."""
-        return self._masks().unmask(number, here, shares)
 
     def _masks(self) -> MaskParty:
         if self._party is None:
@@ -390,7 +390,13 @@ class PrivateRows(Place):
         return self._party
 
     def release(
-        self, name: str, arguments: dict[str, Any], multiplier: float, number: int = 0
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        multiplier: float,
+        number: int = 0,
+        here: Array | None = None,
+        rooms: Array | None = None,
     ) -> dict[str, Array]:
         """Noisy sums over the clients.
 
@@ -404,27 +410,49 @@ class PrivateRows(Place):
             The multiplier of the noise.
         number : int, default=0
             Of the sum, if sums are masked.
+        here : ndarray of shape (n_parties,) of bool, default=None
+            Parties of the sum, if sums are masked.
+        rooms : ndarray of shape (n_blocks,), default=None
+            Bounds of the sums of masked blocks without noise.
 
         Returns
         -------
         sums : dict of str to ndarray
-            "masked" and "shares" of :meth:`~skcfl.federation.masks.MaskParty.masked` if sums are
-            masked.
+            If sums are masked "masked", see :meth:`~skcfl.federation.masks.MaskParty.masked`, or
+            "large", the blocks with numbers that exceed their bound.
         """
         if name not in RELEASES:
             raise Refused(f"it knows no release {name!r:.80}")
         release = RELEASES[name]
         release.check(self._model, arguments)
-        self._account.charge(multiplier)
         if self._party is None:
+            self._account.charge(multiplier)
             return release.answer(self._clients(), arguments, multiplier, self._account.rng)
-        # So many places at least are in the sum, and their noise with them.
-        share = multiplier / np.sqrt(self._party.least)
+        self._party.check(number, here)  # type: ignore[arg-type]
+        self._account.charge(multiplier)
+        # So many parties at least are in the sum, and their noise with them.
+        least: Any = self._account.privacy.masked
+        share = multiplier * np.sqrt(self.n_parties / least)
         sums = release.answer(self._clients(), arguments, share, self._account.rng)
-        room = release.room(release.blocks(self._model, arguments), multiplier)
-        values = [encoded(sums[key].ravel(), scale_of(room[key])) for key in room]
-        vector, shares = self._party.masked(number, np.concatenate(values))
-        return {"masked": vector, "shares": shares}
+        blocks = release.blocks(self._model, arguments)
+        if multiplier > 0.0:
+            bounds = release.room(blocks)
+            return self._masked([sums[key] for key in blocks], bounds, number, here)
+        return self._masked([sums[key] for key in blocks], rooms, number, here)
+
+    def _masked(self, values: list[Array], rooms: Any, number: int, here: Any) -> dict[str, Array]:
+        """Sums behind masks, or which of them exceed this party's part of their bounds."""
+        party = self._masks()
+        whole = len(np.shape(rooms)) == 1 and len(rooms) == len(values)
+        if not whole or not all(0.0 < room < 2.0**BITS for room in rooms):
+            raise Refused("the bounds of a masked sum are not one for each of its blocks")
+        pairs = list(zip(values, rooms, strict=True))
+        most = [np.abs(value).max(initial=0.0) * party.n_parties for value in values]
+        large = ~(np.array(most) <= np.array(rooms))
+        if large.any():
+            return {"large": large}
+        flat = [encoded(np.ravel(value), scale_of(room)) for value, room in pairs]
+        return {"masked": party.masked(number, here, np.concatenate(flat))}
 
     def _clients(self) -> Any:
         if self._site is None:

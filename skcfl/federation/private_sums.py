@@ -85,17 +85,18 @@ class Protected:
     def masked(self, least_clients: int = 3, bounds: dict[str, Any] | None = None) -> Self:
         """The same clients, with a server that sees their sums and nothing else.
 
-        Each party adds random masks to its sums that cancel in the total over all parties. A
-        party is a client of this process, or a place elsewhere, such as a site, with all of its
-        clients. A party that is lost meanwhile is left out, and the others reveal what its masks
-        were. After :meth:`private` the noise is inside the masks: each party adds its share of
-        it, so that the sum over `least_clients` parties has all of the noise.
+        Each place adds random masks to its sums that cancel in the total over all places, such as
+        sites. The clients of this process are one place, which adds them up without masks:
+        nothing in a process is hidden from it. If a place is lost, the others are asked again with
+        new masks. After :meth:`private` the noise is inside the masks: each party adds its share,
+        so that the sum over `least_clients` parties has all of it.
 
         Parameters
         ----------
         least_clients : int, default=3
-            Fewest parties of a sum; clients refuse to unmask a sum over fewer. More is better
-            under privacy: noise grows like the number of parties over this one.
+            Fewest parties of a sum: clients of this process, or places elsewhere. They refuse a
+            sum over fewer. More is better under privacy: noise grows like the number of parties
+            over this one.
         bounds : dict, default=None
             As of :class:`~skcfl.federation.ClientPrivacy`, the units of an exact fit; not after
             :meth:`private`.
@@ -163,8 +164,8 @@ class Protected:
         """The privacy of this federation, None if there is none."""
         return None
 
-    def _under(self, privacy: ClientPrivacy) -> Self:
-        """The same federation under some privacy."""
+    def _under(self, privacy: ClientPrivacy, number: int = 0) -> Self:
+        """The same federation under some privacy, with noise of its own for each number."""
         raise PrivacyError(
             f"{type(self).__name__} has its rows elsewhere, and their owners keep the account: "
             "declare it there, by policy=SitePolicy(privacy=ClientPrivacy(...))."
@@ -226,6 +227,8 @@ class Releases:
         What was sent.
     log : dict of str to list
         "call", "block", "clip", "noise" and "clipped" of each block of each release.
+    count, spent : int
+        Releases so far, and those that the places have charged their accounts for.
     """
 
     def __init__(
@@ -254,7 +257,15 @@ class Releases:
         self.log: dict[str, list[Any]] = {
             name: [] for name in ("release", "call", "block", "clip", "noise", "clipped")
         }
-        self.count = 0
+        self.count = self.spent = 0
+
+    @property
+    def left(self) -> int:
+        """Releases that the fit may ask for yet.
+
+        A release that was asked for again, because a party was lost, takes the place of another.
+        """
+        return self.n_releases - self.spent
 
     @property
     def units(self) -> UserUnits:
@@ -274,8 +285,10 @@ class Releases:
 
     def ask(
         self, release: type[Release], **arguments: Any
-    ) -> tuple[dict[str, Array], dict[str, float]]:
+    ) -> tuple[dict[str, Array], dict[str, float]] | None:
         """One release: sums over the clients, and the standard deviation of their noise.
+
+        None if parties of a masked release were lost, and no release is left to ask again.
 
         Parameters
         ----------
@@ -298,7 +311,13 @@ class Releases:
         """
         release.check(self.model, arguments)
         blocks = release.blocks(self.model, arguments)
-        sums, scale = self._sums(release, arguments, blocks)
+        sums, scale, n_asked = self._sums(release, arguments, blocks)
+        # What was asked again has been paid for again.
+        self.spent += n_asked if self.multiplier > 0.0 else 1
+        if not sums:
+            if self.count == 0:
+                raise FederationError("places were lost before a release was answered.")
+            return None
         self.count += 1
         noise = {name: scale * sd for name, sd in release.noise(blocks, self.multiplier).items()}
         for k, (name, block) in enumerate(list(blocks.items())[:-1]):
@@ -316,23 +335,27 @@ class Releases:
         )
         return sums, noise
 
-    def _sums(self, release: Any, arguments: Any, blocks: Any) -> tuple[dict[str, Array], float]:
-        """Sums over the places, and their noise relative to that of a place without masks."""
+    def _sums(
+        self, release: Any, arguments: Any, blocks: Any
+    ) -> tuple[dict[str, Array], float, int]:
+        """Sums, their noise relative to that of a place without masks, and how often asked for."""
         if not self.terms["masked"]:
             answers = self._answers(release, arguments, blocks)
             sums = {name: np.sum([answer[name] for answer in answers], axis=0) for name in blocks}
-            return sums, float(np.sqrt(len(answers)))
+            return sums, float(np.sqrt(len(answers))), 1
         if self._masked is None:
             self._masked = MaskedPlaces(self._places, self.terms["masked"])
-        room = release.room(blocks, self.multiplier)
-        sizes = [(int(np.prod(block.shape)), room[name]) for name, block in blocks.items()]
+        sizes = [int(np.prod(block.shape)) for block in blocks.values()]
         sent = release.name, arguments, self.multiplier
-        values, count = self._masked.sum(sent, self.count, sizes)
+        if self.multiplier == 0.0:
+            total = self._masked.sum("release", sent, sizes)
+        else:
+            total = self._masked.sum("release", sent, sizes, release.room(blocks), self.left)
         sums = {
-            name: value.reshape(block.shape)
-            for (name, block), value in zip(blocks.items(), values, strict=True)
+            name: value.reshape(blocks[name].shape)
+            for name, value in zip(blocks, total.values, strict=bool(total.values))
         }
-        return sums, float(np.sqrt(count / self.terms["masked"]))
+        return sums, float(np.sqrt(total.n_parties / self.terms["masked"])), total.n_asked
 
     def _answers(self, release: Any, arguments: Any, blocks: Any) -> list[dict[str, Array]]:
         """Sums of the places that answer, each checked."""
@@ -358,9 +381,9 @@ class Releases:
     @property
     def epsilon(self) -> float:
         """Epsilon of the releases so far, at the declared delta."""
-        if self.count == 0:
+        if self.spent == 0:
             return 0.0
-        found = epsilon_of(self.multiplier / np.sqrt(self.count), self.terms["delta"])
+        found = epsilon_of(self.multiplier / np.sqrt(self.spent), self.terms["delta"])
         # The account allows no more than was declared.
         return min(found, self.terms["epsilon"])
 

@@ -75,12 +75,6 @@ class Rows(Place):
         """Number of rows."""
         return len(self.codes)
 
-    def of_client(self, position):
-        """The rows of one client, as a place."""
-        index = np.flatnonzero(self.codes == position)
-        X, y, codes, weights = self._some(index)
-        return Rows(X, y, np.zeros_like(codes), weights, self.places[position : position + 1])
-
     def answerable(self, call, index=None):
         """Rows at `index` that an answer may be about; Refused is raised if there are none.
 

@@ -135,9 +135,9 @@ def fit_privately(
     fit : PrivateFit
     """
     fit = beginning(releases, n_clusters, dispersion)
-    for t in range(releases.n_releases):
+    while releases.left > 0:
         population = fit.population
-        sums, noise = releases.ask(
+        answer = releases.ask(
             PosteriorMoments,
             theta=population.means,
             root=np.sqrt(population.covariance),
@@ -145,7 +145,10 @@ def fit_privately(
             dispersion=float(population.dispersion),
             scatters=dispersion_of is not None,
         )
-        moves = n_clusters == 1 or t >= SETTLING
+        if answer is None:
+            break
+        sums, noise = answer
+        moves = n_clusters == 1 or releases.count > SETTLING
         # The number of clients is public, and places may be lost.
         least = LEAST_SHARE * releases.n_clients
         total = float(np.clip(sums["counts"].sum(), least, releases.n_clients))

@@ -80,8 +80,8 @@ def move(
     shares : ndarray of shape (K,)
     """
     unit, shares = unit_of(releases), np.full(len(theta), 1.0 / len(theta))
-    for _ in range(releases.n_releases):
-        sums, _ = releases.ask(
+    while releases.left > 0:
+        answer = releases.ask(
             Moves,
             theta=theta,
             unit=unit,
@@ -91,6 +91,9 @@ def move(
             steps=LOCAL_STEPS,
             draw=int(releases.random_state.randint(MOST_DRAWN)),
         )
+        if answer is None:
+            break
+        sums = answer[0]
         # The number of clients is public: noise can not make steps many times too long.
         least = LEAST_SHARE * releases.n_clients / len(theta)
         counts = np.clip(sums["counts"], least, releases.n_clients)

@@ -1,39 +1,27 @@
 """Masked sums: exact sums of which the server sees nothing else, lost parties, hostile servers."""
 
-import contextlib
 import sys
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
+from scipy.sparse.csgraph import connected_components
 
 from skcfl import FedAvgRegressor, PartialPoolingRegressor
 from skcfl.calls.releases import Moves
 from skcfl.exceptions import FederationError, PrivacyError
-from skcfl.federation import ClientPrivacy, InProcessFederation, SitePolicy
+from skcfl.federation import ClientPrivacy, FanOutFederation, InProcessFederation, SitePolicy
 from skcfl.federation.host import SiteHost, SiteRows
 from skcfl.federation.masked_sums import MaskedPlaces
-from skcfl.federation.masks import (
-    KEY,
-    MaskParty,
-    decoded,
-    encoded,
-    joined_shares,
-    neighbours_of,
-    scale_of,
-    split,
-    stream,
-    threshold_of,
-    unmasked,
-)
+from skcfl.federation.masks import Graph, MaskParty, decoded, encoded, graph_of, scale_of
 from skcfl.federation.private_sums import Releases
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.sites import Place, PlaceLost, Refused
 from skcfl.federation.wire import WireTransport
 
-SCALE = scale_of(2.0**40)
+SCALE = scale_of(2.0**30)
 BOUNDS = {"features": (-2, 2), "target": (-2, 2)}
 
 
@@ -54,20 +42,13 @@ class Party(Place):
 
     def mask_agree(self, *arguments):
         self._step("mask_agree")
-        return self.party.agree(*arguments)
+        self.party.agree(*arguments)
 
-    def mask_accept(self, shares):
-        self.party.accept(shares)
-
-    def release(self, number):
+    def release(self, which, number, here, rooms):
         self._step("release")
-        vector, shares = self.party.masked(number, encoded(self.vectors[number], SCALE))
+        vector = self.party.masked(number, here, encoded(self.vectors[which], scale_of(*rooms)))
         self.sent.append(vector)
-        return {"masked": vector, "shares": shares}
-
-    def mask_reveal(self, *arguments):
-        self._step("mask_reveal")
-        return self.party.unmask(*arguments)
+        return {"masked": vector}
 
 
 def parties(n, length=20, n_sums=3, least=2, seed=0):
@@ -75,8 +56,8 @@ def parties(n, length=20, n_sums=3, least=2, seed=0):
     return values, [Party(own, least) for own in values]
 
 
-def add_up(places, number, length=20):
-    (total,), count = places.sum((), number, [(length, 2.0**40)])
+def add_up(places, which, length=20):
+    (total,), count, _ = places.sum("release", (which,), [length])
     return total, count
 
 
@@ -112,30 +93,22 @@ def test_sums_without_parties_that_are_lost(n, lost):
     assert add_up(places, 3)[1] == n - lost
 
 
-def test_parties_that_are_lost_before_they_unmask_are_in_the_sum():
-    values, some = parties(9)
-    places = MaskedPlaces(some, 2)
-    for k in (0, 4):
-        some[k].lost_at = "mask_reveal"
-    total, count = add_up(places, 0)
-    assert count == 9
-    assert_allclose(total, values[:, 0].sum(axis=0), atol=1e-5)
-    for k in range(6):
-        some[k].lost_at = "mask_reveal"
-    with pytest.raises(FederationError, match="neighbours reveal their share"):
-        add_up(places, 1)
-
-
-def test_parties_without_a_key_have_no_part():
+@pytest.mark.parametrize("step", ["mask_key", "mask_agree"])
+def test_parties_without_a_key_have_no_part(step):
     values, some = parties(5)
-    some[2].lost_at = "mask_key"
+    some[2].lost_at = step
     total, count = add_up(MaskedPlaces(some, 2), 0)
     assert count == 4
     assert_allclose(total, np.delete(values[:, 0], 2, axis=0).sum(axis=0), atol=1e-5)
-    some = parties(5)[1]
-    some[2].lost_at = "mask_agree"
-    with pytest.raises(FederationError, match="while keys"):
-        MaskedPlaces(some, 2)
+
+
+def test_one_more_exchange_after_a_loss_only():
+    _, some = parties(6)
+    places = MaskedPlaces(some, 2)
+    assert places.sum("release", (0,), [20]).n_asked == 1
+    some[3].lost_at = "release"
+    assert places.sum("release", (1,), [20]).n_asked == 2
+    assert places.sum("release", (2,), [20]).n_asked == 1
 
 
 def test_fewer_than_the_least_are_an_error():
@@ -171,108 +144,134 @@ def test_fixed_point_is_exact_to_its_grid(values):
     assert_allclose(decoded(encoded(values, SCALE), SCALE), values, atol=0.5 / SCALE)
 
 
-@given(st.binary(min_size=KEY, max_size=KEY), st.integers(1, 8), st.integers(0, 6))
-@settings(max_examples=30, deadline=None)
-def test_shares_reveal_a_secret_from_the_threshold_on(secret, threshold, more):
-    places = np.arange(threshold + more) * 3
-    shares = dict(zip(places.tolist(), split(secret, places, threshold), strict=True))
-    some = dict(list(shares.items())[more:])
-    assert joined_shares(some) == secret
-    if threshold > 1:
-        few = dict(list(shares.items())[: threshold - 1])
-        with contextlib.suppress(ValueError):  # a number that is no key
-            assert joined_shares(few) != secret
+@pytest.mark.parametrize("n", [2, 3, 24, 25, 26, 27, 60, 200])
+def test_graphs(n):
+    neighbours = Graph(n, 5).neighbours
+    assert neighbours.shape == (n, min(n - 1, 24))
+    for k, others in enumerate(neighbours):
+        assert len(np.unique(others)) == len(others)
+        assert k not in others
+        assert all(k in neighbours[other] for other in others)
 
 
-def test_no_party_is_unmasked_twice():
-    """Two thresholds are more than all holders: not both secrets of a party can be revealed."""
-    for count in range(1, 60):
-        assert 2 * threshold_of(count) > count + 1
-
-
-def test_streams_and_graphs():
-    assert_array_equal(stream(bytes(32), 4), stream(bytes(32), 4))
-    assert (stream(bytes(32), 4) != stream(bytes([1] * 32), 4)).all()
-    graph = neighbours_of(200, 5)
-    assert all(len(others) == 24 for others in graph)
-    assert all(k in graph[other] for k, others in enumerate(graph) for other in others)
-    assert all(k not in others for k, others in enumerate(graph))
+@given(st.integers(0, 2**32 - 1), st.floats(0.0, 0.4))
+@settings(max_examples=40, deadline=None)
+def test_components_are_those_of_the_graph(seed, share):
+    """Of parties that are left some may be cut off: each knows how many it is summed with."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 80))
+    graph, here = Graph(n, seed), rng.uniform(size=n) < share
+    here[rng.integers(n)] = True
+    edges = np.zeros((n, n), dtype=bool)
+    edges[np.arange(n)[:, None], graph.neighbours] = True
+    edges &= here[:, None] & here
+    _, labels = connected_components(edges)
+    for place in np.flatnonzero(here):
+        wanted = np.count_nonzero((labels == labels[place]) & here)
+        assert graph.component(place, here) == wanted
 
 
 # --------------------------------------------------------------------------- hostile servers
 
 
+NOTHING = np.zeros(3, np.uint64)
+
+
 def ready(n=4, least=3):
     some = [MaskParty(least) for _ in range(n)]
     keys = np.array([party.public_key() for party in some])
-    graph = neighbours_of(n, 0)
-    sealed = [party.agree(k, keys, 0) for k, party in enumerate(some)]
     for k, party in enumerate(some):
-        own = [sealed[o][np.searchsorted(graph[o], k)] for o in graph[k]]
-        party.accept(np.array(own))
-    return some, keys, graph, sealed
+        party.agree(k, keys)
+    return some, keys
 
 
-def routed(sealed, graph, k):
-    return np.array([sealed[o][np.searchsorted(graph[o], k)] for o in graph[k]])
+def listed(n, *here):
+    return np.isin(np.arange(n), here)
 
 
 def test_a_sum_over_two_is_refused():
-    some, _, graph, _ = ready()
-    sent = [party.masked(0, np.zeros(3, np.uint64)) for party in some]
-    shares = routed([own for _, own in sent], graph, 0)
-    for here in ([1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]):
+    some, _ = ready()
+    for here in ((0, 1), (0,)):
         with pytest.raises(Refused, match="3 is the least"):
-            some[0].unmask(0, np.array(here, bool), shares)
+            some[0].masked(0, listed(4, *here), NOTHING)
     with pytest.raises(Refused, match="its own part"):
-        some[0].unmask(0, np.array([0, 1, 1, 1], bool), shares)
-    some[0].unmask(0, np.array([1, 1, 1, 0], bool), shares)
-    # Once: another set of parties would give a difference of one.
-    with pytest.raises(Refused, match="once"):
-        some[0].unmask(0, np.ones(4, bool), shares)
-    with pytest.raises(Refused, match="answered the masked sum 0 before"):
-        some[0].masked(0, np.zeros(3, np.uint64))
-    # A party with a key that was revealed never comes back.
-    some[0].masked(1, np.zeros(3, np.uint64))
-    with pytest.raises(Refused, match="lost before"):
-        some[0].unmask(1, np.ones(4, bool), shares)
+        some[0].masked(0, listed(4, 1, 2, 3), NOTHING)
+    some[0].masked(0, listed(4, 0, 1, 2), NOTHING)
+    for number in (0, -1, 1.5, True, "1"):
+        with pytest.raises(Refused, match=r"before|is none"):
+            some[0].masked(number, listed(4, 0, 1, 2), NOTHING)
+    # Sums with and without a party differ by it: it never comes back.
+    with pytest.raises(Refused, match="left out of one before"):
+        some[0].masked(1, np.ones(4, bool), NOTHING)
+    for here in (None, np.ones(3, bool), np.ones(4)):
+        with pytest.raises(Refused, match="not listed"):
+            some[1].masked(2, here, NOTHING)
 
 
-def test_keys_and_shares_that_are_false_are_refused():
-    some, keys, graph, sealed = ready()
+def test_a_party_that_is_cut_off_refuses():
+    """All of its neighbours are said to be lost: its masks would be none."""
+    n = 80
+    some, keys = ready(n)
+    graph = graph_of(keys.tobytes())
+    here = np.ones(n, dtype=bool)
+    here[graph.neighbours[7]] = False
+    assert np.count_nonzero(here) > 50
+    with pytest.raises(Refused, match="over 1 places"):
+        some[7].masked(0, here, NOTHING)
+    other = int(np.flatnonzero(here & (np.arange(n) != 7))[0])
+    some[other].masked(0, here, NOTHING)
+
+
+def test_keys_that_are_false_are_refused():
+    some, keys = ready()
     fresh = MaskParty(3)
     with pytest.raises(Refused, match="different places"):
-        fresh.agree(0, keys, 0)  # not its key
+        fresh.agree(0, keys)  # not its key
     twice = np.array([fresh.public_key()] * 3)
     with pytest.raises(Refused, match="different places"):
-        fresh.agree(0, twice, 0)
+        fresh.agree(0, twice)
     with pytest.raises(Refused, match="2 places take part"):
-        fresh.agree(0, np.array([fresh.public_key(), keys[0]]), 0)
+        fresh.agree(0, np.array([fresh.public_key(), keys[0]]))
     with pytest.raises(Refused, match="agreed .* before"):
-        some[0].agree(0, keys, 0)
-    changed = routed(sealed, graph, 1).copy()
-    changed[0, 0] ^= 1
-    with pytest.raises(Refused, match="changed on its way"):
-        some[1].accept(changed)
-    with pytest.raises(Refused, match="one for each neighbour"):
-        some[1].accept(changed[:1])
-    with pytest.raises(Refused, match="no shares"):
-        MaskParty(2).masked(0, np.zeros(2, np.uint64))
+        some[0].agree(0, keys)
+    for wrong in (keys[:, :5], keys.astype(int), "keys"):
+        with pytest.raises(Refused, match="32 bytes"):
+            fresh.agree(0, wrong)
+    with pytest.raises(Refused, match="no keys"):
+        MaskParty(2).masked(0, np.ones(2, bool), NOTHING)
 
 
-def test_a_server_that_takes_both_secrets_of_a_party_fails():
-    """It says to some parties that one was lost, and to the others that it was not."""
-    some, keys, graph, _ = ready(n=6, least=3)
-    sent = [party.masked(0, np.arange(3, dtype=np.uint64)) for party in some]
-    sealed = [own for _, own in sent]
-    revealed = {}
-    for k, party in enumerate(some[1:], start=1):
-        here = np.ones(6, dtype=bool)
-        here[0] = k > 2
-        revealed[k] = party.unmask(0, here, routed(sealed, graph, k))
-    with pytest.raises(ValueError, match=r"do not belong together|are needed"):
-        vectors = {k: vector for k, (vector, _) in enumerate(sent)}
-        unmasked(vectors, revealed, graph, keys, np.zeros(6, bool), 0)
+def test_parties_that_were_told_different_lists_share_no_mask():
+    """A server that lists a party to some, and not to the others, gets random numbers."""
+    some, _ = ready(n=6, least=3)
+    values = np.arange(3, dtype=np.uint64)
+    everyone, others = np.ones(6, bool), listed(6, 1, 2, 3, 4, 5)
+    sent = [party.masked(0, everyone if k < 3 else others, values) for k, party in enumerate(some)]
+    for some_sent in (sent, sent[1:], sent[:3], sent[3:]):
+        off = sum(some_sent) - len(some_sent) * values
+        assert np.abs(off.astype(np.int64)).min() > 2**40
+    # The same list, and another number of the sum.
+    some, _ = ready(n=3)
+    sent = [party.masked(int(k == 2), np.ones(3, bool), values) for k, party in enumerate(some)]
+    assert np.abs((sum(sent) - 3 * values).astype(np.int64)).min() > 2**40
+
+
+def test_large_numbers_do_not_overflow():
+    values = 2.0 ** np.array([[31.0], [-3.0], [38.0]])
+
+    class Sums(Party):
+        def release(self, which, number, here, rooms):
+            large = np.abs(self.vectors[0]) * 3 > rooms
+            return {"large": large} if large.any() else super().release(0, number, here, rooms)
+
+    places = MaskedPlaces([Sums(own[None]) for own in values], 2)
+    total = places.sum("release", (0,), [1])
+    assert total.n_asked == 2
+    assert_allclose(total.values[0], values.sum(), rtol=1e-12)
+    for place in places.places:
+        place.vectors = place.vectors * 2.0**40
+    with pytest.raises(FederationError, match="rescale X or y"):
+        places.sum("release", (0,), [1])
 
 
 # ------------------------------------------------------------------------------ federations
@@ -336,6 +335,26 @@ def test_masked_fits_are_those_of_exact_sums(cls):
     assert_allclose(again.cluster_params_, model.cluster_params_, atol=1e-5)
 
 
+def in_two_parts(data=DATA, at=2):
+    """The first clients in one place and the others in another one."""
+    return FanOutFederation(
+        [InProcessFederation(*(v[some] for v in data)) for some in (data[2] < at, data[2] >= at)]
+    )
+
+
+def test_clients_of_a_process_count_as_parties():
+    """Sums over two places of this process, one of which has too few clients by itself."""
+    whole = InProcessFederation(*DATA).masked(3, bounds=BOUNDS)
+    model = PartialPoolingRegressor(random_state=0).fit_federation(whole)
+    parts = in_two_parts().masked(3, bounds=BOUNDS)
+    other = PartialPoolingRegressor(random_state=0).fit_federation(parts)
+    assert_allclose(other.cluster_params_, model.cluster_params_, atol=1e-5)
+    few, many = parts.rows(*_model_and_hello(parts))
+    with pytest.raises(Refused, match="no keys"):
+        few.release("moves", _arguments(few), 0.0, 0)
+    assert "masked" in many.release("moves", _arguments(many), 0.0, 0, None, np.array([1e9] * 3))
+
+
 def test_noise_is_inside_the_masks():
     data = grouped(60)
     guarded = InProcessFederation(*data).private(50.0, bounds=BOUNDS, random_state=0).masked(50)
@@ -370,6 +389,45 @@ def test_parties_add_their_share_of_the_noise():
     block = Moves.blocks(model, how)["moves"]
     promised = releases.multiplier * block.clip / np.sqrt(block.share)
     assert_allclose(noise["moves"], promised * np.sqrt(12 / least))
+
+
+class NoisyTable(Table):
+    """The same with noise inside the masks, that of two sites."""
+
+    policy = SitePolicy(privacy=ClientPrivacy(1000.0, bounds=BOUNDS, masked=2, random_state=0))
+
+
+class LostWire(Wire):
+    """A site that is lost after some releases."""
+
+    lost_after = np.inf
+
+    def send(self, message):
+        reply = super().send(message)
+        if len(self.seen) > self.lost_after:
+            raise self._lost("it is gone")
+        return reply
+
+
+@pytest.mark.filterwarnings("ignore:No answer of site")
+@pytest.mark.parametrize("kind", [Table, NoisyTable])
+def test_a_site_that_is_lost_costs_one_more_exchange(kind):
+    """With noise also a release: the others have spent what they answered."""
+    wires = [LostWire(name) for name in ("east", "north", "south")]
+    for wire in wires:
+        wire.host = SiteHost(kind(wire.name))
+        wire.host.rows.policy.privacy.masked = 2
+    wires[1].lost_after = 6  # hello, rows, two of keys, and two releases
+    model = PartialPoolingRegressor(random_state=0).fit_federation(RemoteFederation(wires))
+    here = DATA[2] % 3 != 1
+    left = InProcessFederation(*(values[here] for values in DATA)).masked(2, bounds=BOUNDS)
+    wanted = PartialPoolingRegressor(random_state=0).fit_federation(left)
+    if kind is Table:
+        assert_allclose(model.cluster_params_, wanted.cluster_params_, atol=1e-5)
+        return
+    assert model.n_iter_ == 4
+    assert_allclose(model.epsilon_, 1000.0, rtol=1e-6)
+    assert_allclose(model.cluster_params_, wanted.cluster_params_, atol=0.3)
 
 
 def test_too_few_parties_are_an_error():
@@ -416,6 +474,9 @@ def _arguments(place):
 
 def test_masks_without_cryptography(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    federation = InProcessFederation(*DATA).masked(3, bounds=BOUNDS)
+    # The clients of one process are added up where they are.
+    whole = InProcessFederation(*DATA).masked(3, bounds=BOUNDS)
+    PartialPoolingRegressor().fit_federation(whole)
+    federation = in_two_parts().masked(3, bounds=BOUNDS)
     with pytest.raises(ImportError, match=r"skcfl\[privacy\]"):
         PartialPoolingRegressor().fit_federation(federation)

@@ -678,7 +678,7 @@ def test_options_that_need_more_than_sums(model):
     guarded = private(4.0, data, bounds)
     with pytest.raises(PrivacyError, match="must be"):
         model.fit_federation(guarded)
-    assert guarded._accounts[0].spent == 0.0
+    assert guarded._account.spent == 0.0
 
 
 def can_fit_privately(cls):
@@ -735,7 +735,7 @@ def test_a_drowned_signal_is_no_fit(cls):
     assert model.epsilon_ == 0.0
     assert model.calls_ == 0
     assert len(model.releases_["call"]) == 0
-    assert guarded._accounts[0].spent == 0.0
+    assert guarded._account.spent == 0.0
     # Clients have models of their own rows.
     adapted = model.adapt(*data[:2], groups=data[2])
     test = tuple(values[TEST[2] < 20] for values in TEST)
