@@ -56,21 +56,6 @@ def rows(data, clients):
 # ------------------------------------------------------------------------------------ units
 
 
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("change", ["scale", "shift"])
-def test_units_of_a_feature_change_nothing(name, change):
-    data = REGRESSION
-    X = data.X.copy()
-    X[:, 1] = X[:, 1] * 1e4 if change == "scale" else X[:, 1] + 1e4
-    a = everyday(name, "Regressor").fit(data.X, data.y, groups=data.groups)
-    b = everyday(name, "Regressor").fit(X, data.y, groups=data.groups)
-    assert np.array_equal(a.labels_, b.labels_)
-    expected = a.predict(data.X, groups=data.groups)
-    assert np.abs(b.predict(X, groups=data.groups) - expected).max() < 1e-7
-    if change == "scale":
-        np.testing.assert_allclose(b.coef_[:, 1] * 1e4, a.coef_[:, 1], rtol=1e-6, atol=1e-9)
-
-
 def test_one_model_for_all_is_ridge_of_standardised_features():
     data = REGRESSION
     alpha = 0.03

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from cases import CLASSES, DATA, make
 from numpy.testing import assert_allclose, assert_array_equal
-from pickled_hosts import CLASSES, DATA, EVERYDAY, PickledHost, make, named, parts_of
+from pickled_hosts import PickledHost, named, parts_of
 
 from skcfl import ConvexClusteredFLRegressor, FedAvgRegressor, GTVRegressor, LocalModels
 from skcfl.certificates import certify_partition, duality_gap
@@ -21,35 +22,6 @@ def places_of(data):
     order = np.concatenate([np.flatnonzero(np.isin(data.groups, p[2][2])) for p in parts])
     here = InProcessFederation(data.X, data.y, data.groups)
     return (here, slice(None)), (RemoteFederation(hosts), order)
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", EVERYDAY)
-def test_of_the_clients_of_fit(name):
-    data = CLASSES if "Classifier" in name else DATA
-    model = make(name, max_iter=5).fit(data.X, data.y, groups=data.groups)
-    if not model._predicts_by_client:
-        with pytest.raises(NotImplementedError, match="predict and score on rows at hand"):
-            model.score_federation(places_of(data)[0][0])
-        return
-    score = model.score(data.X, data.y, groups=data.groups)
-    labels = model.assign(data.X, data.y, groups=data.groups)
-    for federation, order in places_of(data):
-        predicted = model.predict_federation(federation)
-        assert_allclose_or_equal(predicted, model.predict(data.X, groups=data.groups)[order])
-        assert_allclose(model.score_federation(federation), score, rtol=1e-10)
-        assert_array_equal(model.assign_federation(federation), labels)
-        if hasattr(model, "predict_proba"):
-            wanted = model.predict_proba(data.X, groups=data.groups)[order]
-            got = model.predict_federation(federation, "predict_proba")
-            assert_allclose(got, wanted, rtol=1e-10)
-
-
-def assert_allclose_or_equal(got, wanted):
-    if wanted.dtype.kind == "f":
-        assert_allclose(got, wanted, rtol=1e-10)
-    else:
-        assert_array_equal(got, wanted)
 
 
 def test_places_get_the_models_of_their_clients_only():

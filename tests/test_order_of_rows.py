@@ -3,78 +3,14 @@
 import numpy as np
 import pytest
 
-import skcfl
 from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import LocalUpdate
 from skcfl.clients.draws import order_of_rows
-from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.datasets import make_clustered_classification
 from skcfl.federation import InProcessFederation
-from skcfl.models import MLP, LinearModel
+from skcfl.models import LinearModel
 
-EVERYDAY = sorted(name for name in skcfl.__all__ if name.endswith(("Classifier", "Regressor")))
-REGRESSION = make_clustered_regression(4, 2, n_samples=30, n_features=3, random_state=0)
 CLASSES = make_clustered_classification(4, 2, n_samples=30, n_features=3, random_state=0)
-# Networks of few units, trained for short.
-NETWORKS = {"FedProtoClassifier": {"hidden_layer_sizes": (4,), "max_iter": 5, "tol": 0}}
-# Methods with a model for each client, and what leaves nothing to draws and to single precision.
-DOUBLE = MLP((4,), precision="double")
-PERSONAL = {
-    "DittoRegressor": {"lam": 0.1},
-    "DittoClassifier": {"lam": 0.1},
-    "PFedMeRegressor": {"lam": 0.1},
-    "FedALARegressor": {},
-    "FedALAClassifier": {},
-    "FedProtoClassifier": {"model": DOUBLE, "max_iter": 5, "tol": 0},
-}
-
-
-def predicted(name, data, rows, seen=None, **parameters):
-    """Predictions for all rows after a fit to some, in some order, with ids that `seen` maps."""
-    cls = getattr(skcfl, name)
-    seen = {group: group for group in np.unique(data.groups)} if seen is None else seen
-    if "random_state" in cls().get_params():
-        parameters["random_state"] = 0
-    if name.startswith("OracleClusters"):
-        labels = zip(np.unique(data.groups), data.labels, strict=True)
-        parameters["labels"] = {seen[group]: label for group, label in labels}
-    weights = parameters.pop("sample_weight", None)
-    groups = np.array([seen[group] for group in data.groups])
-    model = cls(**parameters)
-    model.fit(data.X[rows], data.y[rows], groups=groups[rows], sample_weight=weights)
-    method = "predict_proba" if hasattr(model, "predict_proba") else "predict"
-    return getattr(model, method)(data.X, groups=groups)
-
-
-def data_of(name):
-    return CLASSES if name.endswith("Classifier") else REGRESSION
-
-
-@pytest.mark.parametrize("name", EVERYDAY)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_order_of_rows(name):
-    """Searches and draws included: what is drawn about a row depends on what it holds."""
-    data, parameters = data_of(name), NETWORKS.get(name, {})
-    rows = np.arange(len(data.y))
-    mixed = np.random.RandomState(0).permutation(rows)
-    one, other = (predicted(name, data, order, **parameters) for order in (rows, mixed))
-    np.testing.assert_allclose(other, one, rtol=0, atol=1e-7 * max(np.abs(one).max(), 1.0))
-
-
-@pytest.mark.parametrize("name", PERSONAL)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_order_of_clients_and_rows_given_twice(name):
-    """Where no rows are dealt to folds or batches, and precision is double."""
-    data, parameters = data_of(name), PERSONAL[name]
-    rows = np.arange(len(data.y))
-    one = predicted(name, data, rows, **parameters)
-    ids = np.unique(data.groups)
-    seen = dict(zip(ids, ids[::-1], strict=True))
-    other = predicted(name, data, rows, seen, **parameters)
-    np.testing.assert_allclose(other, one, rtol=0, atol=1e-6)
-    counts = np.random.RandomState(0).randint(1, 4, len(rows))
-    twice = predicted(name, data, np.repeat(rows, counts), **parameters)
-    weighed = predicted(name, data, rows, sample_weight=counts.astype(float), **parameters)
-    np.testing.assert_allclose(weighed, twice, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("batch_size", [None, 4])

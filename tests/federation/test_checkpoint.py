@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import CLASSES, DATA, EVERYDAY, make
 from numpy.testing import assert_array_equal
-from pickled_hosts import CLASSES, DATA, EVERYDAY, PickledHost, make, named, parts_of
+from pickled_hosts import PickledHost, named, parts_of
 from sklearn.base import clone
 
 import skcfl
@@ -178,7 +179,7 @@ def test_killed_processes(tmp_path):
     code = f"""
         import os, signal, sys
         sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
-        from pickled_hosts import DATA, make
+        from cases import DATA, make
         from skcfl.federation import InProcessFederation
         from skcfl.federation.journal import Journal
 

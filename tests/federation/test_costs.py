@@ -4,9 +4,10 @@ import pickle
 
 import numpy as np
 import pytest
+from cases import DATA, make
 from fits_alone import without_reports
 from numpy.testing import assert_allclose
-from pickled_hosts import DATA, PickledHost, make, named, parts_of
+from pickled_hosts import PickledHost, named, parts_of
 from site_tables import Wire
 from sklearn.exceptions import NotFittedError
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import CLASSES, DATA, EVERYDAY, compare, make
 from numpy.testing import assert_allclose, assert_array_equal
-from pickled_hosts import CLASSES, DATA, EVERYDAY, compare, make, parts_of
+from pickled_hosts import parts_of
 
 from skcfl import FedAvgRegressor, GTVRegressor
 from skcfl.calls.first_order import Losses, ObjectivesGradients

@@ -18,7 +18,6 @@ from skcfl.testing._strict import kernels
 
 REGRESSION = make_clustered_regression(9, 3, 4, n_samples=12, random_state=0)
 CLASSES = make_clustered_classification(9, 3, 4, n_samples=16, random_state=0)
-ESTIMATORS = [name for name in skcfl.__all__ if name.endswith(("Classifier", "Regressor"))]
 
 
 def data_of(name):
@@ -38,18 +37,11 @@ def parts_of(data, n_parts, **options):
     return FanOutFederation(federations)
 
 
-# Everyday classes that search here, one a kind of search; others are told what they would choose.
-SEARCHING = {"ConvexClusteredFLRegressor", "FPFCRegressor", "IFCARegressor", "CLoVEClassifier"}
-
-
 def make(name, **parameters):
     cls = getattr(skcfl, name)
     known = cls().get_params()
     parameters = {"random_state": 0, "max_iter": 30, **parameters}
-    told = {"lam": 0.1, "n_clusters": 3}
-    if name in SEARCHING:
-        told = {"alpha": 0.01}  # searched by the same code as lam
-    parameters = grouped(cls, **{**told, **parameters})
+    parameters = grouped(cls, **{"lam": 0.1, "n_clusters": 3, **parameters})
     if name.startswith("Oracle"):
         parameters["labels"] = dict(
             zip(np.unique(data_of(name).groups), data_of(name).labels, strict=True)
@@ -67,35 +59,6 @@ def compare(found, wanted, rtol=1e-10):
 
 def booked(model):
     return model.calls_, model.floats_up_, model.floats_down_
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_places_do_not_matter(name):
-    """One place, three places, and three whose messages are pickled: one result."""
-    data = data_of(name)
-    wanted = make(name).fit(data.X, data.y, groups=data.groups)
-    fan_out = parts_of(data, 3)
-    found = make(name).fit_federation(InProcessFederation(data.X, data.y, data.groups))
-    compare(found, wanted, rtol=0)
-    assert booked(found) == booked(wanted)
-    compare(make(name).fit_federation(StrictFederation(fan_out)), wanted)
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("IFCAClassifier", "GTVClassifier", "FPFCClassifier"),
-        *("DittoClassifier", "PFedMeClassifier", "PerFedAvgClassifier", "FedRepClassifier"),
-        *("FedALAClassifier", "FedProtoClassifier", "FedPACClassifier"),
-    ],
-)
-def test_networks_and_batches(name):
-    options = {"hidden_layer_sizes": (4,), "max_iter": 5, "batch_size": 6, "lam": 0.01}
-    wanted = make(name, **options).fit(CLASSES.X, CLASSES.y, groups=CLASSES.groups)
-    found = make(name, **options).fit_federation(StrictFederation(parts_of(CLASSES, 3)))
-    compare(found, wanted, rtol=2e-3)  # single precision
 
 
 @pytest.mark.parametrize("options", [{"hold_out": 0.3}, {"participation": 0.4}])

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from pickled_hosts import DATA, make
+from cases import DATA, make
 from sklearn.exceptions import NotFittedError
 
 import skcfl

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from grouped import grouped
 from numpy.testing import assert_allclose, assert_array_equal
-from pickled_hosts import EVERYDAY, PickledHost, named
+from pickled_hosts import PickledHost, named
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -88,29 +88,6 @@ def check_same(found, wanted, name):
     for name, value in vars(wanted).items():
         if name.endswith("_") and np.shape(value)[:1] == (KEPT.sum(),):
             assert np.shape(getattr(found, name))[0] == len(IDS), name
-
-
-@pytest.mark.parametrize("name", EVERYDAY)
-def test_a_client_that_never_answers_is_in_nothing(name):
-    """Scales, alpha, lam, folds, starts and numbers of clients are those of the others."""
-    found = make(name).fit_federation(
-        InProcessFederation(*rows_of(name), faults=Faults(dead=[GONE]))
-    )
-    assert found.missing_clients_.tolist() == [GONE]
-    check_same(found, everyday_without(name), name)
-
-
-@pytest.mark.parametrize("name", EVERYDAY)
-def test_a_rejected_client_is_in_nothing(name):
-    if name == "FedProtoClassifier":
-        pytest.skip("its clients send prototypes, which are no answers of Faults")
-    faults = Faults(attack="nan", false=[GONE])
-    options = {"n_clusters": 2, "lam": 0.1}
-    found = make(name, **options)
-    found.fit_federation(InProcessFederation(*rows_of(name), faults=faults))
-    assert found.rejected_clients_.tolist() == [GONE]
-    assert found.missing_clients_.size == 0
-    check_same(found, fit_without(name, make(name, **options)), name)
 
 
 OPTIONS = {

@@ -8,8 +8,9 @@ from functools import partial
 
 import numpy as np
 import pytest
+from cases import DATA
 from numpy.testing import assert_allclose, assert_array_equal
-from pickled_hosts import DATA, PickledHost, named, parts_of
+from pickled_hosts import PickledHost, named, parts_of
 
 import skcfl
 from skcfl.calls.first_order import LocalUpdate, Losses, Objectives

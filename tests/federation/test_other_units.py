@@ -4,8 +4,9 @@ import warnings
 
 import numpy as np
 import pytest
+from cases import EVERYDAY
 from numpy.testing import assert_allclose, assert_array_equal
-from pickled_hosts import EVERYDAY, PickledHost, named
+from pickled_hosts import PickledHost, named
 from scipy import sparse
 from sklearn.metrics import accuracy_score, adjusted_rand_score, r2_score
 

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from cases import CLASSES, DATA, compare, make
 from numpy.testing import assert_allclose, assert_array_equal
-from pickled_hosts import CLASSES, DATA, PickledHost, compare, make, named, parts_of
+from pickled_hosts import PickledHost, named, parts_of
 
 from skcfl import (
     FedAvgRegressor,

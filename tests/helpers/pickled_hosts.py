@@ -3,17 +3,10 @@
 import pickle
 
 import numpy as np
-from numpy.testing import assert_allclose, assert_array_equal
 
-import skcfl
-from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation.remote import Host
 from skcfl.federation.sites import PlaceLost
 from skcfl.federation.transport import Transport
-
-DATA = make_clustered_regression(9, 3, 4, n_samples=12, random_state=0)
-CLASSES = make_clustered_classification(9, 3, 4, n_samples=16, random_state=0)
-EVERYDAY = [name for name in skcfl.__all__ if name.endswith(("Classifier", "Regressor"))]
 
 
 class PickledHost(Transport):
@@ -69,19 +62,3 @@ def parts_of(data, n_parts, loaded=False):
 
 def named(parts):
     return [(k, f"part {k}", part) for k, part in enumerate(parts)]
-
-
-def make(name, max_iter=30):
-    """The method, told what it would search for."""
-    cls = getattr(skcfl, name)
-    told = {"n_clusters": 3, "lam": 0.1, "random_state": 0, "max_iter": max_iter}
-    if name.startswith("Oracle"):
-        told["labels"] = dict(zip(np.unique(CLASSES.groups), CLASSES.labels, strict=True))
-    known = cls().get_params()
-    return cls(**{key: value for key, value in told.items() if key in known})
-
-
-def compare(found, wanted, rtol=1e-10):
-    assert_array_equal(found.labels_, wanted.labels_)
-    scale = np.abs(wanted.params_).max()
-    assert_allclose(found.params_, wanted.params_, rtol=rtol, atol=rtol * scale)
