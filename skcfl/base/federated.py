@@ -26,6 +26,7 @@ from ..numerics.by_cluster import numbered_by_size
 from ..search.alpha import alpha_unit, is_automatic
 from .absent import options_of, with_absent
 from .checkpointing import checkpointed
+from .ensembles import boosted, check_fits_whole, with_estimators
 from .fitting import Task, given_to_fit
 from .predicting import OF_CLUSTERS
 from .private_fits import PrivateFits
@@ -58,6 +59,8 @@ class BaseFederated(PrivateFits, Reports):
     }
 
     _publishes_rounds = True
+    #: If True, the method needs fits and losses of local models only: a SklearnModel will do.
+    _fits_estimators = False
 
     # With metadata routing every method asks for groups, no set_*_request call is needed.
     __metadata_request__fit = _REQUEST_GROUPS
@@ -258,7 +261,11 @@ class BaseFederated(PrivateFits, Reports):
                 task.pool.roll_call()
                 while presence.undecided.any():
                     task.pool.roll_call()
-                return self._of_all(task, result)
+                result = self._of_all(task, result)
+                if task.pool.model.fits_whole:
+                    about = task.federation, task.hello, task.pool, result
+                    result = boosted(*about, task.pool.random_state)
+                return result
             except ClientsLost:
                 ledger = task.pool.ledger
                 again = (task.federation, task.hello, task.header, task.groups, presence)
@@ -317,11 +324,15 @@ class BaseFederated(PrivateFits, Reports):
             model = model.for_rows(hello.row_shape)
         model = model.bind(hello.n_features, n_classes=n_classes, dtype=hello.dtype)
         options = self._solve_options(groups)
-        random_state = check_random_state(self.random_state)
+        random_state, clients = check_random_state(self.random_state), federation
+        if model.fits_whole:
+            check_fits_whole(self, federation)
+            fitted = with_estimators(federation, hello, model, random_state, before)
+            clients, model = fitted
         aggregation = getattr(self, "aggregation", "mean")
         robust = not (isinstance(aggregation, str) and aggregation == "mean")
         robust |= getattr(self, "client_loss", None) is not None
-        pool, folds = federation.open_with_folds(model, random_state, hello, robust, before)
+        pool, folds = clients.open_with_folds(model, random_state, hello, robust, before)
         if is_automatic(pool):
             pool = pool.penalised(self._n_priors(pool, options) * alpha_unit(pool))
             folds = folds.penalised(pool.model)

@@ -299,7 +299,7 @@ class Predictions(OfClients):
             position = self._locate(check_ids(ids.tolist(), 1, "group"))
         table, index = self._models_at(position)
         plain = self.model_.plain(table[index[0]], getattr(self, "classes_", None))
-        if not isinstance(plain, BaseEstimator):
+        if self.model_.fits_whole or not isinstance(plain, BaseEstimator):
             return plain
         plain.n_features_in_ = self.model_.n_features
         if hasattr(self, "feature_names_in_"):

@@ -131,6 +131,12 @@ class PrivateFits(NewClients):
     def _private_model(self, hello: Hello) -> LocalModel:
         terms: Any = hello.privacy
         model = self._local_model()
+        if model.fits_whole:
+            raise PrivacyError(
+                "model: a SklearnModel sends fitted estimators, which know much of the rows: no "
+                "noise makes them private. Private fits take models of parameters, such as "
+                "LinearModel."
+            )
         if getattr(model, "class_weight", None) is not None:
             raise PrivacyError("class_weight must be None where clients are private.")
         if hello.row_shape is not None:

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import Array, FloatArray
+from ..calls.first_order import Losses
 from ..reports.evidence import gather
 from ..reports.words import effects_of, report_of
 from .predicting import Predictions
@@ -27,7 +28,8 @@ class Reports(Predictions):
 
     def _gather(self, pool: ClientPool, n_clients: int) -> None:
         """Ask the clients, after a fit, what a report needs to know of them."""
-        theta = pool.units.from_user(self.cluster_params_)
+        # Rows are judged by ensembles before these are boosted.
+        theta = pool.units.from_user(self.cluster_params_[:, : pool.n_params])
         params = None if self._shared_params else self.params_
         evidence = gather(pool, self.labels_, theta, params, self._deviations())
         evidence.ids = self.groups_[evidence.clients]
@@ -36,6 +38,8 @@ class Reports(Predictions):
         self._seen_weights = pool.client_weights
         complete = len(evidence.clients) == n_clients
         self._seen_losses = evidence.cluster_losses if complete else None
+        if pool.model.fits_whole and self._has_clusters and len(theta) > 1:
+            self._seen_losses = pool.ask(Losses, theta, whole=True)
 
     def _deviations(self) -> Any:
         """Measure of differences of coefficients, see :func:`skcfl.reports.evidence.gather`."""

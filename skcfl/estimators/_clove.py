@@ -72,6 +72,7 @@ class CLoVE(AlternatingClustering):
        Federated Learning through Clustering of Loss Vector Embeddings". arXiv:2506.22427, 2025.
     """
 
+    _fits_estimators = True
     _parameter_constraints = {
         "embedding": [StrOptions(set(EMBEDDINGS))],
         "clusterer": [HasMethods(["fit_predict", "get_params", "set_params"]), None],

@@ -60,6 +60,7 @@ class FedAvg(BaseFederated):
     array([1., 3., 5., 7.])
     """
 
+    _fits_estimators = True
     _parameter_constraints = ROUND_CONSTRAINTS
     _option_classes = {"training": Training}
     _option_names = {"training": ROUNDS}

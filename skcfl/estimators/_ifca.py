@@ -69,6 +69,7 @@ class IFCA(AlternatingClustering):
        Federated Learning". NeurIPS 2020.
     """
 
+    _fits_estimators = True
     _parameter_constraints = {"empty_cluster": [StrOptions({"reseed", "keep"})]}
 
     def __init__(

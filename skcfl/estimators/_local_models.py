@@ -58,6 +58,7 @@ class LocalModels(BaseFederated):
     array([3., 2.])
     """
 
+    _fits_estimators = True
     _parameter_constraints = {
         name: ROUND_CONSTRAINTS[name] for name in ("max_iter", "training", "tol")
     }
@@ -116,6 +117,11 @@ class LocalModels(BaseFederated):
 
     def _models_of(self, pool):
         """Models of new clients: their own ones."""
+        if pool.model.fits_whole:
+            raise ValueError(
+                "LocalModels cannot adapt to new clients with a SklearnModel: fit LocalModels, or "
+                "the estimator itself, to the rows of the new clients."
+            )
         result = self._solve(pool)
         return None, np.asarray(result.cluster_params)
 

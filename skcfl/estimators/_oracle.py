@@ -54,6 +54,7 @@ class OracleClusters(BaseFederated):
            [-1.]])
     """
 
+    _fits_estimators = True
     _parameter_constraints = {**ROUND_CONSTRAINTS, "labels": [dict, "array-like", None]}
     _option_classes = {"training": Training}
     _option_names = {"training": ROUNDS}

@@ -143,6 +143,7 @@ class DaskFederation(RemoteFederation):
 
     def _start(self, client, sources, workers, timeout, rebuild, options, min_clients, retries):
         check_policy(options["policy"])
+        self.carries_objects = options["policy"] is None
         if timeout is not None and not (
             isinstance(timeout, Real) and not isinstance(timeout, bool) and timeout > 0
         ):

@@ -102,6 +102,9 @@ class Federation(Protected, ABC):
     #: Bytes ``(up, down)`` that have travelled to and from other processes since the last hello.
     wire_bytes: tuple[int, int] = (0, 0)
 
+    #: True if objects of Python, which are code, may travel: in one organisation only.
+    carries_objects = False
+
     #: The checkpoint of the fit, if it has one: the journal of its answers.
     journal: Journal | None = None
 
@@ -407,6 +410,11 @@ class InProcessFederation(Federation):
             )
         return Account(privacy, number)
 
+    @property
+    def carries_objects(self) -> bool:  # type: ignore[override]
+        """True without a policy and without privacy."""
+        return self._guard is None and self._accounts is None
+
     def _declared(self) -> ClientPrivacy | None:
         return None if self._account is None else self._account.privacy
 
@@ -522,6 +530,11 @@ class FanOutFederation(Federation):
         self.max_share = check_share(max_share)
         if not self.parts:
             raise ValueError("parts must hold at least one federation, got none.")
+
+    @property
+    def carries_objects(self) -> bool:  # type: ignore[override]
+        """True if all parts are in one organisation."""
+        return all(part.carries_objects for part in self.parts)
 
     def _declared(self) -> ClientPrivacy | None:
         return self.parts[0]._declared()

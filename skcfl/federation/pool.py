@@ -228,6 +228,11 @@ class ClientPool:
         return (self._presence.rejected | self._presence.banned)[self._at]
 
     @property
+    def places(self) -> Array:
+        """Positions of the clients in the whole federation, (n_clients,)."""
+        return self._places
+
+    @property
     def presence(self) -> Presence:
         """Who answers."""
         return self._presence

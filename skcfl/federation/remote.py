@@ -451,6 +451,10 @@ class RemoteRows(Kept):
             rows.limits = replace(self.limits, n_features=made_columns(empty, recipe).shape[1])
         return rows
 
+    def cross_fitted(self, model, seed):
+        """The rows with their clients' predictions out of folds."""
+        return self._made("cross_fitted", model, seed)
+
     def scored(self, model, table, index, classes):
         """The rows beside the predictions of their clients' models."""
         return self._made("scored", model, table, index, classes)

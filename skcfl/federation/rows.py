@@ -8,6 +8,7 @@ from scipy import sparse
 
 from .._checks import LEAST, Count
 from ..clients.draws import mixed, order_of_rows
+from ..clients.fitted_estimators import fit_by_client, out_of_folds
 from .checking import check_numbers
 from .inprocess import InProcessSite
 from .judging import FoldRows, ScoredRows
@@ -214,6 +215,48 @@ class Rows(Place):
     def made(self, recipe):
         """The same rows with columns that are made of theirs, see ``made_columns.Columns``."""
         return self._with(_X=made_columns(self.X, recipe), scaling=None)
+
+    def fitted(self, model, seed, ensembles=None):
+        """Position and estimator of each client, fitted to its rows or to residuals.
+
+        Parameters
+        ----------
+        model : SklearnModel
+            Bound local model.
+        seed : int
+            Seed of the fit.
+        ensembles : tuple, default=None
+            Model, table of models, and which of them each client has, -1 for clients that fit
+            nothing. The others fit the residuals of its predictions.
+
+        Returns
+        -------
+        fitted : list of (int, estimator)
+        """
+        X, y, codes, weights = self.take(self.present)
+        X = X.astype(model.dtype, copy=False)
+        if ensembles is not None:
+            full, table, index = ensembles
+            at = index[codes]
+            some = at >= 0
+            y = y[some] - full.output(full.decision(X[some], table, at[some]))
+            X, codes, weights = X[some], codes[some], _some(weights, some)
+        found = fit_by_client(model, (X, y, codes, weights), self.numbers, seed, self.n_jobs)
+        return [(int(self.places[i]), estimator) for i, estimator in found.items()]
+
+    def cross_fitted(self, model, seed):
+        """The rows, the position of their client and its predictions out of folds behind them."""
+        if sparse.issparse(self._X):
+            raise ValueError("X must be dense for SklearnModel, got a sparse matrix.")
+        folds = self.deal(model.cv, seed, model.estimator_type == "classifier")
+        behind = np.zeros((self.n_rows, 1 + model.n_outputs))
+        behind[:, 0] = self.places[self.codes]
+        X, y, codes, weights = self.take(self.present)
+        X = X.astype(model.dtype, copy=False)
+        rows = X, y, codes, weights
+        about = folds[self.present], self.numbers, seed, self.n_jobs
+        behind[self.present, 1:] = out_of_folds(model, rows, *about)
+        return self._with(_X=np.hstack([self._X, behind]), scaling=None)
 
     def distinct(self, columns):
         """Sorted different values of some columns, one array after the other, and their numbers.

@@ -5,6 +5,7 @@ from ._linear import LinearModel
 from ._local_model import LocalModel
 from ._location import Location
 from ._mlp import MLP
+from ._sklearn_model import SklearnModel
 from ._spec import ModelSpec
 from ._torch_model import TorchModel
 
@@ -15,5 +16,6 @@ __all__ = [
     "LocalModel",
     "Location",
     "ModelSpec",
+    "SklearnModel",
     "TorchModel",
 ]

@@ -63,6 +63,8 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
     moved = None
     #: Parameters that each client keeps for itself and publishes at the end, likewise; None: none.
     own = None
+    #: True if clients fit estimators as a whole: for methods that need fits and losses only.
+    fits_whole = False
     #: True if ``f_i`` is half the squared distance to the client's own minimiser plus a constant.
     isotropic = False
 

@@ -41,7 +41,7 @@ from .safeguards import FrozenClients, HalvedSteps, Reseeding
 from .state import Draw, State, weighted_mean
 from .stop import StopRule
 from .suspicion import Suspects, capped_mean
-from .update import Average, GradientStep, ModelAverage, StepSizes, client_curvatures
+from .update import Average, GradientStep, Members, ModelAverage, StepSizes, client_curvatures
 
 __all__ = ["Options", "Rounds", "alternate"]
 
@@ -195,6 +195,8 @@ def _update(options, everyone, K):
     pool, weights, division = everyone.pool, everyone.weights, options.division
     shared = options.shared if options.shared is not None and options.shared.any() else None
     average, robust = Average(division, shared, options.aggregator), options.aggregator is not None
+    if options.averaging == "members":
+        return Members(average), []
     local = options.averaging == "model"
     if options.step_size is not None:
         rates = StepSizes(K, float(options.step_size))

@@ -1,8 +1,9 @@
-"""The two kinds of local models, and what every method by rounds does with each.
+"""The kinds of local models, and what every method by rounds does with each.
 
 Clients know the minimum, the proximal points and the curvature of a *minimised* model; a *trained*
-one takes steps.  Only this module asks which of the two a pool holds.  Differences between the
-kinds are values or methods of the kind in rounds, and tables by kind in the rooms above.
+one takes steps; a *fitted* one is an ensemble of estimators of scikit-learn.  Only this module
+asks which of them a pool holds.  Differences between the kinds are values or methods of the kind
+in rounds, and tables by kind in the rooms above.
 """
 
 from abc import ABC, abstractmethod
@@ -107,12 +108,33 @@ class _Trained(Kind):
         return pool.ask(LocalUpdate, pool.start(), steps, *how, whole=True)
 
 
+class _Fitted(Kind):
+    # Estimators are fitted before the rounds: models are weights of them.
+    exact = False
+    averaging, optimizer = "members", "sgd"
+    max_iter, local_steps = 50, 1
+    n_init = n_init_random = 3
+    start_steps = compared_steps = (1,)
+    candidates = 2
+
+    def first_steps(self, pool, start, steps):
+        """The estimators that the clients have fitted."""
+        return pool.model.singles(pool.places)
+
+    def local_models(self, pool, steps, *how):
+        """The estimators that the clients have fitted."""
+        return pool.model.singles(pool.places)
+
+
 MINIMISED = _Minimised()
 TRAINED = _Trained()
+FITTED = _Fitted()
 
 
 def kind_of(pool):
     """Kind of the local models of a federation."""
+    if pool.model.fits_whole:
+        return FITTED
     return MINIMISED if pool.can_answer("solve") else TRAINED
 
 

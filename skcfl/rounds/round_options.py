@@ -99,6 +99,8 @@ def automatic_step(step_size, optimizer, pool):
         return float(step_size)
     if optimizer == "adam":
         return NETWORK_STEP
+    if pool.model.fits_whole:
+        return None
     need_minima(
         pool,
         "training: step_size='auto' takes gradient steps from the curvature, of which {} knows no "

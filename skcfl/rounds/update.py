@@ -24,7 +24,11 @@ from .aggregation.aggregator import same_labels
 from .state import weighted_mean
 from .suspicion import unserved
 
-__all__ = ["Average", "GradientStep", "ModelAverage", "StepSizes", "UpdateRule"]
+__all__ = ["Average", "GradientStep", "Members", "ModelAverage", "StepSizes", "UpdateRule"]
+
+
+# Rounds after which ensembles of fitted estimators move by half of the step before.
+MOST_TURNS = 8
 
 
 class UpdateRule:
@@ -209,6 +213,31 @@ class ModelAverage(UpdateRule):
     def __call__(self, answers, state):
         """New models."""
         return self.average(Step.of_models(answers, state, answers.models))
+
+
+class Members(UpdateRule):
+    """The ensemble of the estimators of a cluster's clients: the mean of their predictions.
+
+    Parameters
+    ----------
+    average : Average
+        The plain mean by cluster.
+    """
+
+    def __init__(self, average):
+        self.average = average
+
+    def __call__(self, answers, state):
+        """New models; a cluster without clients keeps its own."""
+        pool, choice, weights = answers.who.pool, answers.choice, answers.who.weights
+        K = len(state.theta)
+        total = np.bincount(choice, weights=weights, minlength=K)
+        summed = sum_by_cluster(pool.model.singles(pool.places), choice, K, weights)
+        share = np.divide(1.0, total, out=np.zeros(K), where=total > 0)
+        # An ensemble is not the minimiser of its clients' loss: partitions may take turns.
+        step = 0.5 ** max(state.round - MOST_TURNS, 0)
+        new = step * share[:, None] * summed + (1.0 - step) * state.theta
+        return np.where(total[:, None] > 0, new, state.theta)
 
 
 @dataclass

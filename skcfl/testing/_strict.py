@@ -130,6 +130,11 @@ class StrictFederation(Federation):
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
 
+    @property
+    def carries_objects(self) -> bool:  # type: ignore[override]
+        """As the federation behind the wall says."""
+        return self.federation.carries_objects
+
     def hello(self, kind: Kind = None) -> Hello:
         """Ask the clients for their ids, through pickle."""
         return _through(self.federation.hello(kind))

@@ -1,0 +1,311 @@
+"""Estimators of scikit-learn as local models: ensembles of clusters, and who may have them."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from pickled_hosts import PickledHost
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics import adjusted_rand_score
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVR, LinearSVC
+from sklearn.tree import DecisionTreeRegressor
+
+import skcfl
+from skcfl import IFCA, CLoVE, FedAvg, LocalModels, OracleClusters, Training
+from skcfl.exceptions import PrivacyError
+from skcfl.federation import (
+    ClientPrivacy,
+    FanOutFederation,
+    Faults,
+    InProcessFederation,
+    SitePolicy,
+)
+from skcfl.federation.remote import RemoteFederation
+from skcfl.models import SklearnModel
+from skcfl.testing import StrictFederation
+
+CURVES = [
+    lambda X: 2 * np.sin(2 * X[:, 0]) * X[:, 1],
+    lambda X: 2 * np.abs(X[:, 0]) - np.abs(X[:, 1]),
+    lambda X: 2 * ((X[:, 0] > 0) ^ (X[:, 2] > 0)) - 1.0,
+]
+
+
+def crisp(n_rows, rng, n_clients=24, curves=CURVES):
+    """Rows of clients in crisp clusters, each with its own curve."""
+    groups = np.repeat(np.arange(n_clients), n_rows)
+    X = rng.standard_normal((len(groups), 4))
+    means = np.choose(groups % len(curves), [curve(X) for curve in curves])
+    return X, means + 0.4 * rng.standard_normal(len(X)), groups
+
+
+X, y, groups = crisp(20, np.random.default_rng(0), 8, CURVES[:2])
+Xt, _, there = crisp(5, np.random.default_rng(1), 8, CURVES[:2])
+KINDS = np.array(["no", "some", "much"])
+words = KINDS[np.digitize(y, [-0.5, 0.8])]
+words[groups == 3] = np.where(words[groups == 3] == "much", "some", words[groups == 3])
+words[groups == 5] = "no"
+SMOOTH = SklearnModel(make_pipeline(StandardScaler(), SVR(C=3)))
+# Unlike a support vector machine its fit does not depend on the order of rows.
+EXACT = KernelRidge(alpha=0.1, kernel="rbf")
+METHODS = [
+    CLoVE(SMOOTH, 2),
+    IFCA(SMOOTH, 2),
+    OracleClusters(SMOOTH, labels=np.arange(8) % 2),
+    FedAvg(SMOOTH),
+    LocalModels(SMOOTH),
+]
+
+
+def fitted(method, **data):
+    return clone(method).set_params(random_state=0).fit(X, y, groups=groups, **data)
+
+
+def test_crisp_clusters_of_curves_are_found():
+    scores = {}
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        train, test, true = crisp(40, rng), crisp(50, rng), np.arange(24) % 3
+        for name, method in {
+            "clove": CLoVE(SklearnModel(SVR(C=3)), 3, random_state=0),
+            "auto": CLoVE(SklearnModel(SVR(C=3)), random_state=0),
+            "ifca": IFCA(SklearnModel(SVR(C=3)), 3, random_state=0),
+            "linear": skcfl.CLoVERegressor(3, random_state=0),
+            "one": FedAvg(SklearnModel(SVR(C=3))),
+            "each": LocalModels(SklearnModel(SVR(C=3))),
+        }.items():
+            method.fit(*train[:2], groups=train[2])
+            ari = adjusted_rand_score(true, method.labels_)
+            scores.setdefault(name, []).append((method.score(*test[:2], groups=test[2]), ari))
+    r2 = {name: np.mean(each, axis=0)[0] for name, each in scores.items()}
+    assert np.mean(scores["clove"], axis=0)[1] > 0.94
+    assert np.mean(scores["auto"], axis=0)[1] > 0.94
+    assert r2["clove"] > 0.62
+    assert r2["ifca"] > 0.62
+    assert r2["linear"] < 0.2
+    assert r2["one"] < 0.3
+    assert r2["each"] < 0.45
+
+
+def test_one_truth_is_one_cluster():
+    rows = crisp(20, np.random.default_rng(3), 8, CURVES[:1])
+    assert CLoVE(SMOOTH, random_state=0).fit(*rows[:2], groups=rows[2]).n_clusters_ == 1
+
+
+def test_local_models_are_the_estimator_fitted_to_the_rows_of_each_client():
+    model = fitted(LocalModels(SklearnModel(EXACT)))
+    for i in range(8):
+        alone = EXACT.fit(X[groups == i], y[groups == i])
+        assert_allclose(model.client_model(i).predict(Xt), alone.predict(Xt))
+        assert_allclose(
+            model.predict(Xt[there == i], groups=there[there == i]), alone.predict(Xt[there == i])
+        )
+
+
+def test_ensembles_are_means_by_rows():
+    sizes = np.array([12, 20, 20, 15, 20, 20, 20, 20])
+    keep = np.arange(len(groups)) % 20 < sizes[groups]
+    labels = np.arange(8) % 2
+    model = OracleClusters(SklearnModel(EXACT, n_boosts=0), labels=labels)
+    model.fit(X[keep], y[keep], groups=groups[keep])
+    for k in (0, 1):
+        members = np.flatnonzero(labels == k)
+        each = []
+        for i in members:
+            mine = keep & (groups == i)
+            each.append(clone(EXACT).fit(X[mine], y[mine]).predict(Xt))
+        mean = np.average(each, axis=0, weights=sizes[members])
+        assert_allclose(model.predict_cluster(Xt, k), mean)
+        assert_allclose(model.client_model(members[0]).predict(Xt), mean)
+
+
+def test_boosts_fit_what_the_ensemble_leaves():
+    model = fitted(FedAvg(SklearnModel(EXACT, n_boosts=1)))
+    first = [clone(EXACT).fit(X[groups == i], y[groups == i]) for i in range(8)]
+    left = y - np.mean([one.predict(X) for one in first], axis=0)
+    second = [clone(EXACT).fit(X[groups == i], left[groups == i]) for i in range(8)]
+    wanted = sum(np.mean([one.predict(Xt) for one in each], axis=0) for each in (first, second))
+    assert_allclose(model.predict(Xt, groups=there), wanted)
+    # The mean of least squares fits leaves nothing that another mean of them would add.
+    lines = [fitted(FedAvg(SklearnModel(LinearRegression(), n_boosts=n))) for n in (0, 3)]
+    assert_allclose(*(line.predict(Xt, groups=there) for line in lines), atol=1e-12)
+
+
+def test_own_rows_are_judged_out_of_folds():
+    # The nearest neighbour of a row of fit is the row itself.
+    model = fitted(LocalModels(SklearnModel(KNeighborsRegressor(1))))
+    assert model.score(X, y, groups=groups) == 1.0
+    assert model.objective_ > 0.5 * 0.4**2
+    clusters = fitted(CLoVE(SklearnModel(KNeighborsRegressor(1), n_boosts=0), 2))
+    assert_array_equal(clusters.labels_, np.arange(8) % 2)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
+def test_results_depend_on_rows_only(method):
+    method = clone(method).set_params(
+        model__estimator=DecisionTreeRegressor(max_features=1), model__n_boosts=1
+    )
+    model = fitted(method)
+    wanted = model.predict(Xt, groups=there)
+    assert_array_equal(fitted(method.set_params(n_jobs=2)).predict(Xt, groups=there), wanted)
+    order = np.random.RandomState(0).permutation(len(X))
+    other = clone(method).set_params(random_state=0)
+    other.fit(X[order], y[order], groups=groups[order])
+    assert_allclose(other.predict(Xt, groups=there), wanted)
+    copied = pickle.loads(pickle.dumps(model))
+    assert_array_equal(copied.predict(Xt, groups=there), wanted)
+    method.set_params(random_state=1).fit(X, y, groups=groups)
+    assert (method.predict(Xt, groups=there) != wanted).any()
+
+
+def test_parameters_are_nested():
+    method = clone(CLoVE(SMOOTH, 2)).set_params(model__estimator__svr__C=7.0)
+    assert clone(method).get_params()["model__estimator__svr__C"] == 7.0
+    assert SMOOTH.estimator[-1].C == 3
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [LogisticRegression(), RandomForestClassifier(5), KNeighborsClassifier(3), LinearSVC()],
+    ids=lambda e: type(e).__name__,
+)
+def test_classes_that_clients_do_not_have(estimator):
+    method = OracleClusters(SklearnModel(estimator), labels=np.arange(8) % 2, random_state=0)
+    method.fit(X, words, groups=groups)
+    predicted = method.predict(X, groups=groups)
+    assert method.score(X, words, groups=groups) > np.mean(words == "some")
+    for i in (3, 5):
+        plain = method.client_model(i)
+        mine = groups == i
+        assert_array_equal(plain.predict(X[mine]), predicted[mine])
+        assert_array_equal(plain.classes_, method.classes_)
+    assert hasattr(method, "predict_proba") == hasattr(estimator, "predict_proba")
+    if hasattr(estimator, "predict_proba"):
+        proba = method.predict_proba(X, groups=groups)
+        assert_allclose(proba.sum(axis=1), 1.0)
+        assert_allclose(plain.predict_proba(X[mine]), proba[mine])
+    alone = LocalModels(SklearnModel(estimator)).fit(X, words, groups=groups)
+    assert set(alone.predict(X[mine], groups=groups[mine])) == {"no"}
+
+
+def test_new_clients_and_new_rows():
+    model, new = fitted(METHODS[0]), np.full(40, 99)
+    adapted = model.adapt(X[:20], y[:20], groups=new[:20])
+    assert adapted.labels_[-1] == model.labels_[0]
+    assert_array_equal(
+        adapted.predict(Xt, groups=np.full(len(Xt), 99)), model.predict_cluster(Xt, 0)
+    )
+    assert model.assign(X[20:40], y[20:40]) == model.labels_[1]
+    moved = model.update(np.tile(X[:20], (9, 1)), np.tile(y[:20], 9), groups=np.full(180, 1))
+    assert moved.labels_[1] == model.labels_[0] != model.labels_[1]
+    model.unseen = "average"
+    each = np.array([model.predict_cluster(Xt, k) for k in (0, 1)])
+    assert_allclose(model.predict(Xt, groups=np.full(len(Xt), 99)), each.mean(axis=0))
+    with pytest.raises(ValueError, match="fit LocalModels"):
+        fitted(METHODS[4]).adapt(X[:20], y[:20], groups=new[:20])
+
+
+def test_weights_of_rows_go_to_the_estimator():
+    weights = np.where(np.arange(len(X)) % 20 < 4, 0.0, 1.0 + groups % 3)
+    model = fitted(LocalModels(SklearnModel(SVR())), sample_weight=weights)
+    some = (groups == 2) & (weights > 0)
+    assert_allclose(
+        model.client_model(2).predict(Xt), SVR().fit(X[some], y[some]).predict(Xt), atol=1e-9
+    )
+    assert fitted(LocalModels(SklearnModel(KNeighborsRegressor())), sample_weight=weights)
+    uneven = np.random.RandomState(0).uniform(1, 2, len(X))
+    model = fitted(LocalModels(SklearnModel(SVR())), sample_weight=uneven)
+    mine = groups == 2
+    alone = SVR().fit(X[mine], y[mine], sample_weight=uneven[mine])
+    assert_allclose(model.client_model(2).predict(Xt), alone.predict(Xt), atol=1e-6)
+    with pytest.raises(ValueError, match="KNeighborsRegressor.*takes no sample_weight"):
+        fitted(LocalModels(SklearnModel(KNeighborsRegressor())), sample_weight=uneven)
+
+
+def federations():
+    """The rows in several places, behind walls, and in hosts that pickle."""
+    first = groups < 3
+    parts = [(X[some], y[some], groups[some]) for some in (first, ~first)]
+    yield FanOutFederation([InProcessFederation(*part) for part in parts])
+    yield StrictFederation(InProcessFederation(X, y, groups))
+    hosts = RemoteFederation([PickledHost([(k, f"part {k}", p)]) for k, p in enumerate(parts)])
+    hosts.carries_objects = True
+    yield hosts
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
+def test_federations_are_one_process(method):
+    wanted = fitted(method)
+    for federation in federations():
+        model = clone(method).set_params(random_state=0).fit_federation(federation)
+        assert_array_equal(model.labels_, wanted.labels_)
+        assert_allclose(
+            model.predict(Xt, groups=there), wanted.predict(Xt, groups=there), rtol=1e-10
+        )
+        assert_allclose(model.score_federation(federation), wanted.score(X, y, groups=groups))
+
+
+@pytest.mark.filterwarnings("ignore::skcfl.exceptions.MissingClientWarning")
+def test_a_lost_client_is_no_member():
+    faulty = InProcessFederation(X, y, groups, faults=Faults(dead=[2]))
+    model = clone(METHODS[0]).set_params(random_state=0).fit_federation(faulty)
+    here = groups != 2
+    wanted = clone(METHODS[0]).set_params(random_state=0)
+    wanted.fit(X[here], y[here], groups=groups[here])
+    assert model.missing_clients_.tolist() == [2]
+    assert_allclose(
+        model.predict(Xt[there != 2], groups=there[there != 2]),
+        wanted.predict(Xt[there != 2], groups=there[there != 2]),
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["FPFC", "GTV", "ConvexClusteredFL", "FedRep", "Ditto", "FedEM", "FeSEM", "CFL"]
+)
+def test_methods_with_gradients_refuse(name):
+    with pytest.raises(ValueError, match=f"gradients for {name}.*CLoVE, IFCA, OracleClusters"):
+        getattr(skcfl, name)(SMOOTH).fit(X, y, groups=groups)
+
+
+def test_what_would_be_ignored_is_refused():
+    for changed in ({"training": Training(local_steps=3)}, {"aggregation": "median"}):
+        with pytest.raises(ValueError, match="at the default"):
+            clone(METHODS[0]).set_params(**changed).fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="shared_layers"):
+        clone(METHODS[0]).set_params(shared_layers=1).fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="classifier or a regressor, got KMeans"):
+        SklearnModel(KMeans()).bind(2)
+    with pytest.raises(ValueError, match="KNeighborsRegressor cannot be asked about 4 rows"):
+        fitted(CLoVE(SklearnModel(KNeighborsRegressor(17)), 2))
+
+
+def test_estimators_do_not_leave_an_organisation(tmp_path):
+    def refuses(federation, match, kind=ValueError, **more):
+        with pytest.raises(kind, match=match):
+            FedAvg(SMOOTH).fit_federation(federation, **more)
+
+    host = PickledHost([(0, "part", (X, y, groups))])
+    refuses(RemoteFederation([host]), "objects of Python")
+    assert {name for name, _ in host.requests} == {"hello"}
+    federation = InProcessFederation(X, y, groups)
+    refuses(InProcessFederation(X, y, groups, policy=SitePolicy(min_rows=2)), "objects of Python")
+    refuses(federation, "checkpoint", checkpoint=tmp_path / "fit")
+    private = InProcessFederation(
+        X,
+        y,
+        groups,
+        policy=SitePolicy(
+            privacy=ClientPrivacy(
+                epsilon=1.0, delta=1e-5, bounds={"features": (-4, 4), "target": (-4, 4)}
+            )
+        ),
+    )
+    refuses(private, "no noise makes them private", PrivacyError)
