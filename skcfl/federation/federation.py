@@ -413,7 +413,7 @@ class InProcessFederation(Federation):
     @property
     def carries_objects(self) -> bool:  # type: ignore[override]
         """True without a policy and without privacy."""
-        return self._guard is None and self._accounts is None
+        return self._guard is None and self._account is None
 
     def _declared(self) -> ClientPrivacy | None:
         return None if self._account is None else self._account.privacy
