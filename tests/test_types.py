@@ -41,7 +41,15 @@ HINTED = [
     *("inspection", "testing", "federation", "models"),
 ]
 # Of these the constructors only: their methods are the interface of servers and kernels.
-CONSTRUCTORS = {"LinearModel", "TorchModel", "MLP", "Autoencoder", "Location", "LocalModel"}
+CONSTRUCTORS = {
+    "LinearModel",
+    "SklearnModel",
+    "TorchModel",
+    "MLP",
+    "Autoencoder",
+    "Location",
+    "LocalModel",
+}
 
 
 def test_stub_of_the_everyday_classes():

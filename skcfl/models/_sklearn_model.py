@@ -96,7 +96,6 @@ class SklearnModel(LocalModel):
     }
 
     fits_whole = True
-    hessian_shows_rows = True
 
     def __init__(self, estimator: Any, cv: int = 5, n_boosts: int = 3) -> None:
         self.estimator = estimator
