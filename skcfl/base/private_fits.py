@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from .._checks import caller_level
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ..federation.federation import Federation, Hello
     from ..federation.pool import ClientPool
     from ..federation.result import Result
+    from ..federation.summed_pool import SummedPool
     from ..models import LocalModel
 
 
@@ -42,7 +44,7 @@ class PrivatePlan:
     n_releases : int
         Releases, which share the budget of the fit.
     n_exact : int
-        Releases where sums are masked and exact.
+        Releases where sums are masked and exact, if there is no `exact`.
     n_clusters : int
         Number of models.
     solve : callable
@@ -54,6 +56,8 @@ class PrivatePlan:
         model, as a part of the spread of the clients' coefficients, known beforehand.
     most_noise : float
         Noise above which nothing is released.
+    exact : callable, default=None
+        ``exact(releases, pool)`` returns what a fit without masks finds, by exact masked sums.
     """
 
     n_releases: int
@@ -63,6 +67,7 @@ class PrivatePlan:
     local: Callable[[Releases], Result]
     noise: Callable[[Releases], float]
     most_noise: float
+    exact: Callable[[Releases, SummedPool], Result] | None = None
 
 
 class PrivateFits(NewClients):
@@ -115,7 +120,8 @@ class PrivateFits(NewClients):
         plan = self._private_plan(model)
         rng = check_random_state(self.random_state)
         terms: Any = hello.privacy
-        count = plan.n_exact if np.isinf(terms["epsilon"]) else plan.n_releases
+        is_exact = bool(np.isinf(terms["epsilon"]))
+        count = plan.n_exact if is_exact else plan.n_releases
         releases = Releases(federation, hello, model, count, rng)
         if plan.n_clusters > releases.n_clients:
             raise ValueError(
@@ -123,7 +129,16 @@ class PrivateFits(NewClients):
                 f"{releases.n_clients}. Every cluster needs a client."
             )
         drowned = self._is_drowned(federation, releases, plan)
-        result = plan.local(releases) if drowned else plan.solve(releases)
+        if is_exact and plan.exact is not None:
+            pool = releases.pool()
+            result = plan.exact(releases, pool)
+            while not pool.steady:  # without the places that were lost, and their units
+                pool = releases.pool()
+                result = plan.exact(releases, pool)
+        else:
+            result = plan.local(releases) if drowned else plan.solve(releases)
+        if not result.converged:
+            warnings.warn(result.shortfall, ConvergenceWarning, stacklevel=caller_level())
         self._replace_attributes(header, self._released(header, hello, releases, result))
         self._is_local = drowned
         return self
@@ -186,7 +201,7 @@ class PrivateFits(NewClients):
             "model_": model,
             "n_clusters_": len(theta),
             "cluster_params_": theta,
-            "n_iter_": releases.count,
+            "n_iter_": releases.count or result.n_iter,
             "history_": dict(result.history),
             "coef_names_": self._feature_names(header, model.n_features),
             "groups_": np.zeros(0, dtype=hello.ids.dtype),

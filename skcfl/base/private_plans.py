@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import sparse
 
 from ..exceptions import PrivacyError
 from ..federation.result import Result
 from ..numerics.newton import MAX_DENSE
 from ..pooling import private_population as pooling
-from ..pooling.stacking import Stack
+from ..pooling.components import fit_population
+from ..pooling.stacking import Stack, stacked
 from ..rounds import private_rounds as rounds
 from .posterior_predictions import posterior_std
 from .private_fits import PrivatePlan
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from .._typing import Array
     from ..federation.private_sums import Releases
     from ..models import LocalModel
+    from ..pooling.population import Population
 
 # Noise of the means, in standard deviations of the clients' coefficients, above which clients do
 # better by themselves.  Benchmark: benchmarks/private.py; generated clients do better together up
@@ -86,11 +90,22 @@ def rounds_plan(
     def local(releases: Releases) -> Result:
         return result(rounds.starts(releases, 1, SPREAD), np.ones(1))
 
+    def exact(releases: Releases, pool: Any) -> Result:
+        theta, n_iter, shortfall = rounds.pooled_minimum(pool, estimator.tol)
+        shortfall = shortfall and f"{type(estimator).__name__} {shortfall}"
+        found = Result(theta, np.zeros(0, dtype=np.intp), n_iter=n_iter, shortfall=shortfall)
+        return replace(found, converged=not shortfall)
+
+    # The models of clusters, and shared models that clients are drawn to, are other minima.
+    one_model = n_clusters == 1 and lam is None and known is None and automatic
+
     def noise(releases: Releases) -> float:
         size = rounds.expected_noise(releases, model.n_params, n_clusters)
         return float(size * np.sqrt(model.n_params))
 
-    return PrivatePlan(n_rounds, n_exact, n_clusters, solve, local, noise, MOST_NOISE_OF_MODELS)
+    sums = one_model and rounds.has_pooled_minimum(model)
+    about = n_rounds, n_exact, n_clusters, solve, local, noise, MOST_NOISE_OF_MODELS
+    return PrivatePlan(*about, exact if sums else None)
 
 
 def strength(lam: float | str) -> float:
@@ -122,32 +137,65 @@ def pooling_plan(estimator: Any, model: LocalModel, dispersion_of: Any) -> Priva
         fit = pooling.beginning(releases, 1, dispersion)
         return _of_population(releases, fit)
 
+    def exact(releases: Releases, pool: Any) -> Result:
+        options = estimator._fit_options(pool, np.ones(model.n_features + 1, dtype=bool))
+        about = estimator.covariance, 1, estimator.n_init, options
+        fit, _, fits = fit_population(pool, *about)
+        stack, more, shortfall = stacked(pool, fits)
+        found = _of_stack(releases, stack, fit.population, fits)
+        slow = [name for name in stack.names if not fits[name].converged]
+        if slow:
+            shortfall = (
+                f"stopped after max_iter={estimator.max_iter} exchanges while the log-likelihood "
+                f"still gained more than tol={estimator.tol} a client. Increase max_iter, or tol."
+            )
+        shortfall = shortfall and f"{type(estimator).__name__}: {shortfall}"
+        how = {"shortfall": shortfall, "converged": not shortfall, "n_iter": fit.n_iter + more}
+        return replace(found, **how)
+
     noise = partial(pooling.expected_noise, n_params=p, n_clusters=n_clusters)
-    return PrivatePlan(n_releases, pooling.EXACT, n_clusters, solve, local, noise, MOST_NOISE)
+    counts = n_releases, pooling.EXACT, n_clusters
+    return PrivatePlan(*counts, solve, local, noise, MOST_NOISE, None if several else exact)
 
 
 def _of_population(releases: Releases, fit: pooling.PrivateFit) -> Result:
-    """What is published of a population."""
+    """What is published of a population that was found with noise."""
     order = np.argsort(-fit.population.weights, kind="stable")
     population, aware = fit.population.ordered(order), fit.aware.ordered(order)
-    user_map = releases.units.user_map()
     stack = Stack(["diag"], [aware], [None], np.ones(1))
+    found = _of_stack(releases, stack, population, {"diag": None})
     errors = np.stack([np.diag(variances) for variances in fit.errors[order]])
+    user_map = releases.units.user_map()
+    # Clients know that the means have errors, which are no differences between clients.
+    found.extra["covariance_"] = user_map @ population.covariance_matrix() @ user_map.T
+    found.extra["standard_errors_"] = posterior_std(errors, user_map)
+    return found
+
+
+def _of_stack(
+    releases: Releases, stack: Stack, population: Population, fits: dict[str, Any]
+) -> Result:
+    """What is published of a stack of populations, one of which is that of a likelihood."""
+    user_map = releases.units.user_map()
+    covariance = user_map @ stack.covariance @ user_map.T
+    errors = stack.mean_errors
+    shares = dict.fromkeys(fits, 0.0) | dict(zip(stack.names, stack.shares.tolist(), strict=True))
     extra = {
         "shares": population.weights,
         "basis_": "linear",
-        "covariance_type_": "diag",
-        "covariance_": user_map @ population.covariance_matrix() @ user_map.T,
+        "covariance_type_": stack.names[0] if len(fits) == 1 else "stacked",
+        "covariance_": covariance.toarray() if sparse.issparse(covariance) else covariance,
         "mixture_weights_": population.weights,
-        "dispersion_": population.dispersion,
+        "dispersion_": stack.dispersion,
         "df_": population.df,
-        "standard_errors_": posterior_std(errors, user_map),
-        "prior_variance_": population.prior,
-        "stacking_shares_": {"diag": 1.0},
+        "standard_errors_": np.full(stack.means.shape, np.nan)
+        if errors is None
+        else posterior_std(errors, user_map),
+        "prior_variance_": stack.prior,
+        "stacking_shares_": shares,
         "_stack": stack,
         "_population": population,
         "_covariances": None,
         "_known": None,
     }
-    means = releases.model.centre(population.means)
-    return Result(means, np.zeros(0, dtype=np.intp), extra=extra)
+    return Result(releases.model.centre(stack.means), np.zeros(0, dtype=np.intp), extra=extra)

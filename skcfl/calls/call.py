@@ -444,6 +444,11 @@ class Call:
         return any(words[:1] == ("n",) and sizes & {*words} for words in cls.words.values())
 
     @classmethod
+    def is_summed(cls):
+        """Whether clients send sums only, and are all sent the same."""
+        return bool(cls.up) and "n" not in {*cls.whose_up.values(), *cls.whose_down.values()}
+
+    @classmethod
     def own(cls, name, value, clients):
         """An argument as some of the clients are sent it."""
         if value is None or cls.whose_down[name] != "n":

@@ -26,7 +26,10 @@ from .sites import Refused
 from .transport import SEVERAL
 
 #: What a server may ask: about the clients, and what the tables of calls have.
-ASKED = frozenset({"answer", "facts", "hello", "release", *ROW_CALLS} | {"mask_key", "mask_agree"})
+ASKED = frozenset(
+    {"answer", "facts", "hello", "release", *ROW_CALLS}
+    | {"exact", "exact_moments", "mask_key", "mask_agree"}
+)
 #: What it may have made of the rows, which stays at the site.
 MADE = frozenset(
     {"__getitem__", "capped", "derive", "folds", "judged_by", "made", "rows", "scaled", "scored"}

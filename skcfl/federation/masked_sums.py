@@ -10,14 +10,18 @@ import numpy as np
 
 from .._typing import Array
 from ..exceptions import FederationError, PrivacyError
-from .masks import KEY, decoded, scale_of
+from .masks import BITS, KEY, decoded, scale_of
 from .sites import PlaceLost, Refused
 
-#: Bound of a sum of exact numbers that is tried first, and the factor of the next one, where a
-#: party has larger numbers: as logarithms to the base of 2.
-ROOM, MORE_ROOM = 30, 10
-#: Largest bound.
-MOST_ROOM = 60
+#: Bound of a sum of exact numbers that is tried first, and the largest one, as logarithms to the
+#: base of 2.
+ROOM, MOST_ROOM = 30, 200
+#: Bits of a sum that are enough, and bits for terms that cancel in it where it has fewer.
+PRECISE, CANCEL = 50, 8
+
+
+class TooLarge(FederationError):
+    """Raised if exact numbers do not fit a masked sum."""
 
 
 class MaskedSum(NamedTuple):
@@ -66,8 +70,9 @@ class MaskedPlaces:
             keys = np.array([_bytes(key, (KEY,)) for key in found.values()])
             agreed = self._ask(range(len(keys)), "mask_agree", (keys,), numbered=True)
             self.here = np.isin(np.arange(len(keys)), list(agreed))
-        #: Bounds of sums of exact numbers, by what was asked and block.
-        self._rooms: dict[str, list[int]] = {}
+        #: Bounds of sums of exact numbers that are tried next, and those that some party needs,
+        #: by what was asked and block.
+        self._rooms: dict[str, tuple[list[int], list[int]]] = {}
 
     def sum(
         self,
@@ -76,6 +81,7 @@ class MaskedPlaces:
         sizes: list[int],
         bounds: list[float] | None = None,
         most: float = np.inf,
+        about: str = "",
     ) -> MaskedSum:
         """One masked sum.
 
@@ -92,6 +98,8 @@ class MaskedPlaces:
             Bounds of the sums of the blocks, where the places know them too; None finds some.
         most : int, default=inf
             How often parties may be asked, because parties are lost.
+        about : str, default=""
+            What the size of exact numbers depends on.
 
         Returns
         -------
@@ -102,7 +110,9 @@ class MaskedPlaces:
         FederationError
             If too few parties answer, or their numbers are too large.
         """
-        tried = self._rooms.setdefault(f"{name} {sent[0]}", [ROOM] * len(sizes))
+        first = [ROOM] * len(sizes), [-MOST_ROOM] * len(sizes)
+        about = f"{name} {sent[0]} {len(sizes)} {about}"
+        tried, needed = map(list, self._rooms.get(about, first))
         asked = 0
         while True:
             some = np.flatnonzero(self.here).tolist()
@@ -118,12 +128,12 @@ class MaskedPlaces:
                 if asked >= most:
                     return MaskedSum([], 0, asked)
                 continue
-            large = [_large(answer, len(sizes)) for answer in answers.values()]
-            if bounds is None and np.any(large):
-                for block in np.flatnonzero(np.any(large, axis=0)):
-                    tried[block] += MORE_ROOM
+            large = np.array([_large(answer, len(sizes)) for answer in answers.values()])
+            if bounds is None and large.any():
+                for block in np.flatnonzero(large.any(axis=0)):
+                    needed[block] = tried[block] = int(large[:, block].max())
                 if max(tried) > MOST_ROOM:
-                    raise FederationError(
+                    raise TooLarge(
                         "numbers of a masked sum are too large for fixed point: rescale X or y."
                     )
                 continue
@@ -134,6 +144,12 @@ class MaskedPlaces:
             values = [
                 decoded(part, scale_of(room)) for part, room in zip(parts, rooms, strict=True)
             ]
+            if bounds is None:
+                finer = [_finer(*block) for block in zip(values, tried, needed, strict=True)]
+                self._rooms[about] = finer, needed
+                if finer != tried:
+                    tried = finer
+                    continue
             return MaskedSum(values, count, asked)
 
     def _need(self, some: Any) -> int:
@@ -176,14 +192,23 @@ def _raise(error: Exception) -> None:
     raise error
 
 
+def _finer(values: Array, room: int, needed: int) -> int:
+    """The next bound: a smaller one if a sum has few bits and no party needs so large a one."""
+    size = float(np.abs(values).max(initial=0.0))
+    if size > 0.0 and BITS - room + np.log2(size) >= PRECISE:
+        return room
+    least = int(np.ceil(np.log2(size))) + CANCEL if size > 0.0 else -MOST_ROOM
+    return min(room, max(least, needed))
+
+
 def _large(answer: Any, n_blocks: int) -> Array:
-    """Blocks of an answer with numbers that are too large, (n_blocks,) of bool."""
+    """Bounds that the blocks of an answer need, where they exceed theirs, and 0 of the others."""
     whole = isinstance(answer, dict) and answer.keys() in ({"masked"}, {"large"})
     if not whole:
         raise PrivacyError("a place answered a masked sum by something else.")
     if "masked" in answer:
-        return np.zeros(n_blocks, dtype=bool)
-    return _bytes(answer["large"], (n_blocks,), bool)
+        return np.zeros(n_blocks, dtype=np.int64)
+    return _bytes(answer["large"], (n_blocks,), np.int64)
 
 
 def _bytes(value: Any, shape: tuple[int, ...], dtype: Any = np.uint8) -> Array:

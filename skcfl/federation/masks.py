@@ -27,6 +27,9 @@ from .sites import Refused
 KEY = 32
 #: Bits of a sum in fixed point, without its sign.
 BITS = 62
+#: Step of the magnitudes that parties tell, and the one of numbers that are not finite: as
+#: logarithms to the base of 2.
+COARSE, INFINITE = 10, 1000
 #: Neighbours of a party; up to so many others are all of them neighbours.
 DEGREE = 24
 
@@ -58,6 +61,33 @@ def decoded(total: Array, scale: float) -> Array:
 def scale_of(bound: float) -> float:
     """Fixed-point scale at which sums up to a bound do not overflow: a power of two."""
     return 2.0 ** np.floor(BITS - np.log2(bound))
+
+
+def rooms_of(values: list[Array], rooms: Any, n_parties: int) -> Array:
+    """Bounds that exact sums need, where a party's part of them exceeds its part of a bound.
+
+    Parameters
+    ----------
+    values : list of ndarray
+        What the party adds to each block.
+    rooms : ndarray of shape (n_blocks,)
+        Bounds of the sums.
+    n_parties : int
+        Number of parties.
+
+    Returns
+    -------
+    large : ndarray of shape (n_blocks,) of int
+        Logarithms to the base of 2, rounded up to a multiple of `COARSE` other than 0 because they
+        are sent without masks; 0 for blocks within their bound.
+    """
+    large = np.zeros(len(values), dtype=np.int64)
+    for k, (value, room) in enumerate(zip(values, rooms, strict=True)):
+        size = float(np.abs(value).max(initial=0.0)) * n_parties
+        if not size <= room:
+            steps = int(np.ceil(np.log2(size) / COARSE)) if np.isfinite(size) else 0
+            large[k] = COARSE * (steps or 1) if np.isfinite(size) else INFINITE
+    return large
 
 
 # --------------------------------------------------------------------------------- the graph

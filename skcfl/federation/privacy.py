@@ -14,11 +14,13 @@ import numpy as np
 
 from .._checks import Count
 from .._typing import Array
+from ..calls.answers import check_arguments
+from ..calls.call import CALLS, sizes_of
 from ..calls.releases import RELEASES
 from ..clients.ids import joined_ids
 from ..exceptions import PrivacyError
 from ..numerics.gaussian_mechanism import epsilon_of, multiplier_of
-from .masks import BITS, MaskParty, encoded, scale_of
+from .masks import INFINITE, MaskParty, encoded, rooms_of, scale_of
 from .scaling import Scaling
 from .sites import Place, Refused
 
@@ -353,6 +355,7 @@ class PrivateRows(Place):
         self._rows, self._account, self._model, self._ids = rows, account, model, ids
         self.places = rows.places
         self._site: Any = None
+        self._measured: Any = None
         least = account.privacy.masked
         #: What the place counts as in masked sums.
         self.n_parties = len(rows.places) if parties_are_clients else 1
@@ -419,7 +422,7 @@ class PrivateRows(Place):
         -------
         sums : dict of str to ndarray
             If sums are masked "masked", see :meth:`~skcfl.federation.masks.MaskParty.masked`, or
-            "large", the blocks with numbers that exceed their bound.
+            "large", see :func:`~skcfl.federation.masks.rooms_of`.
         """
         if name not in RELEASES:
             raise Refused(f"it knows no release {name!r:.80}")
@@ -440,15 +443,92 @@ class PrivateRows(Place):
             return self._masked([sums[key] for key in blocks], bounds, number, here)
         return self._masked([sums[key] for key in blocks], rooms, number, here)
 
+    def exact(
+        self,
+        call: str,
+        arguments: dict[str, Any],
+        units: tuple[Any, ...],
+        number: int,
+        here: Array,
+        rooms: Array,
+    ) -> dict[str, Array]:
+        """Masked sums of a call that the clients answer by sums only, without noise.
+
+        Parameters
+        ----------
+        call : str
+            A name in ``skcfl.calls.CALLS``.
+        arguments : dict
+            Its arguments.
+        units : tuple
+            Means and scales of the features, or None twice; mean and scale of the target, or None
+            twice.
+        number, here, rooms : object
+            As of :meth:`release`.
+
+        Returns
+        -------
+        sums : dict of str to ndarray
+            As of :meth:`release`. Numbers that are not finite are too large.
+        """
+        self._check_exact(number, here)
+        if call not in CALLS or not CALLS[call].is_summed():
+            raise Refused(f"it answers sums over clients only, and not {call!r:.80}")
+        site = self._in_units(units)
+        check_arguments(call, arguments, sizes_of(site, arguments))
+        answers = site.answer(call, arguments)
+        if "non_finite" in answers:
+            return {"large": np.full(len(CALLS[call].up), INFINITE)}
+        return self._masked([answers[name] for name in CALLS[call].up], rooms, number, here)
+
+    def exact_moments(
+        self, of: str, means: Array | None, number: int, here: Array, rooms: Array
+    ) -> dict[str, Array]:
+        """Masked moments of the features or the target, by which a server chooses units.
+
+        Parameters
+        ----------
+        of : {"features", "target"}
+            What is measured.
+        means : ndarray or None
+            None asks for the number of rows, their weight, and sums; means for squares about them.
+        number, here, rooms : object
+            As of :meth:`release`.
+
+        Returns
+        -------
+        sums : dict of str to ndarray
+        """
+        self._check_exact(number, here)
+        if means is None:
+            n_rows, _, _, total, sums = self._rows.moments(of, "sums")
+            values = [np.array([float(n_rows), total]), sums]
+        else:
+            values = [self._rows.moments(of, "squares", means)]
+        return self._masked(values, rooms, number, here)
+
+    def _check_exact(self, number: int, here: Array) -> None:
+        if self._account.privacy.epsilon < np.inf:
+            raise Refused("its sums have noise")
+        self._masks().check(number, here)
+
+    def _in_units(self, units: tuple[Any, ...]) -> Any:
+        """Site of the clients in some units, made once."""
+        if self._measured is None or not _are_same(self._measured[0], units):
+            mean, scale, centre, spread = units
+            model = self._model if centre is None else self._model.in_units(centre, spread)
+            rows = self._rows if mean is None else self._rows.scaled(Scaling(mean, scale))
+            self._measured = units, rows.site_of(model, slice(None))
+        return self._measured[1]
+
     def _masked(self, values: list[Array], rooms: Any, number: int, here: Any) -> dict[str, Array]:
         """Sums behind masks, or which of them exceed this party's part of their bounds."""
         party = self._masks()
         whole = len(np.shape(rooms)) == 1 and len(rooms) == len(values)
-        if not whole or not all(0.0 < room < 2.0**BITS for room in rooms):
+        if not whole or not all(0.0 < room < np.inf for room in rooms):
             raise Refused("the bounds of a masked sum are not one for each of its blocks")
         pairs = list(zip(values, rooms, strict=True))
-        most = [np.abs(value).max(initial=0.0) * party.n_parties for value in values]
-        large = ~(np.array(most) <= np.array(rooms))
+        large = rooms_of(values, rooms, party.n_parties)
         if large.any():
             return {"large": large}
         flat = [encoded(np.ravel(value), scale_of(room)) for value, room in pairs]
@@ -462,3 +542,8 @@ class PrivateRows(Place):
             self._site = scaled.site_of(self._model, slice(None))
             self._site.client_ids = self._ids
         return self._site
+
+
+def _are_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Whether two tuples of arrays, numbers and None are the same."""
+    return len(one) == len(other) and all(map(np.array_equal, one, other))

@@ -16,6 +16,7 @@ from .masked_sums import MaskedPlaces, started
 from .privacy import ClientPrivacy, check_terms, scaling_of, target_units
 from .scaling import UserUnits
 from .sites import PlaceLost, Refused
+from .summed_pool import SummedPool
 
 if TYPE_CHECKING:
     from .._typing import Array
@@ -98,8 +99,9 @@ class Protected:
             sum over fewer. More is better under privacy: noise grows like the number of parties
             over this one.
         bounds : dict, default=None
-            As of :class:`~skcfl.federation.ClientPrivacy`, the units of an exact fit; not after
-            :meth:`private`.
+            As of :class:`~skcfl.federation.ClientPrivacy`; not after :meth:`private`. Fits that
+            find what a fit without masks does, see the page "Privacy", measure their units, and
+            need the classes only.
 
         Returns
         -------
@@ -283,6 +285,19 @@ class Releases:
             self._parts = self._federation.rows(self.model, self._hello)
         return self._parts
 
+    @property
+    def masked(self) -> MaskedPlaces:
+        """The places as parties of masked sums."""
+        if self._masked is None:
+            self._masked = MaskedPlaces(self._places, self.terms["masked"])
+        return self._masked
+
+    def pool(self) -> SummedPool:
+        """The clients as a pool that answers exact masked sums; what it measures is its units."""
+        made = SummedPool(self.masked, self.model, self.n_clients, self.random_state, self.ledger)
+        self.model, self.scaling = made.model, made.scaling
+        return made
+
     def ask(
         self, release: type[Release], **arguments: Any
     ) -> tuple[dict[str, Array], dict[str, float]] | None:
@@ -343,14 +358,12 @@ class Releases:
             answers = self._answers(release, arguments, blocks)
             sums = {name: np.sum([answer[name] for answer in answers], axis=0) for name in blocks}
             return sums, float(np.sqrt(len(answers))), 1
-        if self._masked is None:
-            self._masked = MaskedPlaces(self._places, self.terms["masked"])
         sizes = [int(np.prod(block.shape)) for block in blocks.values()]
         sent = release.name, arguments, self.multiplier
         if self.multiplier == 0.0:
-            total = self._masked.sum("release", sent, sizes)
+            total = self.masked.sum("release", sent, sizes)
         else:
-            total = self._masked.sum("release", sent, sizes, release.room(blocks), self.left)
+            total = self.masked.sum("release", sent, sizes, release.room(blocks), self.left)
         sums = {
             name: value.reshape(blocks[name].shape)
             for name, value in zip(blocks, total.values, strict=bool(total.values))
@@ -381,6 +394,8 @@ class Releases:
     @property
     def epsilon(self) -> float:
         """Epsilon of the releases so far, at the declared delta."""
+        if self.multiplier == 0.0 and self._masked is not None:
+            return np.inf
         if self.spent == 0:
             return 0.0
         found = epsilon_of(self.multiplier / np.sqrt(self.spent), self.terms["delta"])

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._typing import Array
+from ..calls.posteriors_asked import PosteriorSums
 from ..calls.releases import Moves
+from ..numerics.newton import MAX_DENSE
 from .model_kinds import NETWORK_STEP
 
 if TYPE_CHECKING:
     from ..federation.private_sums import Releases
+    from ..models import LocalModel
 
 # Benchmark of the constants: benchmarks/private.py.
 #: Rounds of a fit, each a release.
@@ -24,6 +27,12 @@ PULL = 0.3
 LOCAL_STEPS = 10
 #: Least share of its part of all clients that the noisy count of a cluster is taken for.
 LEAST_SHARE = 0.5
+#: Norm of a gradient, a row, at which Newton steps end, and up to which they have converged.
+LEAST_SLOPE, ROUGH_SLOPE = 1e-8, 1e-6
+#: Most exchanges of Newton steps, and halvings of one that overshoots.
+MOST_NEWTON, HALVINGS = 60, 30
+#: Relative rounding of a loss.
+ROUNDING = 1e-12
 #: Largest seed that clients draw by.
 MOST_DRAWN = 2**31 - 1
 
@@ -100,3 +109,58 @@ def move(
         theta = theta + unit * sums["moves"] / counts[:, None]
         shares = counts / counts.sum()
     return theta, shares
+
+
+def has_pooled_minimum(model: LocalModel) -> bool:
+    """Whether :func:`pooled_minimum` knows derivatives of the losses."""
+    return bool(getattr(model, "is_likelihood", False)) and model.n_params <= MAX_DENSE
+
+
+def pooled_minimum(pool: Any, tol: float) -> tuple[Array, int, str]:
+    """The model of least loss of all rows, by Newton steps with exact sums over the clients.
+
+    Parameters
+    ----------
+    pool : SummedPool
+        The clients.
+    tol : float
+        Norm of the gradient, relative to the weight of the rows, at which it ends.
+
+    Returns
+    -------
+    theta : ndarray of shape (1, n_params)
+    n_iter : int
+        Exchanges.
+    shortfall : str
+        Empty if it has converged.
+    """
+    model = pool.model
+    p = pool.n_params
+
+    def at(theta: Array) -> tuple[float, Array, Array]:
+        # Clients without differences: derivatives of the log-likelihood of all rows.
+        prior = theta[None], np.zeros(p), np.ones(1), 1.0
+        sums = pool.ask(PosteriorSums, *prior)
+        weight = float(sums["weight"])
+        value = -float(sums["evidence"]) / weight + 0.5 * float(model.decay @ theta**2)
+        slope = -sums["slopes"][0] / weight + model.decay * theta
+        return value, slope, sums["curvature"][0] / weight + np.diag(model.decay)
+
+    theta = np.asarray(model.start(pool.random_state), dtype=float)
+    value, slope, curvature = at(theta)
+    n_iter, least = 1, min(tol, LEAST_SLOPE)
+    while np.linalg.norm(slope) > least and n_iter < MOST_NEWTON:
+        move = -np.linalg.lstsq(curvature, slope, rcond=None)[0]
+        for _ in range(HALVINGS):
+            trial = at(theta + move)
+            n_iter += 1
+            if trial[0] <= value + ROUNDING * (1.0 + abs(value)):
+                break
+            move = 0.5 * move
+        else:
+            break
+        theta, (value, slope, curvature) = theta + move, trial
+    size = float(np.linalg.norm(slope))
+    if size <= ROUGH_SLOPE:
+        return theta[None], n_iter, ""
+    return theta[None], n_iter, f"stopped after {n_iter} exchanges at a gradient of {size:.1e}."

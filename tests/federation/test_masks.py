@@ -1,6 +1,7 @@
 """Masked sums: exact sums of which the server sees nothing else, lost parties, hostile servers."""
 
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,18 +9,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.sparse.csgraph import connected_components
+from sklearn.base import clone, is_classifier
 
-from skcfl import FedAvgRegressor, PartialPoolingRegressor
+from skcfl import (
+    FedAvgClassifier,
+    FedAvgRegressor,
+    PartialPoolingClassifier,
+    PartialPoolingRegressor,
+)
+from skcfl.calls.posteriors_asked import Posteriors
 from skcfl.calls.releases import Moves
 from skcfl.exceptions import FederationError, PrivacyError
 from skcfl.federation import ClientPrivacy, FanOutFederation, InProcessFederation, SitePolicy
 from skcfl.federation.host import SiteHost, SiteRows
 from skcfl.federation.masked_sums import MaskedPlaces
-from skcfl.federation.masks import Graph, MaskParty, decoded, encoded, graph_of, scale_of
+from skcfl.federation.masks import Graph, MaskParty, decoded, encoded, graph_of, rooms_of, scale_of
 from skcfl.federation.private_sums import Releases
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.sites import Place, PlaceLost, Refused
 from skcfl.federation.wire import WireTransport
+from skcfl.models import LinearModel
 
 SCALE = scale_of(2.0**30)
 BOUNDS = {"features": (-2, 2), "target": (-2, 2)}
@@ -105,10 +114,11 @@ def test_parties_without_a_key_have_no_part(step):
 def test_one_more_exchange_after_a_loss_only():
     _, some = parties(6)
     places = MaskedPlaces(some, 2)
+    places.sum("release", (0,), [20])
     assert places.sum("release", (0,), [20]).n_asked == 1
     some[3].lost_at = "release"
-    assert places.sum("release", (1,), [20]).n_asked == 2
-    assert places.sum("release", (2,), [20]).n_asked == 1
+    assert places.sum("release", (0,), [20]).n_asked == 2
+    assert places.sum("release", (0,), [20]).n_asked == 1
 
 
 def test_fewer_than_the_least_are_an_error():
@@ -256,20 +266,34 @@ def test_parties_that_were_told_different_lists_share_no_mask():
     assert np.abs((sum(sent) - 3 * values).astype(np.int64)).min() > 2**40
 
 
-def test_large_numbers_do_not_overflow():
-    values = 2.0 ** np.array([[31.0], [-3.0], [38.0]])
+class Numbers(Party):
+    """A place that says where its numbers are too large."""
 
-    class Sums(Party):
-        def release(self, which, number, here, rooms):
-            large = np.abs(self.vectors[0]) * 3 > rooms
-            return {"large": large} if large.any() else super().release(0, number, here, rooms)
+    def release(self, which, number, here, rooms):
+        large = rooms_of([self.vectors[which]], rooms, self.party.n_parties)
+        return {"large": large} if large.any() else super().release(which, number, here, rooms)
 
-    places = MaskedPlaces([Sums(own[None]) for own in values], 2)
+
+@pytest.mark.parametrize("size", [1e-200, 1e-30, 1e-6, 1.0, 1e6, 1e15, 1e50])
+def test_fixed_point_has_the_units_of_the_numbers(size):
+    values = np.array([[31.0], [-3.0], [38.0]]) * size
+    places = MaskedPlaces([Numbers(each[None]) for each in values], 2)
     total = places.sum("release", (0,), [1])
-    assert total.n_asked == 2
-    assert_allclose(total.values[0], values.sum(), rtol=1e-12)
-    for place in places.places:
-        place.vectors = place.vectors * 2.0**40
+    if size > 1e-50:
+        assert_allclose(total.values[0], values.sum(), rtol=1e-12)
+    assert total.n_asked <= 3
+    assert places.sum("release", (0,), [1]).n_asked == 1
+    # Sums of the same that cancel are as exact as their terms.
+    places.places[0].vectors = np.array([[-35.0 * size]])
+    for _ in range(2):
+        (found,), _, asked = places.sum("release", (0,), [1])
+    assert abs(found) < 1e-9 * size
+    assert asked == 1
+
+
+def test_numbers_beyond_fixed_point_are_an_error():
+    values = np.array([[31.0], [-3.0], [np.inf]])
+    places = MaskedPlaces([Numbers(each[None]) for each in values], 2)
     with pytest.raises(FederationError, match="rescale X or y"):
         places.sum("release", (0,), [1])
 
@@ -313,6 +337,61 @@ class Wire(WireTransport):
         return lambda: reply
 
 
+EXACTLY = [
+    PartialPoolingRegressor(basis="linear", n_clusters=1),
+    PartialPoolingRegressor(basis="linear", n_clusters=1, covariance="diag", prior=np.inf),
+    PartialPoolingClassifier(basis="linear", n_clusters=1, covariance="diag"),
+    FedAvgRegressor(alpha=0.02),
+    FedAvgRegressor(loss="poisson", alpha=0.02),
+    FedAvgClassifier(alpha=0.02),
+]
+
+
+@pytest.mark.parametrize("sizes", [(1.0, 0.0), (1e-6, 3e-6), (1e5, 1e7)])
+@pytest.mark.parametrize("model", EXACTLY, ids=lambda model: repr(model)[:60])
+def test_masked_fits_are_plain_fits(model, sizes):
+    """Whatever bounds are declared: units are those of the rows."""
+    X, y, ids = grouped(40)
+    bounds = {"features": (-9, 4), "target": (-30, 20), "classes": [0, 1]}
+    if is_classifier(model):
+        y = (y > 0).astype(int)
+    elif getattr(model, "loss", "") == "poisson":
+        y = np.floor(np.exp(y))
+    else:
+        y = sizes[0] * y + sizes[1]
+    X = X * [1e3, 1.0] + [0.0, 5.0]
+    masked = InProcessFederation(X, y, ids).masked(3, bounds=bounds)
+    found = clone(model).set_params(random_state=0).fit_federation(masked)
+    plain = clone(model).set_params(random_state=0).fit(X, y, groups=ids)
+    close = {"rtol": 1e-5, "atol": 1e-5 * np.abs(plain.cluster_params_).max()}
+    assert_allclose(found.cluster_params_, plain.cluster_params_, **close)
+    if hasattr(plain, "covariance_"):
+        close["atol"] = 1e-5 * np.abs(plain.covariance_).max()
+        assert_allclose(found.covariance_, plain.covariance_, **close)
+        assert_allclose(found.dispersion_, plain.dispersion_, rtol=1e-5)
+        adapted = found.adapt(X, y, groups=ids)
+        close["atol"] = 1e-5 * np.abs(plain.coef_).max()
+        assert_allclose(adapted.coef_, plain.coef_, **close)
+    assert found.epsilon_ == np.inf
+
+
+def test_exact_sums_are_of_sums_only():
+    masked = InProcessFederation(*DATA).masked(3, bounds=BOUNDS)
+    model, hello = _model_and_hello(masked)
+    (place,) = masked.rows(model, hello)
+    for call in ("objectives_gradients", "posteriors", "cluster_values", "hessians", "site"):
+        with pytest.raises(Refused, match="sums over clients only"):
+            place.exact(call, {}, (None,) * 4, 0, None, None)
+    noisy = InProcessFederation(*DATA).private(4.0, bounds=BOUNDS).masked(3)
+    (place,) = noisy.rows(model, hello)
+    for ask in (partial(place.exact_moments, "features"), partial(place.exact, "any", {})):
+        with pytest.raises(Refused, match="have noise"):
+            ask(None, 0, None, None)
+    releases = Releases(masked, hello, model, 1, np.random.RandomState(0))
+    with pytest.raises(PrivacyError, match="asks for single answers"):
+        releases.pool().ask(Posteriors, np.zeros((1, 3)), np.zeros(3), np.ones(1), 1.0)
+
+
 @pytest.mark.parametrize("cls", [PartialPoolingRegressor, FedAvgRegressor])
 def test_masked_fits_are_those_of_exact_sums(cls):
     whole = InProcessFederation(*DATA).masked(3, bounds=BOUNDS)
@@ -322,14 +401,6 @@ def test_masked_fits_are_those_of_exact_sums(cls):
     assert_allclose(other.cluster_params_, model.cluster_params_, atol=1e-5)
     assert model.epsilon_ == np.inf
     assert model.delta_ == 0.0
-    plain = cls().fit(*DATA[:2], groups=DATA[2])
-    # The clients count alike in rounds, and by their rows in the fit of all rows.
-    atol = 0.05 if cls is PartialPoolingRegressor else 0.1
-    assert_allclose(model.cluster_coef_, plain.cluster_coef_, atol=atol)
-    adapted = model.adapt(*DATA[:2], groups=DATA[2])
-    assert_allclose(
-        adapted.predict(DATA[0], groups=DATA[2]), plain.predict(DATA[0], groups=DATA[2]), atol=0.3
-    )
     # Masked fits may be repeated: no budget is spent.
     again = cls(random_state=0).fit_federation(whole)
     assert_allclose(again.cluster_params_, model.cluster_params_, atol=1e-5)
@@ -461,8 +532,6 @@ def test_exact_sums_are_refused_where_noise_was_promised():
 
 
 def _model_and_hello(federation):
-    from skcfl.models import LinearModel
-
     return LinearModel(alpha=0.0).bind(2), federation.hello("regressor")
 
 
