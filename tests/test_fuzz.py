@@ -278,7 +278,8 @@ DEVELOPERS = {
     # Fit many times: malformed arguments in tests/inspection/test_stability.py.
     *("ClusterStability", "ClusterStabilityDisplay", "cluster_stability"),
     "EffectDisplay",  # malformed arguments in tests/inspection
-    *("Record", "SplineBasis", "Training"),  # malformed in fits of the estimators that take them
+    # Malformed in fits of the estimators that take them.
+    *("Record", "SplineBasis", "Training", "TreeBasis"),
     *("Mean", "Median"),  # without parameters
     "TorchModel",  # needs PyTorch: malformed arguments in its own tests
     *("AGGREGATORS", "Aggregator", "Layout", "aggregate_by_cluster", "is_operator"),

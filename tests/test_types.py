@@ -34,6 +34,7 @@ NAMES = {
     **dict(ConcavePenalty=ConcavePenalty, FPFCRounds=FPFCRounds, Solver=Solver),
     **dict(LamSearch=skcfl.LamSearch, LocalModel=LocalModel, Loss=Loss, Penalty=Penalty),
     **dict(Record=Record, SplineBasis=skcfl.SplineBasis, Training=Training),
+    **dict(TreeBasis=skcfl.TreeBasis),
 }
 # Packages whose public names all have hints.
 HINTED = [

@@ -15,7 +15,7 @@ from .._typing import Array, ArrayLike, ClientIds
 from ..clients.ids import check_ids
 from ..federation.made import MadeFederation
 from ..federation.made_columns import bends, spline_of
-from .level_effects import LevelEffects
+from .tree_effects import TreeEffects
 
 if TYPE_CHECKING:
     from ..federation.federation import Federation
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 REACH = 2.0
 
 
-class CurveEffects(LevelEffects):
+class CurveEffects(TreeEffects):
     """Base of the estimator of features that may have curves in the place of straight lines."""
 
     _stack: Any
@@ -60,7 +60,8 @@ class CurveEffects(LevelEffects):
             Parts of the predictions, before a link, that depend on the feature; zero on average
             over the rows of the fit.
         std : ndarray of shape (n_values,) or (n_groups, n_values)
-            Standard deviations of their errors, NaN where these are not known.
+            Standard deviations of their errors, NaN where these are not known; of the straight
+            lines only where there are trees.
 
         Raises
         ------
@@ -79,6 +80,7 @@ class CurveEffects(LevelEffects):
         if not Count(2, 10**6).is_satisfied_by(n_values):
             raise ValueError(f"n_values must be an integer of at least 2, got {n_values!r}.")
         rows, places, x = self._rows_along(feature, values, n_values)
+        of_trees = self._tree_effect(int(places[0]), x)
         centred = np.zeros((len(rows), model.n_params))
         scaled = (rows - self._scaling.mean) / self._scaling.scale
         centred[:, places] = scaled[:, places]
@@ -87,7 +89,7 @@ class CurveEffects(LevelEffects):
             errors = self._stack.mean_errors
             spread = None if errors is None else np.tensordot(self.mixture_weights_, errors, 1)
             effect = centred[:, :-1] @ (theta[:-1] * self._scaling.scale)
-            return x, effect, _spread_along(centred, spread)
+            return x, effect + of_trees, _spread_along(centred, spread)
         at = self._locate(check_ids(groups))
         table, index = self._models_at(at)
         effects = (table[index][:, :-1] * self._scaling.scale) @ centred[:, :-1].T
@@ -97,7 +99,7 @@ class CurveEffects(LevelEffects):
             _spread_along(centred, None if known is None else known[i] if i >= 0 else prior)
             for i in at
         ]
-        return x, effects, np.array(spreads)
+        return x, effects + of_trees, np.array(spreads)
 
     def _rows_along(
         self, feature: str | int, values: ArrayLike | None, n_values: int
@@ -141,7 +143,8 @@ class CurveEffects(LevelEffects):
         estimator : estimator
             ``LinearRegression``, ``PoissonRegressor``, ``GammaRegressor`` or
             ``LogisticRegression``, of curves behind a ``ColumnTransformer`` with
-            ``SplineTransformer`` in a pipeline. It predicts as this estimator does for the client.
+            ``SplineTransformer`` in a pipeline, of trees behind a ``FunctionTransformer``. It
+            predicts as this estimator does for the client.
 
         Raises
         ------
@@ -158,6 +161,8 @@ class CurveEffects(LevelEffects):
                 "client_model needs a fit without crossed and nested groupings: predictions "
                 "depend on the levels of a row, which are no features."
             )
+        if self._forest is not None:
+            return self._plain_trees(plain)
         curves = [(j, values) for name, j, values in columns.recipe if name == "curve"]
         kept = [j for name, j, _ in columns.recipe if name == "same"]
         steps: list[Any] = [("same", "passthrough", kept)]

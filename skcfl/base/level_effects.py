@@ -17,7 +17,7 @@ from ..federation.made import MadeFederation, MadeHello, distinct_values, quanti
 from ..federation.made_columns import Columns
 from ..models import LinearModel
 from ..models._levelled import LevelledModel
-from ..pooling.basis_options import SplineBasis
+from ..pooling.basis_options import SplineBasis, TreeBasis
 from .posterior_predictions import PosteriorPredictions
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class LevelEffects(PosteriorPredictions):
         federation: Federation,
         hello: Any,
         header: Any,
-        basis: SplineBasis | None,
+        basis: SplineBasis | TreeBasis | None,
         before: Any = None,
     ) -> tuple[Any, Any]:
         """The federation with the columns of the fit, and its hello; a basis makes curves."""
@@ -148,7 +148,7 @@ class LevelEffects(PosteriorPredictions):
         names = self._feature_names(header, hello.n_features)
         crossed, nested = self._groupings(names)
         codes = [*crossed, *nested]
-        if not codes and basis is None:
+        if not codes and not isinstance(basis, SplineBasis):
             return federation, hello
         hello = replace(hello, dtype=np.dtype(float))
         model = self._local_model().bind(
@@ -181,11 +181,11 @@ class LevelEffects(PosteriorPredictions):
         model: Any,
         hello: Any,
         kept: list[int],
-        basis: SplineBasis | None,
+        basis: SplineBasis | TreeBasis | None,
         before: Any,
     ) -> list[tuple[int, Array]]:
         """Columns that have curves, each with the degree and the knots."""
-        if basis is None:
+        if not isinstance(basis, SplineBasis):
             return []
         shares = np.linspace(*OUTER_KNOTS, basis.n_knots)
         knots, n_values = quantiles(federation, model, hello, shares, before)

@@ -16,7 +16,8 @@ from ..federation.made import MadeHello, NoQuantiles, may_choose
 from ..federation.result import Result
 from ..numerics.memory import require
 from ..numerics.newton import MAX_DENSE
-from ..pooling.basis_options import SplineBasis
+from ..pooling.basis_options import SplineBasis, TreeBasis
+from ..pooling.boosting import grown
 from ..pooling.components import fit_population
 from ..pooling.criteria import bic
 from ..pooling.crossed import best_crossed, nested_effects, population_of
@@ -158,9 +159,12 @@ class PopulationFits(CurveEffects):
             with more than 256 parameters of a covariance that is not full, of which clients send
             no curvatures.""",
         "basis_": """\
-            {"linear", "splines", "shared splines"}
-            What predictions are a sum of: straight lines, each client's curves, or curves that
-            all clients share.""",
+            {"linear", "splines", "shared splines", "trees"}
+            What predictions are a sum of: straight lines, each client's curves, curves that all
+            clients share, or straight lines and trees.""",
+        "feature_importances_": """\
+            ndarray of shape (n_features,)
+            With trees: the part of each feature in the sum of squares that they explain.""",
         "basis_losses_": """\
             dict of str to float
             With ``basis="auto"``: mean loss of a row held out inside the clients, of straight
@@ -199,7 +203,8 @@ class PopulationFits(CurveEffects):
     def _open(
         self, federation: Any, hello: Any, header: Any, groups: Any, before: Any = None
     ) -> Any:
-        basis = {"linear": None, "splines": SplineBasis()}.get(self.basis, self.basis)
+        named = {"linear": None, "splines": SplineBasis(), "trees": TreeBasis()}
+        basis = named.get(self.basis, self.basis) if isinstance(self.basis, str) else self.basis
         if before is not None:  # the fit starts again without some clients
             basis = header._basis
             if isinstance(hello, MadeHello):
@@ -207,6 +212,10 @@ class PopulationFits(CurveEffects):
         header._raw_hello = hello
         if isinstance(basis, str):
             basis = self._better_basis(federation, hello, header, groups)
+        if isinstance(basis, TreeBasis):
+            self._check_trees(hello, header)
+            hello = replace(hello, dtype=np.dtype(float))
+            header._cuts = self._cuts(federation, hello, basis, before)
         federation, hello = self._made(federation, hello, header, basis, before)
         return self._opened(federation, hello, header, groups, before, basis)
 
@@ -214,7 +223,9 @@ class PopulationFits(CurveEffects):
         self, federation: Any, hello: Any, header: Any, groups: Any, before: Any, basis: Any
     ) -> Any:
         """What a fit is about, with the columns of the fit."""
-        header._basis = basis if getattr(header, "_columns", None) is not None else None
+        is_tree = isinstance(basis, TreeBasis)
+        has_columns = getattr(header, "_columns", None) is not None
+        header._basis = basis if is_tree or has_columns else None
         task = super()._open(federation, hello, header, groups, before)
         for ledger in vars(header).pop("_trials", []):
             task.pool.ledger.take_over([ledger])
@@ -229,7 +240,13 @@ class PopulationFits(CurveEffects):
             varying = np.append(random, varying[-1])
             # The parts of a curve share a variance.
             blocks = np.append(first + len(first) * curves, 2 * len(first))
-        return replace(task, options={**task.options, "varying": varying, "blocks": blocks})
+        about = {"varying": varying, "blocks": blocks}
+        if is_tree:
+            cuts, scaling = header._cuts, task.pool.scaling
+            if scaling is not None:
+                cuts = (cuts - scaling.mean[:, None]) / scaling.scale[:, None]
+            about["trees"] = basis, cuts
+        return replace(task, options={**task.options, **about})
 
     def _better_basis(
         self, federation: Any, hello: Any, header: Any, groups: Any
@@ -310,13 +327,21 @@ class PopulationFits(CurveEffects):
         return loss.dispersion_of if estimated else None
 
     def _solve(self, pool: Any, **options: Any) -> Any:
+        trees = options.pop("trees", None)
         options = self._fit_options(pool, **options)
         if getattr(pool.model, "n_groupings", 0):
             return self._solve_levels(pool, options)
+        forest = None
+        if trees is not None:
+            basis, cuts = trees
+            forest = grown(pool, cuts, basis, options, self.n_init)
+            pool = pool.without_trees(forest.trees, cuts)
         fit, path, fits = fit_population(
             pool, self.covariance, self.n_clusters, self.n_init, options
         )
-        return self._result(pool, fit, path, fits, options)
+        result = self._result(pool, fit, path, fits, options)
+        result.extra["forest"] = forest
+        return result
 
     def _fit_options(self, pool: Any, varying: Any, blocks: Any = None) -> Any:
         """How the population of some clients is fitted."""
@@ -510,10 +535,12 @@ class PopulationFits(CurveEffects):
 
     def _publish(self, task: Any, result: Any) -> None:
         state, levels = result.extra.pop("state"), result.extra.pop("levels", None)
+        forest = result.extra.pop("forest", None)
         self._population = result.extra.pop("population")
         super()._publish(task, result)
         self._stack, self._covariances, self._n_rows = state
         self._publish_levels(task.header, levels)
+        self._publish_trees(task.header, forest)
         # What is expected of a client of which nothing is known.
         self._average_params = self.mixture_weights_ @ self.cluster_params_
 
@@ -565,7 +592,9 @@ def _standard_errors(stack: Any, user_map: Any) -> Any:
 
 
 def _basis_name(basis: Any) -> str:
-    """What a fit is a sum of: lines, curves that all clients share, or curves of their own."""
+    """What a fit is a sum of, as published."""
     if basis is None:
         return "linear"
+    if isinstance(basis, TreeBasis):
+        return "trees"
     return "splines" if basis.random == "all" else "shared splines"

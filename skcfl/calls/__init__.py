@@ -10,6 +10,7 @@ from . import mixtures_asked as mixtures_asked
 from . import posteriors_asked as posteriors_asked
 from . import proofs_asked as proofs_asked
 from . import summed as summed
+from . import trees_asked as trees_asked
 from .call import CALLS as CALLS
 from .call import Call
 

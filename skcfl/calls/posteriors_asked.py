@@ -217,7 +217,7 @@ class LeftOutSums(Call):
             by_rows = errors is None and model.has_few_rows(block, own)
             size = rows * (3 * rows + p) if by_rows else 6 * p * p + rows * p
             size = max(int(POSTERIOR_BYTES // (8 * size)), 1)
-            for some, part in _pieces(block, size, False):
+            for some, part in pieces(block, size, False):
                 n = clients.client_weights[slots[some]]
                 error = None if errors is None else errors[k]
                 scaled = np.inf if df is None else df[k]
@@ -312,7 +312,7 @@ def _posteriors_of(clients, block, slots, theta, root, weights, dispersion, df, 
     size = max(int(POSTERIOR_BYTES // (8 * floats)), 1)
     with np.errstate(divide="ignore"):
         prior = np.log(weights)[:, None]
-    for some, part in _pieces(block, size, by_rows):
+    for some, part in pieces(block, size, by_rows):
         n = clients.client_weights[slots[some]]
         start = part.cache.get("modes")
         if start is not None and start.shape != (len(theta), len(n), p):
@@ -324,7 +324,7 @@ def _posteriors_of(clients, block, slots, theta, root, weights, dispersion, df, 
         yield slots[some], found, np.exp(joint - evidence), evidence
 
 
-def _pieces(block, size, kept):
+def pieces(block, size, kept):
     """Places of at most `size` clients of a block, and their rows, which may be kept for later."""
     c = len(block.clients)
     if c <= size:

@@ -14,7 +14,7 @@ from .._typing import RandomState, Unseen
 from ..base.everyday import everyday
 from ..base.everyday_models import PopulationClassifier, PopulationRegressor
 from ..base.population_fits import PopulationFits
-from ..pooling.basis_options import SplineBasis
+from ..pooling.basis_options import SplineBasis, TreeBasis
 from ..pooling.population import COVARIANCES
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class PartialPooling(PopulationFits):
         "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "covariance": [StrOptions({"auto", "stacked", *COVARIANCES})],
         "random": [StrOptions({"all", "intercept"}), "array-like"],
-        "basis": [StrOptions({"auto", "linear", "splines"}), SplineBasis],
+        "basis": [StrOptions({"auto", "linear", "splines", "trees"}), SplineBasis, TreeBasis],
         "crossed": [str, Integral, "array-like", None],
         "nested": [str, Integral, "array-like", None],
         "prior": [StrOptions({"auto"}), Interval(Real, 0, np.inf, closed="right")],
@@ -135,11 +135,12 @@ class PartialPooling(PopulationFits):
             (the column of ``group_col`` left out). lme4 writes ``(1 | client)`` for "intercept"
             and ``(x | client)`` for ``["x"]``.""",
         "basis": """\
-            {"auto", "linear", "splines"} or SplineBasis
-            What a prediction is a sum of: straight lines of the features, or smooth curves
-            ("splines" is ``SplineBasis()``), each client's drawn to the population's. "auto" keeps
-            the lines unless curves are better on rows held out inside the clients, by more than
-            a standard error and 1 %. See :doc:`/partial_pooling`.""",
+            {"auto", "linear", "splines", "trees"}, SplineBasis or TreeBasis
+            What a prediction is a sum of: straight lines of the features, smooth curves
+            ("splines" is ``SplineBasis()``), each client's drawn to the population's, or straight
+            lines and trees that all clients share ("trees" is ``TreeBasis()``). "auto" keeps
+            the lines unless another basis is better on rows held out inside the clients, by more
+            than a standard error and 1 %. See :doc:`/partial_pooling`.""",
         "crossed": """\
             str, int, list of str or int, or None
             Columns of X, by name or position, with the ids of other groupings, such as items or
@@ -194,7 +195,7 @@ class PartialPooling(PopulationFits):
         n_clusters: int | Literal["auto"] = "auto",
         *,
         covariance: Literal["stacked", "auto", "diag", "full", "spherical"] = "stacked",
-        basis: Literal["auto", "linear", "splines"] | SplineBasis = "auto",
+        basis: Literal["auto", "linear", "splines", "trees"] | SplineBasis | TreeBasis = "auto",
         crossed: str | int | Sequence[str] | Sequence[int] | None = None,
         nested: str | int | Sequence[str] | Sequence[int] | None = None,
         random: Literal["all", "intercept"] | Sequence[str] | Sequence[int] = "all",

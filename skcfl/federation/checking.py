@@ -8,6 +8,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_array, check_X_y
 
 from .._checks import LEAST, about, check_size, is_missing, only_numbers, refuse_masked
+from ..numerics.regression_trees import FEATURE, LEAF
 from .wrong_columns import describe_wrong_columns
 
 FLOATS = (np.float64, np.float32)
@@ -40,6 +41,32 @@ def check_numbers(name, values, shape, least=-np.inf):
     if not np.isfinite(values).all() or values.min(initial=np.inf) < least:
         raise ValueError(f"{name} must be finite numbers of at least {least}.")
     return values
+
+
+def check_trees(name, trees, n_features):
+    """Trees of rows with some features, as floats; a ValueError says what is sent otherwise.
+
+    Parameters
+    ----------
+    name : str
+        What they are.
+    trees : array-like of shape (n_trees, max_leaf_nodes, 5)
+        See ``skcfl.numerics.regression_trees``.
+    n_features : int
+        Number of features.
+
+    Returns
+    -------
+    trees : ndarray
+    """
+    shape = np.shape(trees)
+    trees = check_numbers(name, trees, (*shape[:2], 5))
+    leaf, feature = trees[:, :, LEAF], trees[:, :, FEATURE]
+    whole = (leaf == np.floor(leaf)) & (feature == np.floor(feature))
+    right = (leaf < np.arange(shape[1])) & (feature >= 0) & (feature < n_features)
+    if not (whole & right).all():
+        raise ValueError(f"{name} must split known leaves at one of {n_features} features.")
+    return trees
 
 
 def as_table(X):

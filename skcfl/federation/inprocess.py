@@ -17,10 +17,12 @@ from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import ThreadpoolController
 
 from ..calls import CALLS
-from ..clients.blocks import gathered, in_order, make_blocks
+from ..clients.blocks import Block, gathered, in_order, make_blocks
 from ..clients.draws import mixed, order_of_rows
 from ..clients.kept import ClientMemory
 from ..clients.last_answers import Forgotten, LastAnswers
+from ..numerics.regression_trees import forest_values
+from .checking import check_numbers, check_trees
 from .pool import ClientPool
 from .sites import Site
 
@@ -62,6 +64,8 @@ class InProcessSite(Site):
 
     Attributes
     ----------
+    cuts : ndarray of shape (n_features, n_bins - 1) or None
+        Ends of the bins of the features; None is one bin each.
     row_ids : ndarray or None
         Those of the rows of the site that weigh something, by client.
     """
@@ -80,7 +84,7 @@ class InProcessSite(Site):
         scaling=None,
         row_ids=None,
     ):
-        self.model = model
+        self.model, self.cuts = model, None
         self.n_jobs = n_jobs
         self.places = np.arange(n_clients) if places is None else np.asarray(places)
         codes = np.asarray(codes)
@@ -238,6 +242,7 @@ class InProcessSite(Site):
             "subset": self._subset,
             "penalised": self._penalised,
             "without_levels": self._without_levels,
+            "without_trees": self._without_trees,
             "held_out": self._held_out,
             "folds": self._folds,
         }
@@ -301,6 +306,32 @@ class InProcessSite(Site):
         site._no_rows = (X[:, : self.model.n_columns], *others)
         site._forget()
         return [site]
+
+    def _without_trees(self, trees, cuts):
+        """Site of the same features, the values of trees taken from the targets."""
+        d, site = self.model.n_features, copy.copy(self)
+        trees = check_trees("trees", trees, d)
+        site.cuts = check_numbers("cuts", cuts, (d, np.shape(cuts)[-1]))
+        site._blocks = []
+        for block, index, slots in self._blocks:
+            block = block if index is None else block.take(index)
+            c, n, p = block.shape
+            values = forest_values(block.dense().reshape(c * n, p)[:, :d], trees)
+            y = block.y - values.reshape(c, 1, n)
+            rest = Block(block.X, y, block.weights, block.clients, block.lengths)
+            site._blocks.append((rest, None, slots))
+        site._forget()
+        return [site]
+
+    def bins_of(self, block):
+        """Bin of each row of a block by feature, (n_rows, d)."""
+        if "bins" not in block.cache:
+            d = self.model.n_features
+            ends = np.zeros((d, 0)) if self.cuts is None else self.cuts
+            rows = block.dense().reshape(-1, block.shape[2])
+            bins = [cuts.searchsorted(x) for cuts, x in zip(ends, rows.T[:d], strict=True)]
+            block.cache["bins"] = np.stack(bins, axis=1)
+        return block.cache["bins"]
 
     def _held_out(self, fraction, seed):
         """Two parts of each client's rows: to train on, held out."""

@@ -101,7 +101,8 @@ class ScoredRows(Place):
         return output if self.classes is None else self.classes[output]
 
     def _raw(self):
-        return self.model.decision(self._X, self.table, self.index)
+        raw = self.model.decision(self._X, self.table, self.index)
+        return raw if self.rows.offset is None else raw + self.rows.offset[:, None]
 
     def _weights(self, call):
         """Weights of the rows, zero of those that the policy does not let out."""

@@ -86,9 +86,9 @@ class MadeFederation(Federation):
 
     def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
         """What the places hold, with the new columns."""
-        recipe = self.columns.recipe
+        how = self.columns.recipe, self.columns.trees
         raw = replace(hello, n_features=self.columns.n_features)
-        return [part.made(recipe) for part in self.federation.rows(model, raw)]
+        return [part.made(*how) for part in self.federation.rows(model, raw)]
 
     def collected(self, answers: Iterator[Array]) -> Array:
         """Entries of all rows; see :meth:`Federation.collected`."""

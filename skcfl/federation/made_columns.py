@@ -13,6 +13,7 @@ from scipy import sparse
 from sklearn.preprocessing import SplineTransformer
 
 from .._typing import Array
+from ..numerics.regression_trees import forest_values
 
 #: A code of no level.
 UNKNOWN = -1.0
@@ -83,12 +84,16 @@ class Columns:
         Names of the new columns that are features.
     n_codes : int
         New columns at the end that are codes and no features.
+    trees : ndarray of shape (n_trees, max_leaf_nodes, 5), default=None
+        Trees of the old columns, which are added to models; see
+        ``skcfl.numerics.regression_trees``.
     """
 
     n_features: int
     recipe: list[tuple[str, int, Array]]
     names: list[str]
     n_codes: int = 0
+    trees: Array | None = None
 
     @property
     def sources(self) -> Array:
@@ -113,6 +118,10 @@ class Columns:
     def made(self, X: Any) -> Array:
         """The new columns of rows."""
         return made_columns(X, self.recipe)
+
+    def offset(self, X: Any) -> Array:
+        """Values of the trees at rows, (n_rows,)."""
+        return np.zeros(X.shape[0]) if self.trees is None else forest_values(X, self.trees)
 
     def codes(self, X: Any) -> Array:
         """The codes of rows, (n_rows, n_codes) of int."""

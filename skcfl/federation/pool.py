@@ -370,6 +370,24 @@ class ClientPool:
         pool._take(self._site.without_levels(root, spreads, effects))
         return pool
 
+    def without_trees(self, trees: Array, cuts: Array) -> ClientPool:
+        """The same clients, the values of trees taken from the targets.
+
+        Parameters
+        ----------
+        trees : ndarray of shape (n_trees, max_leaf_nodes, 5)
+            See ``skcfl.numerics.regression_trees``.
+        cuts : ndarray of shape (n_features, n_bins - 1)
+            Ascending values at which the bins of the features end.
+
+        Returns
+        -------
+        pool : ClientPool
+            Shares ledger and random state.
+        """
+        self.relay(down=self.n_clients * (trees.size + cuts.size), sums=True, calls=0)
+        return self._derived(self._site.without_trees(trees, cuts))
+
     @property
     def units(self) -> UserUnits:
         """Parameters in the user's units, and back."""

@@ -443,9 +443,9 @@ class RemoteRows(Kept):
         """The rows in the units of a scaling."""
         return self._made("scaled", scaling)
 
-    def made(self, recipe):
-        """The same rows with columns that are made of theirs."""
-        rows = self._made("made", recipe)
+    def made(self, recipe, trees=None):
+        """The same rows with columns that are made of theirs, and trees beside models."""
+        rows = self._made("made", recipe, trees)
         if self.limits is not None:
             empty = np.zeros((0, self.limits.n_features))
             rows.limits = replace(self.limits, n_features=made_columns(empty, recipe).shape[1])
@@ -579,7 +579,7 @@ class RemoteSite(Kept, Site):
             model = model.plain_of()
         if step == "subset":
             facts = tuple(value[arguments[0]] for value in self.facts())
-        elif step in {"penalised", "without_levels"}:
+        elif step in {"penalised", "without_levels", "without_trees"}:
             facts = self.facts()
         elif self._limits is not None:  # parts of these rows
             limits = Limits(*self.facts()[:2], self._limits.n_features)

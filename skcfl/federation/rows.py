@@ -9,7 +9,8 @@ from scipy import sparse
 from .._checks import LEAST, Count
 from ..clients.draws import mixed, order_of_rows
 from ..clients.fitted_estimators import fit_by_client, out_of_folds
-from .checking import check_numbers
+from ..numerics.regression_trees import forest_values
+from .checking import check_numbers, check_trees
 from .inprocess import InProcessSite
 from .judging import FoldRows, ScoredRows
 from .made_columns import made_columns
@@ -58,6 +59,8 @@ class Rows(Place):
         #: Rows of the clients that were not lost, and numbers of the clients without those, by
         #: which they draw.
         self.present, self.numbers = slice(None), self.places
+        #: What predictions of models are added to, (n_rows,); None is nothing.
+        self.offset = None
         self._moments = {}
 
     def _with(self, **changes):
@@ -210,11 +213,17 @@ class Rows(Place):
 
     def _some(self, index):
         some = partial(_some, index=index)
-        return some(self._X), some(self.y), self.codes[index], some(self.sample_weight)
+        y = some(self.y)
+        if self.offset is not None and y is not None:
+            y = y - some(self.offset)
+        return some(self._X), y, self.codes[index], some(self.sample_weight)
 
-    def made(self, recipe):
+    def made(self, recipe, trees=None):
         """The same rows with columns that are made of theirs, see ``made_columns.Columns``."""
-        return self._with(_X=made_columns(self.X, recipe), scaling=None)
+        made, offset = made_columns(self.X, recipe), None
+        if trees is not None:
+            offset = forest_values(self.X, check_trees("trees", trees, self._X.shape[1]))
+        return self._with(_X=made, scaling=None, offset=offset)
 
     def fitted(self, model, seed, ensembles=None):
         """Position and estimator of each client, fitted to its rows or to residuals.

@@ -168,7 +168,8 @@ class Site(Place, ABC):
 
         Parameters
         ----------
-        step : {"subset", "penalised", "without_levels", "held_out", "folds"}
+        step : {"subset", "penalised", "without_levels", "without_trees", "held_out",
+            "folds"}
             The method below that says what is made.
         *arguments : object
             What it takes.
@@ -196,6 +197,10 @@ class Site(Place, ABC):
     def without_levels(self, root: Array, spreads: Array, effects: Array) -> Any:
         """Site of the same clients, targets without the effects of levels, see ``LevelSums``."""
         return self.derive("without_levels", root, spreads, effects)[0]
+
+    def without_trees(self, trees: Array, cuts: Array) -> Any:
+        """Site of the same clients, targets without the values of trees, see ``SplitSums``."""
+        return self.derive("without_trees", trees, cuts)[0]
 
     def held_out(self, fraction: float, seed: int) -> tuple[Any, ...]:
         """Sites of the same clients with two parts of each one's rows: to train on, held out."""

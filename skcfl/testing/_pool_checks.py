@@ -47,6 +47,7 @@ from ..calls.summed import (
     ProximalMoves,
     TrainedMoves,
 )
+from ..calls.trees_asked import LeafSums, SplitSums
 from ..federation.inprocess import open_rows
 from ..federation.pool import ClientPool
 from ..models import LinearModel
@@ -241,6 +242,7 @@ def _calls(pool, rng):
         yield "level_sums", lambda pool: pool.ask(LevelSums, *none, p + 1)
         yield "level_slopes", lambda pool: pool.ask(LevelSlopes, *none, *known)
         yield "nested_effects", lambda pool: pool.ask(NestedEffects, *none, known[0], 1)
+        yield from _tree_calls(theta[:1], rho.mean() * np.ones(p))
     shares = np.array([0.5, 0.3, 0.2])
     for root in (rho.mean() * np.ones(p), np.tril(np.full((p, p), 0.3))):
         prior = theta, root, shares, 0.7, 3.0 if pool.model.quadratic else np.inf
@@ -270,6 +272,17 @@ def _calls(pool, rng):
                 "score_draws",
                 lambda pool, known=known, about=about: pool.ask(ScoreDraws, *known, **about),
             )
+
+
+def _tree_calls(theta, root):
+    """Calls about trees, of all targets and of what a tree leaves of them."""
+    trees = np.array([[[-1, 0, 0, 0.5, 0], [0, 1, 0.1, -0.2, 0]]], dtype=float)
+    cuts = np.array([[-0.5, 0.0, 0.7]] * 3)
+    known = theta, root, 0.7, np.concatenate([trees, trees])
+    yield "split_sums", lambda pool: pool.ask(SplitSums, *known, np.arange(2.0), 1)
+    yield "leaf_sums", lambda pool: pool.ask(LeafSums, *known, 2)
+    asked = *known, np.arange(2.0), 4
+    yield "split_sums", lambda pool: pool.without_trees(trees, cuts).ask(SplitSums, *asked)
 
 
 def _sums(pool, prior, dense):

@@ -213,7 +213,7 @@ def test_every_call_under_loss():
     others |= {"personal_step", "prototype_update"}  # tested with the personal methods
     # Tested with partial pooling.
     others |= {"posteriors", "posterior_sums", "posterior_products", "left_out_sums"}
-    others |= {"level_sums", "level_slopes", "nested_effects"}
+    others |= {"level_sums", "level_slopes", "nested_effects", "split_sums", "leaf_sums"}
     others |= {"score_sums", "score_draws"}  # tested with the reports
     train = 2, 0.1
     sums = {

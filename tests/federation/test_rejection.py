@@ -52,12 +52,14 @@ from skcfl.calls.summed import (
     ProximalMoves,
     TrainedMoves,
 )
+from skcfl.calls.trees_asked import LeafSums, SplitSums
 from skcfl.datasets import make_clustered_regression
 from skcfl.exceptions import RejectedClientWarning
 from skcfl.federation import FanOutFederation, Faults, InProcessFederation
 from skcfl.federation.inprocess import InProcessSite
 from skcfl.federation.presence import PATIENCE
 from skcfl.models import LinearModel
+from skcfl.numerics.regression_trees import empty_tree, no_trees
 
 DATA = make_clustered_regression(12, 3, 4, n_samples=25, random_state=0)
 IDS = np.unique(DATA.groups)
@@ -148,6 +150,8 @@ def test_every_call():
     prior = theta, np.ones(p), np.ones(3) / 3, 1.0, np.inf
     first, shares = np.arange(p) < 1, np.full((12, 3), 1 / 3)
     stages = [(2, ~first)]
+    trees = no_trees(2), np.tile([-0.5, 0.5], (4, 1))
+    beside = theta[:1], np.ones(p), 1.0, empty_tree(2)[None]
     ask = {
         "losses": lambda pool: pool.ask(Losses, theta),
         "best_response": lambda pool: pool.ask(BestResponse, theta),
@@ -168,6 +172,10 @@ def test_every_call():
         "level_slopes": lambda pool: pool.ask(
             LevelSlopes, np.eye(p), np.zeros(0), theta[0], np.eye(p), 1.0
         ),
+        "split_sums": lambda pool: pool.without_trees(*trees).ask(
+            SplitSums, *beside, np.zeros(1), 3
+        ),
+        "leaf_sums": lambda pool: pool.without_trees(*trees).ask(LeafSums, *beside, 1),
         "left_out_sums": lambda pool: pool.ask(
             LeftOutSums, theta, np.ones((3, p)), *np.ones((2, 3))
         ),

@@ -1,0 +1,285 @@
+"""Trees: those of the pooled rows, invariances, federations, what is published and refused."""
+
+import pickle
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from pickled_hosts import PickledHost, named
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.inspection import partial_dependence
+from sklearn.tree import DecisionTreeRegressor
+
+from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegressor, TreeBasis
+from skcfl.exceptions import PrivacyError
+from skcfl.federation import FanOutFederation, InProcessFederation
+from skcfl.federation.inprocess import open_rows
+from skcfl.federation.remote import RemoteFederation
+from skcfl.inspection import EffectDisplay
+from skcfl.models import LinearModel
+from skcfl.numerics.regression_trees import (
+    VALUE,
+    dependence,
+    empty_tree,
+    forest_values,
+    leaves_of,
+)
+from skcfl.pooling.boosting import Booster
+from skcfl.pooling.em import Options
+from skcfl.testing import StrictFederation
+
+FEW = TreeBasis(n_trees=10, learning_rate=0.3, max_bins=32)
+
+
+def corners(n_clients=12, n=25, seed=0):
+    """A step where two features change their signs, slopes and intercepts of the clients."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(n_clients), n)
+    X = rng.normal(size=(len(groups), 3))
+    slopes, intercepts = 1.0 + 0.6 * rng.normal(size=n_clients), rng.normal(size=n_clients)
+    y = np.where(X[:, 0] * X[:, 1] > 0, 1.5, -1.5) + slopes[groups] * X[:, 2]
+    return X, y + 0.2 * rng.normal(size=len(y)) + intercepts[groups], groups
+
+
+def booster(X, y, groups, basis, weights=None, random=True):
+    """A booster of rows in this process, and its bins."""
+    n_features = X.shape[1]
+    n_clients = groups.max() + 1
+    model = LinearModel(alpha=0.0, standardize=False).bind(n_features)
+    pool = open_rows(model, X, y, groups, n_clients, weights)
+    free = np.arange(n_features + 1) == n_features
+    options = Options(
+        max_iter=20,
+        tol=1e-4,
+        prior="auto",
+        free=free,
+        varying=np.full(n_features + 1, random),
+        dispersion_of=model.describe_loss().dispersion_of,
+    )
+    shares = np.arange(1, basis.max_bins) / basis.max_bins
+    cuts = np.quantile(X, shares, axis=0, method="averaged_inverted_cdf").T + 1e-9
+    return Booster(pool, np.ascontiguousarray(cuts), basis, options, 1), cuts
+
+
+def bins(X, cuts):
+    return np.column_stack([np.searchsorted(c, x) for c, x in zip(cuts, X.T, strict=True)])
+
+
+@pytest.mark.parametrize("max_leaf_nodes", [2, 5, 16])
+def test_a_tree_is_scikit_learns_on_the_pooled_rows(max_leaf_nodes):
+    """Grown from sums of histograms over twelve clients, on residuals without random effects."""
+    X, y, groups = corners()
+    basis = TreeBasis(1, max_leaf_nodes, learning_rate=1.0, max_bins=16, min_samples_leaf=7)
+    basis.set_params(l2_regularization=0.0)
+    found, cuts = booster(X, y, groups, basis)
+    kept = found.population
+    found.population.covariance[:] = 0.0
+    residual = y - X @ kept.means[0, :-1] - kept.means[0, -1]
+    found.stage(1)
+    leaf = leaves_of(X, found.trees[0])
+    limits = {"max_leaf_nodes": max_leaf_nodes, "min_samples_leaf": 7, "random_state": 0}
+    tree = DecisionTreeRegressor(**limits).fit(bins(X, cuts), residual)
+    assert len(np.unique(leaf)) == max_leaf_nodes
+    assert_allclose(found.trees[0, leaf, VALUE], tree.predict(bins(X, cuts)), atol=1e-10)
+    limits.update(max_iter=1, learning_rate=1.0, max_depth=None, early_stopping=False)
+    boosted = HistGradientBoostingRegressor(**limits).fit(bins(X, cuts), residual)
+    wanted = boosted.predict(bins(X, cuts)) - residual.mean()
+    assert_allclose(found.trees[0, leaf, VALUE] - residual.mean(), wanted, atol=1e-5)
+
+
+def test_leaf_values_are_generalised_least_squares():
+    X, y, groups = corners()
+    basis = TreeBasis(1, 4, learning_rate=1.0, max_bins=16, l2_regularization=0.5)
+    found, _ = booster(X, y, groups, basis)
+    kept = found.population
+    found.stage(1)
+    D = np.column_stack([X, np.ones(len(X))])
+    same = groups[:, None] == groups
+    V = kept.dispersion * np.eye(len(y)) + same * ((D * kept.covariance) @ D.T)
+    H = leaves_of(X, found.trees[0])[:, None] == np.arange(4)
+    P = kept.dispersion * np.linalg.inv(V)
+    right = H.T @ P @ (y - D @ kept.means[0])
+    wanted = np.linalg.solve(H.T @ P @ H + 0.5 * np.eye(4), right)
+    assert_allclose(found.trees[0, :, VALUE], wanted, rtol=1e-9)
+
+
+def test_weights_are_repetitions():
+    X, y, groups = corners(n=8)
+    weights = np.random.default_rng(0).integers(1, 4, size=len(y))
+    basis = TreeBasis(5, max_bins=16, min_samples_leaf=3)
+    weighed, cuts = booster(X, y, groups, basis, weights.astype(float))
+    repeated, _ = booster(*(np.repeat(a, weights, axis=0) for a in (X, y, groups)), basis)
+    repeated = Booster(repeated.base, cuts, basis, repeated.options, 1)
+    for each in (weighed, repeated):
+        each.stage(5)
+    got, wanted = forest_values(X, weighed.trees), forest_values(X, repeated.trees)
+    assert_allclose(got, wanted, atol=1e-8)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y, groups = corners()
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    return PartialPoolingRegressor(basis=FEW).fit(frame, y, groups=groups)
+
+
+def test_the_corners_are_found(fitted):
+    X, y, groups = corners()
+    lines = PartialPoolingRegressor(basis="linear").fit(X, y, groups=groups)
+    assert fitted.basis_ == "trees"
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    assert lines.score(X, y, groups=groups) < 0.6 < 0.9 < fitted.score(frame, y, groups=groups)
+    assert fitted.feature_importances_[:2].min() > 0.2 > fitted.feature_importances_[2]
+    assert_allclose(fitted.feature_importances_.sum(), 1.0)
+    assert not hasattr(lines, "feature_importances_")
+    assert "10 trees" in fitted.summary() and "trees" not in lines.summary()
+    again = pickle.loads(pickle.dumps(fitted))
+    assert_array_equal(again.predict(frame, groups=groups), fitted.predict(frame, groups=groups))
+
+
+def test_predictions_of_single_clients(fitted):
+    X, y, groups = corners()
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    plain = fitted.client_model(3)
+    same = np.full(len(X), 3)
+    assert_allclose(plain.predict(X), fitted.predict(frame, groups=same), rtol=1e-9)
+    assert type(plain[-1]).__module__.startswith("sklearn.")
+    _, std = fitted.predict(frame, groups=groups, return_std=True)
+    assert (std > 0).all()
+    some = groups < 2
+    adapted = fitted.adapt(frame[some], y[some], groups=groups[some] + 50)
+    assert_allclose(adapted.params_[-2:], fitted.params_[:2], rtol=0.3, atol=0.2)
+    updated = fitted.update(frame[some], y[some], groups=groups[some])
+    assert updated.score(frame, y, groups=groups) > 0.85
+    assert_array_equal(fitted.assign(frame, y, groups=groups), fitted.labels_)
+    mean = fitted.predict(frame, groups=groups) - fitted.predict_cluster(frame, 0)
+    raw = (fitted.params_ - fitted.cluster_params_[0])[groups]
+    assert_allclose(mean, (raw[:, :-1] * X).sum(axis=1) + raw[:, -1], atol=1e-9)
+
+
+def as_array(tree):
+    """A fitted tree of scikit-learn as an array of splits."""
+    t, out, number, leaf = tree.tree_, empty_tree(tree.get_n_leaves()), {0: 0}, 1
+    for node in range(t.node_count):  # parents come first
+        at = number[node]
+        if t.children_left[node] < 0:
+            out[at, VALUE:] = t.value[node, 0, 0], t.n_node_samples[node]
+            continue
+        out[leaf, :VALUE] = at, t.feature[node], t.threshold[node]
+        number[t.children_left[node]], number[t.children_right[node]] = at, leaf
+        leaf += 1
+    return out
+
+
+def test_dependence_is_scikit_learns():
+    X, y, _ = corners()
+    X = X.astype(np.float32)  # as scikit-learn compares
+    tree = DecisionTreeRegressor(max_depth=4, random_state=0).fit(X, y)
+    ours, x = as_array(tree), np.linspace(-2, 2, 9)
+    assert_allclose(forest_values(X, ours[None]), tree.predict(X), atol=1e-12)
+    for j in range(3):
+        how = {"method": "recursion", "kind": "average", "custom_values": {j: x}}
+        wanted = partial_dependence(tree, X, [j], **how)["average"][0]
+        assert_allclose(dependence(ours[None], j, x), wanted, atol=1e-9)
+
+
+def test_effects_of_features(fitted):
+    X, _, _ = corners()
+    x, effect, std = fitted.partial_effect("c")
+    assert np.corrcoef(effect, x)[0, 1] > 0.99 and (std > 0).all()
+    for j in range(3):
+        _, over_rows, _ = fitted.partial_effect(j, values=X[:, j])
+        assert_allclose(over_rows.mean(), 0.0, atol=1e-8)
+    x, effects, _ = fitted.partial_effect(0, groups=[3, 5])
+    slopes = fitted.coef_[3, 0] - fitted.coef_[5, 0]
+    assert_allclose(effects[0] - effects[1], slopes * (x - X[:, 0].mean()), atol=1e-9)
+    display = EffectDisplay.from_estimator(fitted, "c", groups=[0, 4])
+    assert_allclose(display.line_.get_ydata(), effect)
+    plt.close("all")
+
+
+def test_federations_find_the_same():
+    X, y, groups = corners(n_clients=8, n=15)
+    model = PartialPoolingRegressor(basis=TreeBasis(max_bins=12, learning_rate=0.5))
+    here = clone(model).fit(X, y, groups=groups)
+    parts = [(X[s], y[s], groups[s]) for s in (groups < 5, groups >= 5)]
+    fan = FanOutFederation([InProcessFederation(*part) for part in parts])
+    hosts = RemoteFederation([PickledHost([part]) for part in named(parts)])
+    strict = StrictFederation(InProcessFederation(X, y, groups))
+    wanted = here.predict(X, groups=groups)
+    for federation in (fan, hosts, strict):
+        there = clone(model).fit_federation(federation)
+        assert len(here._forest.trees) > 0
+        assert_allclose(there._forest.trees, here._forest.trees, atol=1e-10)
+        assert_allclose(there.predict(X, groups=groups), wanted, rtol=1e-8, atol=1e-8)
+    assert_allclose(np.sort(here.predict_federation(hosts)), np.sort(wanted), rtol=1e-9)
+    assert_allclose(here.score_federation(fan), here.score(X, y, groups=groups), rtol=1e-9)
+    assert_array_equal(here.assign_federation(fan), here.labels_)
+
+
+def test_order_names_and_units_change_no_prediction():
+    X, y, groups = corners(n_clients=8, n=15)
+    model = PartialPoolingRegressor(basis=FEW, n_clusters=1)
+    wanted = clone(model).fit(X, y, groups=groups).predict(X, groups=groups)
+    order = np.random.default_rng(0).permutation(len(y))
+    shuffled = clone(model).fit(X[order], y[order], groups=groups[order])
+    assert_allclose(shuffled.predict(X, groups=groups), wanted, atol=1e-8)
+    renamed = clone(model).fit(X, y, groups=100 - groups)
+    assert_allclose(renamed.predict(X, groups=100 - groups), wanted, atol=1e-8)
+    moved = clone(model).fit(X, y + 1e3, groups=groups)
+    assert_allclose(moved.predict(X, groups=groups) - 1e3, wanted, atol=1e-5)
+    scaled = clone(model).fit(8.0 * X, 4.0 * y, groups=groups)
+    assert_allclose(scaled.predict(8.0 * X, groups=groups), 4.0 * wanted, atol=1e-5)
+
+
+def test_no_tree_where_the_truth_is_linear():
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(12), 20)
+    X = rng.normal(size=(240, 2))
+    y = X @ [1.0, -2.0] + rng.normal(size=240)
+    model = PartialPoolingRegressor(basis="trees").fit(X, y, groups=groups)
+    lines = PartialPoolingRegressor(basis="linear").fit(X, y, groups=groups)
+    assert len(model._forest.trees) == 0 and model.basis_ == "trees"
+    assert_allclose(model.predict(X, groups=groups), lines.predict(X, groups=groups), rtol=1e-9)
+    assert_array_equal(model.feature_importances_, 0.0)
+
+
+@pytest.mark.parametrize("case", ["few rows", "one client", "constant", "rows alone"])
+def test_small_and_flat_tables(case):
+    X, y, groups = corners(n_clients=6, n=8)
+    if case == "few rows":
+        X, y, groups = X[:5], y[:5], groups[:5]
+    elif case == "one client":
+        groups = np.zeros_like(groups)
+    elif case == "constant":
+        X[:, 1] = 3.0
+    else:
+        groups = np.arange(len(y))
+    for basis in (FEW, "trees"):
+        model = PartialPoolingRegressor(basis=basis).fit(X, y, groups=groups)
+        assert np.isfinite(model.predict(X, groups=groups)).all()
+    if case == "constant":
+        assert model.feature_importances_[1] == 0.0
+
+
+def test_what_trees_cannot_be_beside():
+    X, y, groups = corners(n_clients=6, n=8)
+    with pytest.raises(ValueError, match="basis='trees' needs loss='squared_error', got"):
+        PartialPoolingClassifier(basis="trees").fit(X, y > 0, groups=groups)
+    with pytest.raises(ValueError, match="basis='trees' cannot be beside crossed or nested"):
+        PartialPoolingRegressor(basis=FEW, crossed=[2]).fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="X must be dense"):
+        PartialPoolingRegressor(basis=FEW).fit(sparse.csr_array(X), y, groups=groups)
+    with pytest.raises(ValueError, match="learning_rate"):
+        PartialPoolingRegressor(basis=TreeBasis(learning_rate=0.0)).fit(X, y, groups=groups)
+    bounds = {"features": (-3, 3), "target": (-4, 4)}
+    federation = InProcessFederation(X, y, groups)
+    for private in (federation.private(4.0, bounds=bounds), federation.masked(3, bounds)):
+        with pytest.raises(PrivacyError, match="basis must be 'auto' or 'linear' where clients"):
+            PartialPoolingRegressor(basis="trees").fit_federation(private)
+    model = PartialPooling(basis=TreeBasis()).set_params(basis__n_trees=2)
+    assert len(model.fit(X, y, groups=groups)._forest.trees) == 2
