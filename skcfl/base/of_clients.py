@@ -36,6 +36,7 @@ _METHODS_WITH_GROUPS = (
 
 #: Methods that need sums only, the first choice first.
 PRIVATE_METHODS = ("PartialPooling", "FedAvg", "IFCA", "OracleClusters", "Ditto", "PFedMe")
+PRIVATE_METHODS += ("FedRep",)
 
 
 def needs_single_answers(estimator: Any) -> PrivacyError:

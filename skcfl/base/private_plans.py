@@ -52,6 +52,7 @@ def rounds_plan(
     pull: float = rounds.PULL,
     lam: float | None = None,
     known: Any = None,
+    shared: Array | None = None,
 ) -> PrivatePlan:
     """Plan of an estimator with training and max_iter, by rounds of noisy moves.
 
@@ -69,6 +70,8 @@ def rounds_plan(
         Pull of the clients' models to the shared one, published as ``lam_``; None publishes none.
     known : tuple of ndarray, default=None
         As of :func:`skcfl.rounds.private_rounds.move`.
+    shared : ndarray of shape (n_params,) of bool, default=None
+        Parameters that clients share, while they keep the others; None is all.
     """
     if hasattr(estimator, "aggregation"):
         estimator._refuse_privately("aggregation", "mean")
@@ -85,6 +88,9 @@ def rounds_plan(
 
     def solve(releases: Releases) -> Result:
         theta = rounds.starts(releases, n_clusters, SPREAD if known is None else 0.0)
+        if shared is not None:
+            theta = rounds.move_shared(releases, theta, shared, estimator.head_steps, step)
+            return result(theta, np.ones(1))
         return result(*rounds.move(releases, theta, step, pull, known))
 
     def local(releases: Releases) -> Result:
@@ -97,11 +103,13 @@ def rounds_plan(
         return replace(found, converged=not shortfall)
 
     # The models of clusters, and shared models that clients are drawn to, are other minima.
-    one_model = n_clusters == 1 and lam is None and known is None and automatic
+    one_model = n_clusters == 1 and automatic
+    one_model &= lam is None and known is None and shared is None
 
     def noise(releases: Releases) -> float:
         size = rounds.expected_noise(releases, model.n_params, n_clusters)
-        return float(size * np.sqrt(model.n_params))
+        moved = model.n_params if shared is None else np.count_nonzero(shared)
+        return float(size * np.sqrt(moved))
 
     sums = one_model and rounds.has_pooled_minimum(model)
     about = n_rounds, n_exact, n_clusters, solve, local, noise, MOST_NOISE_OF_MODELS

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from ..clients.training import train
+from ..clients.training import TrainingTerms, train
 from .posteriors_asked import _posteriors_of
 
 #: Every release by its name, which is that of its class in lower case.
@@ -408,3 +408,72 @@ class Moves(Release):
         moves[np.arange(c), choice] = here[:, None] * (trained - start) / unit
         counts[np.arange(c), choice] = here
         return {"moves": moves, "counts": counts}
+
+
+class SharedMoves(Release):
+    """How far clients would move shared parameters, with own parameters that they keep.
+
+    A linear model moves to its proximal point, in all of its parameters; another one first trains
+    the client's own parameters by steps of Adam, then the shared ones.  The own parameters stay at
+    the client, and go on from there in its next release.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (1, n_params)
+        The model. Its own parameters are the start of a client's.
+    shared : ndarray of shape (n_params,) of bool
+        Which parameters are shared.
+    head_steps : int
+        Steps of Adam of the own parameters.
+    unit, rho, steps, step_size, draw : object
+        As of :class:`Moves`; the steps are those of the shared parameters.
+
+    Returns
+    -------
+    sums : dict of str to ndarray
+        "moves" (n_shared,), in the unit, and "counts" (1,), the clients.
+    """
+
+    down = {
+        **{"theta": ("K", "p"), "shared": None, "unit": (), "rho": (), "step_size": ()},
+        **{"head_steps": None, "steps": None, "draw": None},
+    }
+
+    @classmethod
+    def check_settings(cls, model, arguments):
+        shared = arguments["shared"]
+        mask = isinstance(shared, np.ndarray) and shared.dtype == bool
+        if len(arguments["theta"]) != 1 or not mask or shared.shape != (model.n_params,):
+            raise ValueError(f"{cls.name} takes one model, and a mask of shared parameters.")
+        if not shared.any():
+            raise ValueError(f"{cls.name} takes a mask of shared parameters with some in it.")
+        rest = {name: arguments[name] for name in Moves.down.keys() - {"known"}}
+        Moves.check_settings(model, {**rest, "known": None})
+        heads = {**rest, "steps": arguments["head_steps"], "known": None}
+        Moves.check_settings(model, heads)
+
+    @classmethod
+    def bounded(cls, model, arguments):
+        size = int(np.count_nonzero(arguments["shared"]))
+        return {"moves": Block((size,), Moves.clip, 0.9), "counts": Block((1,), 1.0, 0.1)}
+
+    @staticmethod
+    def kernel(site, block, slots, theta, shared, unit, rho, head_steps, steps, step_size, draw):
+        model, c = site.model, len(slots)
+        common = np.repeat(theta, c, axis=0).astype(block.dtype)
+        start = site.state.recall("kept of releases", site.entries[slots], common)
+        start[:, shared] = common[:, shared]
+        if hasattr(model, "prox"):
+            trained = model.prox(block, start, np.full(c, float(rho)), start, 100)[0]
+        else:
+            seeds = np.asarray(site.places[slots] + draw, dtype=np.uint64)
+            more = np.full(c, float(step_size)), None, np.zeros(c), "adam", None, seeds
+            trained = start.copy()
+            for count, mask in ((head_steps, ~shared), (steps, shared)):
+                if mask.any():
+                    terms = TrainingTerms(None if mask.all() else mask)
+                    trained = train(model, block, trained, np.full(c, count), *more, terms)
+        finite = np.isfinite(trained).all(axis=1)
+        site.state.keep("kept of releases", site.entries[slots[finite]], trained[finite])
+        moves = (trained - start)[:, shared] / unit
+        return {"moves": moves, "counts": np.ones((c, 1))}

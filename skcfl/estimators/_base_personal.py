@@ -137,7 +137,7 @@ def common_rate(pool, options):
     return float(weights.sum() / (weights @ curvatures))
 
 
-def layer_mask(layers, pool):
+def layer_mask(layers, model):
     """Mask of the parameters of some layers, all or none included.
 
     Raises
@@ -145,15 +145,15 @@ def layer_mask(layers, pool):
     ValueError
         If the local model has no such layers.
     """
-    names = list(pool.model.layer_slices())
+    names = list(model.layer_slices())
     if isinstance(layers, str) and layers == "auto":
-        return pool.model.body_mask()
+        return model.body_mask()
     every = [layers] if isinstance(layers, str) else layers
     if not isinstance(every, Integral):
         every = layers_named(every, names)
     if not isinstance(every, Integral) and not set(every) - set(names):
         every = sorted(every, key=names.index)
     if every == len(names) or (not isinstance(every, Integral) and len(every) == len(names)):
-        return np.ones(pool.n_params, dtype=bool)
-    mask = shared_mask(every, pool.model.layer_slices(), pool.n_params)
-    return np.zeros(pool.n_params, dtype=bool) if mask is None else mask
+        return np.ones(model.n_params, dtype=bool)
+    mask = shared_mask(every, model.layer_slices(), model.n_params)
+    return np.zeros(model.n_params, dtype=bool) if mask is None else mask

@@ -13,7 +13,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._checks import MOST_STEPS, Count
 from .._typing import Aggregation, RandomState, Unseen
 from ..base.everyday import everyday
+from ..base.private_plans import rounds_plan
 from ..calls.kept_models import Keep, Recall
+from ..exceptions import PrivacyError
 from ..personal.layers import PartialAverage, train_part
 from ..personal.shared_rounds import client_weights, publish, run_shared
 from ..rounds.aggregation import aggregate_by_cluster
@@ -141,12 +143,18 @@ class FedRep(PersonalMethod):
 
     def _masks(self, pool):
         """Shared parameters, and what clients train in which steps."""
-        shared = layer_mask(self.shared_layers, pool)
+        shared = layer_mask(self.shared_layers, pool.model)
         steps = self._option("training").steps(kind_of(pool).local_steps)
         if not self.alternate:
             return shared, [(steps, np.ones_like(shared))]
         stages = [(self.head_steps, ~shared), (steps, shared)]
         return shared, [stage for stage in stages if stage[1].any()]
+
+    def _private_plan(self, model):
+        shared = layer_mask(self.shared_layers, model)
+        if not shared.any():
+            raise PrivacyError("shared_layers must name layers where clients are private.")
+        return rounds_plan(self, model, 1, shared=shared)
 
     def _solve(self, pool):
         options = training_options(self, pool)

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._typing import Array
 from ..calls.posteriors_asked import PosteriorSums
-from ..calls.releases import Moves
+from ..calls.releases import Moves, SharedMoves
 from ..numerics.newton import MAX_DENSE
 from .model_kinds import NETWORK_STEP
 
@@ -109,6 +109,47 @@ def move(
         theta = theta + unit * sums["moves"] / counts[:, None]
         shares = counts / counts.sum()
     return theta, shares
+
+
+def move_shared(
+    releases: Releases, theta: Array, shared: Array, head_steps: int, step_size: float | None
+) -> Array:
+    """A model after rounds that move its shared parameters, while clients keep the others.
+
+    Parameters
+    ----------
+    releases : Releases
+        The clients.
+    theta : ndarray of shape (1, n_params)
+        The model to begin with.
+    shared : ndarray of shape (n_params,) of bool
+        The shared parameters.
+    head_steps : int
+        Steps of Adam of the others in a round.
+    step_size : float or None
+        As of :func:`move`.
+    """
+    unit = unit_of(releases)
+    while releases.left > 0:
+        answer = releases.ask(
+            SharedMoves,
+            theta=theta,
+            shared=shared,
+            unit=unit,
+            rho=PULL,
+            step_size=NETWORK_STEP if step_size is None else step_size,
+            head_steps=head_steps,
+            steps=LOCAL_STEPS,
+            draw=int(releases.random_state.randint(MOST_DRAWN)),
+        )
+        if answer is None:
+            break
+        sums = answer[0]
+        least = LEAST_SHARE * releases.n_clients
+        count = float(np.clip(sums["counts"][0], least, releases.n_clients))
+        theta = theta.copy()
+        theta[0, shared] += unit * sums["moves"] / count
+    return theta
 
 
 def has_pooled_minimum(model: LocalModel) -> bool:

@@ -14,7 +14,7 @@ from scipy.stats import beta
 import skcfl
 from skcfl import FedAvgRegressor, PartialPoolingClassifier, PartialPoolingRegressor
 from skcfl.base.of_clients import PRIVATE_METHODS
-from skcfl.calls.releases import Block, Moves, PosteriorMoments, clipped_sums
+from skcfl.calls.releases import Block, Moves, PosteriorMoments, SharedMoves, clipped_sums
 from skcfl.exceptions import FederationError, PrivacyError, PrivacyWarning
 from skcfl.federation import (
     ClientPrivacy,
@@ -126,12 +126,16 @@ def arguments_of(release, model, K, rng, scale=1.0):
     theta = scale * rng.standard_normal((K, model.n_params))
     if release is Moves:
         return dict(theta=theta, unit=1.0, rho=0.3, step_size=0.01, steps=2, draw=3, known=None)
+    if release is SharedMoves:
+        shared = np.arange(model.n_params) > 0
+        how = dict(shared=shared, unit=1.0, rho=0.3, step_size=0.01, head_steps=2, steps=2, draw=3)
+        return how | {"theta": theta[:1]}
     weights = rng.dirichlet(np.ones(K))
     root = np.abs(rng.standard_normal(model.n_params)) * scale
     return dict(theta=theta, root=root, weights=weights, dispersion=0.5, scatters=True)
 
 
-@pytest.mark.parametrize("release", [Moves, PosteriorMoments])
+@pytest.mark.parametrize("release", [Moves, SharedMoves, PosteriorMoments])
 @given(seed=st.integers(0, 2**32 - 1), size=st.sampled_from([1e-6, 1.0, 1e4, 1e9]))
 @settings(max_examples=25, deadline=None)
 def test_no_neighbour_moves_a_release_by_more_than_its_bound(release, seed, size):

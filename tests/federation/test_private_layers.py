@@ -1,0 +1,106 @@
+"""FedRep of private clients: shared layers are released, and own layers stay at the clients."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skcfl import FedRepRegressor
+from skcfl.calls.releases import SharedMoves
+from skcfl.exceptions import PrivacyError, PrivacyWarning
+from skcfl.federation import InProcessFederation
+from skcfl.models import MLP, LinearModel
+
+BOUNDS = {"features": (-2, 2), "target": (-4, 4)}
+
+
+def shifted(n_clients=300, seed=0):
+    """Clients with the same slopes and intercepts of their own, to fit and to judge."""
+    rng = np.random.default_rng(seed)
+    ids, own = np.repeat(np.arange(n_clients), 10), 1.5 * rng.standard_normal(n_clients)
+    parts = []
+    for _ in range(2):
+        X = rng.standard_normal((len(ids), 3))
+        signal = X @ [1.0, -0.5, 0.2] + own[ids]
+        parts.append((X, signal + 0.3 * rng.standard_normal(len(ids)), ids))
+    return parts
+
+
+def test_shared_coefficients_and_own_intercepts():
+    train, test = shifted()
+    plain = FedRepRegressor(random_state=0).fit(*train[:2], groups=train[2])
+    wanted = plain.score(*test[:2], groups=test[2])
+    federation = InProcessFederation(*train)
+    noisy = federation.private(8.0, bounds=BOUNDS, random_state=0)
+    for guarded, atol in ((noisy, 0.1), (federation.masked(3, bounds=BOUNDS), 0.01)):
+        model = FedRepRegressor(random_state=0).fit_federation(guarded)
+        assert_allclose(model.cluster_coef_, plain.cluster_coef_, atol=atol)
+        adapted = model.adapt(*train[:2], groups=train[2])
+        assert adapted.score(*test[:2], groups=test[2]) > wanted - 0.01
+        assert set(model.releases_["block"]) == {"moves", "counts"}
+        # Nothing of the clients' intercepts is released.
+        assert_array_equal(adapted.coef_ - model.cluster_coef_, 0.0)
+        assert adapted.params_[:, -1].std() > 1.0
+
+
+def site_of(model, data):
+    federation = InProcessFederation(*data)
+    (part,) = federation.rows(model, federation.hello("regressor"))
+    return part.site(model)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [LinearModel(alpha=0.0, standardize=False), MLP((3,), loss="squared_error")],
+    ids=["linear", "network"],
+)
+def test_own_parameters_go_on_from_where_they_were(model):
+    model = model.bind(3)
+    site = site_of(model, shifted(20)[0])
+    shared = model.body_mask()
+    how = dict(shared=shared, unit=1.0, rho=0.3, step_size=0.01, head_steps=5, steps=5, draw=0)
+    how["theta"] = np.asarray(model.start(np.random.RandomState(0)), dtype=float)[None]
+    first, second = (SharedMoves.sums(site, how, clipped=False) for _ in range(2))
+    assert first["moves"].shape == (np.count_nonzero(shared),)
+    assert np.abs(first["moves"] - second["moves"]).max() > 1e-4
+    # The server's value of the own parameters is a start only.
+    how["theta"] = np.where(shared, how["theta"], 9.0)
+    kept = site.state.recall("kept of releases", np.arange(20), np.zeros((20, model.n_params)))
+    SharedMoves.sums(site, how, clipped=False)
+    after = site.state.recall("kept of releases", np.arange(20), np.zeros((20, model.n_params)))
+    assert np.abs(after - kept)[:, ~shared].max() < 2.0
+    other = SharedMoves.sums(site_of(model, shifted(20)[0]), {**how, "draw": 1}, clipped=False)
+    assert np.isfinite(other["moves"]).all()
+
+
+def test_wrong_arguments_are_refused():
+    model = LinearModel(alpha=0.0).bind(3)
+    shared = model.body_mask()
+    how = dict(shared=shared, unit=1.0, rho=0.3, step_size=0.01, head_steps=5, steps=5, draw=0)
+    how["theta"] = np.zeros((1, 4))
+    SharedMoves.check(model, how)
+    for name, value in (
+        ("shared", None),
+        ("shared", np.ones(3, bool)),
+        ("shared", np.zeros(4, bool)),
+        ("shared", np.ones(4)),
+        ("head_steps", -1),
+        ("head_steps", 10**9),
+        ("head_steps", 1.5),
+        ("theta", np.zeros((2, 4))),
+        ("unit", 0.0),
+    ):
+        with pytest.raises(ValueError, match="takes"):
+            SharedMoves.check(model, {**how, name: value})
+
+
+def test_no_shared_layers_are_no_release():
+    guarded = InProcessFederation(*shifted(30)[0]).private(8.0, bounds=BOUNDS)
+    with pytest.raises(PrivacyError, match="shared_layers must name layers"):
+        FedRepRegressor(shared_layers=0).fit_federation(guarded)
+    model = FedRepRegressor(hidden_layer_sizes=(2,), max_iter=2, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        model.fit_federation(InProcessFederation(*shifted(30)[0]).masked(3, bounds=BOUNDS))
+    assert model.calls_ == 2
