@@ -137,9 +137,13 @@ class Release:
 
     @classmethod
     def sums(
-        cls, site: Any, arguments: dict[str, Any], clipped: bool = True
+        cls,
+        site: Any,
+        arguments: dict[str, Any],
+        clipped: bool = True,
+        drawn: np.ndarray | None = None,
     ) -> dict[str, np.ndarray]:
-        """Sums over the clients of a site of their blocks, without noise."""
+        """Sums over the clients of a site of their blocks, without noise; None draws all."""
         blocks = cls.blocks(site.model, arguments)
         if not clipped:
             blocks = {name: block._replace(clip=np.inf) for name, block in blocks.items()}
@@ -147,7 +151,9 @@ class Release:
 
         def work(block: Any, slots: Any) -> None:
             arrays = cls.kernel(site, block, slots, **arguments)
-            parts[int(slots[0])] = clipped_sums(arrays, blocks)
+            parts[int(slots[0])] = clipped_sums(
+                arrays, blocks, None if drawn is None else drawn[slots]
+            )
 
         site.each(work)
         # The order of the clients, whatever thread was first.
@@ -159,7 +165,12 @@ class Release:
 
     @classmethod
     def answer(
-        cls, site: Any, arguments: dict[str, Any], multiplier: float, rng: np.random.Generator
+        cls,
+        site: Any,
+        arguments: dict[str, Any],
+        multiplier: float,
+        rng: np.random.Generator,
+        drawn: np.ndarray | None = None,
     ) -> dict[str, np.ndarray]:
         """Noisy sums over the clients of a site.
 
@@ -173,6 +184,8 @@ class Release:
             The multiplier of the noise; 0 is no noise, and no bounds.
         rng : Generator
             Source of the noise, which the server must not know.
+        drawn : ndarray of shape (n_clients,) of bool, default=None
+            Clients of the sums; None is all.
 
         Returns
         -------
@@ -184,7 +197,7 @@ class Release:
         noise = cls.noise(cls.blocks(site.model, arguments), multiplier)
         return {
             name: noisy(total, noise[name], rng)
-            for name, total in cls.sums(site, arguments).items()
+            for name, total in cls.sums(site, arguments, True, drawn).items()
         }
 
 
@@ -194,7 +207,9 @@ def noisy(total: np.ndarray, sd: float, rng: np.random.Generator) -> np.ndarray:
     return np.round((total + sd * rng.standard_normal(total.shape)) / grid) * grid
 
 
-def clipped_sums(arrays: dict[str, np.ndarray], blocks: dict[str, Block]) -> dict[str, np.ndarray]:
+def clipped_sums(
+    arrays: dict[str, np.ndarray], blocks: dict[str, Block], drawn: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
     """Sums over clients of arrays that are scaled down to their bounds.
 
     A client with an array that is not finite adds nothing to any sum.
@@ -205,6 +220,8 @@ def clipped_sums(arrays: dict[str, np.ndarray], blocks: dict[str, Block]) -> dic
         Arrays (c, ...) of c clients.
     blocks : dict of str to Block
         Their bounds, and "clipped".
+    drawn : ndarray of shape (c,) of bool, default=None
+        Clients of the sums; None is all.
 
     Returns
     -------
@@ -212,7 +229,7 @@ def clipped_sums(arrays: dict[str, np.ndarray], blocks: dict[str, Block]) -> dic
         "clipped" counts the clients that were scaled down, for each array.
     """
     some = len(next(iter(arrays.values())))
-    finite = np.ones(some, dtype=bool)
+    finite = np.ones(some, dtype=bool) if drawn is None else drawn.copy()
     flat = {}
     for name, value in arrays.items():
         flat[name] = np.asarray(value, dtype=float).reshape(some, -1)

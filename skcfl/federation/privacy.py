@@ -19,7 +19,7 @@ from ..calls.call import CALLS, sizes_of
 from ..calls.releases import RELEASES
 from ..clients.ids import joined_ids
 from ..exceptions import PrivacyError
-from ..numerics.gaussian_mechanism import epsilon_of, multiplier_of
+from ..numerics.gaussian_mechanism import epsilon_of, multiplier_of, sampled_epsilon
 from .masks import INFINITE, MaskParty, encoded, rooms_of, scale_of
 from .scaling import Scaling
 from .sites import Place, Refused
@@ -64,6 +64,10 @@ class ClientPrivacy:
         None masks nothing.
     n_fits : int, default=1
         Fits that share the budget equally.
+    participation : float, default=1.0
+        Probability with which a client is drawn for a release, each by itself, by its place and in
+        secret. Each release then has less noise, but sums over fewer clients. Below 1
+        it needs the extra ``privacy``, a finite `epsilon` and one fit.
     account : str or path, default=None
         File that keeps what is spent where processes end, such as at a site between two jobs; None
         keeps it in this object.
@@ -93,6 +97,7 @@ class ClientPrivacy:
         *,
         masked: int | None = None,
         n_fits: int = 1,
+        participation: float = 1.0,
         account: str | os.PathLike[str] | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -112,6 +117,17 @@ class ClientPrivacy:
             raise ValueError(f"n_fits must be a positive integer, got {n_fits!r}.")
         if random_state is not None and not Count(0).is_satisfied_by(random_state):
             raise ValueError(f"random_state must be an integer or None, got {random_state!r}.")
+        share = isinstance(participation, Real) and not isinstance(participation, bool)
+        if not share or not 0.0 < participation <= 1.0:
+            raise ValueError(
+                f"participation must be above 0 and at most 1, got {participation!r}."
+            )
+        if participation < 1.0 and (n_fits > 1 or epsilon == np.inf or unit != "client"):
+            raise ValueError(
+                "participation below 1 needs unit='client', n_fits=1 and a finite epsilon, got "
+                f"participation={participation!r}."
+            )
+        self.participation = float(participation)
         self.epsilon, self.delta, self.unit = float(epsilon), float(delta), unit
         self.bounds, self._given = _check_bounds(bounds), bounds
         self.n_fits, self.account, self.random_state = int(n_fits), account, random_state
@@ -128,6 +144,7 @@ class ClientPrivacy:
         """The same privacy, with sums behind masks."""
         how: dict[str, Any] = {"n_fits": self.n_fits, "account": self.account}
         how |= {"random_state": self.random_state, "masked": least}
+        how["participation"] = self.participation
         return ClientPrivacy(self.epsilon, self.delta, self.unit, self._given, **how)
 
     def check_unit(self) -> None:
@@ -147,12 +164,15 @@ class ClientPrivacy:
         -------
         terms : dict
         """
+        if self.participation < 1.0 and spent:
+            spent = np.inf  # by a fit that was cut short, if by no other
         left = 1.0 if self.multiplier == 0.0 else max(1.0 - spent * self.multiplier**2, 0.0)
         return {
             "epsilon": self.epsilon,
             "masked": self.masked or 0,
             "delta": self.delta,
             "n_fits": self.n_fits,
+            "participation": self.participation,
             "left": left,
             **self.bounds,
         }
@@ -292,11 +312,22 @@ class Account:
             raise Refused(
                 f"it answers with noise of a positive multiplier, got {multiplier!r:.40}"
             )
+        privacy = self.privacy
         with self._lock:
-            spent = self.spent + multiplier**-2
-            if spent * self._multiplier**2 > 1.0 + ROUNDING:
-                privacy = self.privacy
+            before = self.spent
+            spent = before + multiplier**-2
+            if privacy.participation < 1.0:
+                count = round(spent * multiplier**2)
+                if abs(count - spent * multiplier**2) > ROUNDING * count:
+                    raise Refused("it answers releases of one multiplier, that of the first one")
+                about = float(multiplier), count, privacy.participation, privacy.delta
+                would = sampled_epsilon(*about)
+            else:
                 would = epsilon_of(spent**-0.5, privacy.delta)
+            over = spent * self._multiplier**2 > 1.0 + ROUNDING
+            if privacy.participation < 1.0:
+                over = would > privacy.epsilon * (1.0 + ROUNDING)
+            if over:
                 raise Refused(
                     f"its account is spent: the release would raise epsilon to {would:.3g} at "
                     f"delta={privacy.delta:g}, and {privacy.epsilon:g} is the limit"
@@ -430,18 +461,25 @@ class PrivateRows(Place):
         release.check(self._model, arguments)
         if self._party is None:
             self._account.charge(multiplier)
-            return release.answer(self._clients(), arguments, multiplier, self._account.rng)
+            return self._answer(release, arguments, multiplier)
         self._party.check(number, here)  # type: ignore[arg-type]
         self._account.charge(multiplier)
         # So many parties at least are in the sum, and their noise with them.
         least: Any = self._account.privacy.masked
         share = multiplier * np.sqrt(self.n_parties / least)
-        sums = release.answer(self._clients(), arguments, share, self._account.rng)
+        sums = self._answer(release, arguments, share)
         blocks = release.blocks(self._model, arguments)
         if multiplier > 0.0:
             bounds = release.room(blocks)
             return self._masked([sums[key] for key in blocks], bounds, number, here)
         return self._masked([sums[key] for key in blocks], rooms, number, here)
+
+    def _answer(self, release: Any, arguments: Any, multiplier: float) -> dict[str, Array]:
+        """Noisy sums over the clients that are drawn."""
+        rng, drawn = self._account.rng, None
+        if self._account.privacy.participation < 1.0:
+            drawn = rng.uniform(size=len(self._ids)) < self._account.privacy.participation
+        return release.answer(self._clients(), arguments, multiplier, rng, drawn)
 
     def exact(
         self,

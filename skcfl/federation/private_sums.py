@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from ..exceptions import FederationError, PrivacyError
-from ..numerics.gaussian_mechanism import epsilon_of, multiplier_of
+from ..numerics.gaussian_mechanism import (
+    epsilon_of,
+    multiplier_of,
+    sampled_epsilon,
+    sampled_multiplier,
+)
 from .ledger import Ledger
 from .masked_sums import MaskedPlaces, started
 from .privacy import ClientPrivacy, check_terms, scaling_of, target_units
@@ -41,6 +46,7 @@ class Protected:
         *,
         on_noise: Literal["local", "error"] = "local",
         n_fits: int = 1,
+        participation: float = 1.0,
         random_state: int | None = None,
     ) -> Self:
         """The same clients under client-level differential privacy, with an account of its own.
@@ -52,7 +58,7 @@ class Protected:
 
         Parameters
         ----------
-        epsilon, delta, unit, bounds, n_fits, random_state : object
+        epsilon, delta, unit, bounds, n_fits, participation, random_state : object
             As of :class:`~skcfl.federation.ClientPrivacy`.
         on_noise : {"local", "error"}, default="local"
             What a fit does if the noise, which is known beforehand, would drown what clients have
@@ -79,6 +85,7 @@ class Protected:
                 f"unit must be 'client', got {unit!r}; released() protects single records."
             )
         how: dict[str, Any] = {"n_fits": n_fits, "random_state": random_state}
+        how["participation"] = participation
         federation = self._under(ClientPrivacy(epsilon, delta, unit, bounds, **how))
         federation.on_noise = on_noise
         return federation
@@ -252,8 +259,13 @@ class Releases:
         self._federation, self._hello = federation, hello
         self._parts: list[Any] | None = None
         self._masked: MaskedPlaces | None = None
-        whole = multiplier_of(terms["epsilon"], terms["delta"])
-        self.multiplier = whole * np.sqrt(terms["n_fits"] * n_releases)
+        #: Clients that a release is about, on average.
+        self.n_expected = self.n_clients * terms["participation"]
+        about = terms["epsilon"], terms["delta"]
+        if terms["participation"] < 1.0:
+            self.multiplier = sampled_multiplier(*about, n_releases, terms["participation"])
+        else:
+            self.multiplier = multiplier_of(*about) * np.sqrt(terms["n_fits"] * n_releases)
         self.ledger = Ledger()
         self.ledger.wire = lambda: federation.wire_bytes
         self.log: dict[str, list[Any]] = {
@@ -336,7 +348,7 @@ class Releases:
         self.count += 1
         noise = {name: scale * sd for name, sd in release.noise(blocks, self.multiplier).items()}
         for k, (name, block) in enumerate(list(blocks.items())[:-1]):
-            share = float(np.clip(sums["clipped"][k] / self.n_clients, 0.0, 1.0))
+            share = float(np.clip(sums["clipped"][k] / self.n_expected, 0.0, 1.0))
             row = self.count, release.name, name, block.clip, noise[name], share
             for column, value in zip(self.log.values(), row, strict=True):
                 column.append(value)
@@ -398,7 +410,11 @@ class Releases:
             return np.inf
         if self.spent == 0:
             return 0.0
-        found = epsilon_of(self.multiplier / np.sqrt(self.spent), self.terms["delta"])
+        share, delta = self.terms["participation"], self.terms["delta"]
+        if share < 1.0:
+            found = sampled_epsilon(self.multiplier, self.spent, share, delta)
+        else:
+            found = epsilon_of(self.multiplier / np.sqrt(self.spent), delta)
         # The account allows no more than was declared.
         return min(found, self.terms["epsilon"])
 

@@ -74,7 +74,7 @@ def expected_noise(releases: Releases, n_params: int, n_clusters: int) -> float:
     arguments = {"theta": np.zeros((n_clusters, n_params)), "scatters": True}
     block = PosteriorMoments.blocks(releases.model, arguments)["shifts"]
     sd = releases.multiplier * block.clip / np.sqrt(block.share)
-    return float(sd / (USUAL_KNOWN * releases.n_clients / n_clusters))
+    return float(sd / (USUAL_KNOWN * releases.n_expected / n_clusters))
 
 
 def beginning(releases: Releases, n_clusters: int, dispersion: float | None) -> PrivateFit:
@@ -150,7 +150,7 @@ def fit_privately(
         sums, noise = answer
         moves = n_clusters == 1 or releases.count > SETTLING
         # The number of clients is public, and places may be lost.
-        least = LEAST_SHARE * releases.n_clients
+        least = LEAST_SHARE * releases.n_expected
         total = float(np.clip(sums["counts"].sum(), least, releases.n_clients))
         fit = step(fit, sums, noise, total, dispersion_of, moves)
     return fit

@@ -41,7 +41,7 @@ def expected_noise(releases: Releases, n_params: int, n_clusters: int) -> float:
     """Noise of a coefficient of a model after its last round, in the declared unit."""
     block = Moves.blocks(releases.model, {"theta": np.zeros((n_clusters, n_params))})["moves"]
     sd = releases.multiplier * block.clip / np.sqrt(block.share)
-    return float(sd * n_clusters / releases.n_clients)
+    return float(sd * n_clusters / releases.n_expected)
 
 
 def starts(releases: Releases, n_clusters: int, spread: float) -> Array:
@@ -104,7 +104,7 @@ def move(
             break
         sums = answer[0]
         # The number of clients is public: noise can not make steps many times too long.
-        least = LEAST_SHARE * releases.n_clients / len(theta)
+        least = LEAST_SHARE * releases.n_expected / len(theta)
         counts = np.clip(sums["counts"], least, releases.n_clients)
         theta = theta + unit * sums["moves"] / counts[:, None]
         shares = counts / counts.sum()
@@ -145,7 +145,7 @@ def move_shared(
         if answer is None:
             break
         sums = answer[0]
-        least = LEAST_SHARE * releases.n_clients
+        least = LEAST_SHARE * releases.n_expected
         count = float(np.clip(sums["counts"][0], least, releases.n_clients))
         theta = theta.copy()
         theta[0, shared] += unit * sums["moves"] / count
