@@ -6,6 +6,7 @@ from .faults import Faults
 from .federation import FanOutFederation, Federation, Hello, InProcessFederation
 from .fit_page import FitReport, fit_report
 from .host import SiteRows
+from .identity import SiteIdentity
 from .ledger import Ledger
 from .policy import SitePolicy
 from .pool import ClientPool
@@ -27,6 +28,7 @@ __all__ = [
     "Ledger",
     "ReleasedFederation",
     "Site",
+    "SiteIdentity",
     "SitePolicy",
     "SiteRows",
     "estimate_cost",

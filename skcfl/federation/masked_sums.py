@@ -20,6 +20,10 @@ ROOM, MOST_ROOM = 30, 200
 PRECISE, CANCEL = 50, 8
 
 
+#: What places say before they agree on masks.
+INTRODUCED = {"key", "certificate", "signature"}
+
+
 class TooLarge(FederationError):
     """Raised if exact numbers do not fit a masked sum."""
 
@@ -67,8 +71,12 @@ class MaskedPlaces:
             # The parties of the fit are those with a key.
             self.places = [places[k] for k in found]
             self._need(range(len(self.places)))
-            keys = np.array([_bytes(key, (KEY,)) for key in found.values()])
-            agreed = self._ask(range(len(keys)), "mask_agree", (keys,), numbered=True)
+            said = list(found.values())
+            if not all(isinstance(one, dict) and one.keys() == INTRODUCED for one in said):
+                raise PrivacyError("a place sent something else than a key of masked sums.")
+            keys = np.array([_bytes(one["key"], (KEY,)) for one in said])
+            proofs = [(one["certificate"], one["signature"]) for one in said]
+            agreed = self._ask(range(len(keys)), "mask_agree", (keys, proofs), numbered=True)
             self.here = np.isin(np.arange(len(keys)), list(agreed))
         #: Bounds of sums of exact numbers that are tried next, and those that some party needs,
         #: by what was asked and block.

@@ -23,8 +23,8 @@ import numpy as np
 from .._typing import Array
 from .sites import Refused
 
-#: Bytes of a key.
-KEY = 32
+#: Bytes of a key, and what is signed before it.
+KEY, PURPOSE = 32, b"skcfl: key of masked sums: "
 #: Bits of a sum in fixed point, without its sign.
 BITS = 62
 #: Step of the magnitudes that parties tell, and the one of numbers that are not finite: as
@@ -34,7 +34,8 @@ COARSE, INFINITE = 10, 1000
 DEGREE = 24
 
 
-def _need_cryptography() -> Any:
+def need_cryptography() -> Any:
+    """The package cryptography; raise an ImportError that says how to install it."""
     try:
         import cryptography
     except ImportError as error:
@@ -162,27 +163,55 @@ class MaskParty:
     ----------
     least : int
         Fewest parties that a sum may be over.
+    identity : SiteIdentity, default=None
+        What signs the key of the party and verifies those of the others; None signs nothing.
     is_enough : bool, default=False
         Whether its array is a sum over enough clients, and may be sent without masks if there
         is no other party.
     """
 
-    def __init__(self, least: int, is_enough: bool = False) -> None:
+    def __init__(self, least: int, is_enough: bool = False, identity: Any = None) -> None:
         self.least, self.is_enough, self._last = least, is_enough, -1
         self._key: Any = None
+        self._identity = identity
         self._place, self._streams = -1, []  # type: int, list[tuple[int, Any]]
         self._here = np.zeros(0, dtype=bool)
 
     def public_key(self) -> Array:
         """The public key, (32,) of bytes."""
-        _need_cryptography()
+        need_cryptography()
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
         if self._key is None:
             self._key = X25519PrivateKey.generate()
         return np.frombuffer(self._key.public_key().public_bytes_raw(), dtype=np.uint8)
 
-    def agree(self, place: int, keys: Array) -> None:
+    def introduction(self) -> dict[str, Array]:
+        """The public key with its signature, which is empty if the party has no identity."""
+        key = self.public_key()
+        if self._identity is None:
+            nothing = np.zeros(0, dtype=np.uint8)
+            return {"key": key, "certificate": nothing, "signature": nothing}
+        signed = map(_as_array, self._identity.sign(PURPOSE + key.tobytes()))
+        return {"key": key, **dict(zip(("certificate", "signature"), signed, strict=True))}
+
+    def _check_signers(self, keys: Array, proofs: Any) -> None:
+        """Raise Refused unless each key is signed by another party that is expected."""
+        if self._identity is None:
+            return
+        if not isinstance(proofs, list | tuple) or len(proofs) != len(keys):
+            raise Refused("the keys of masked sums are not signed")
+        signers = []
+        for key, proof in zip(keys, proofs, strict=True):
+            whole = isinstance(proof, list | tuple) and len(proof) == 2
+            if not whole or not all(_is_bytes(part) for part in proof):
+                raise Refused("the keys of masked sums are not signed")
+            message, parts = PURPOSE + key.tobytes(), [part.tobytes() for part in proof]
+            signers.append(self._identity.verify(message, *parts))
+        if len(set(signers)) < len(signers):
+            raise Refused("a place has signed several keys of masked sums")
+
+    def agree(self, place: int, keys: Array, proofs: Any = None) -> None:
         """Agree on masks with the neighbours.
 
         Parameters
@@ -191,6 +220,8 @@ class MaskParty:
             Number of this party.
         keys : ndarray of shape (n_parties, 32) of uint8
             Public keys of all.
+        proofs : list of (ndarray, ndarray), default=None
+            Certificate and signature of each.
         """
         from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -209,6 +240,7 @@ class MaskParty:
         listed = listed and np.array_equal(keys[place], self.public_key())
         if not listed or len(np.unique(keys, axis=0)) < n:
             raise Refused("the keys of masked sums are not those of different places")
+        self._check_signers(keys, proofs)
         every = keys.tobytes()
         self._graph, self._place = graph_of(every), place
         self._here, about = np.ones(n, dtype=bool), hashlib.sha256(every).digest()
@@ -275,3 +307,11 @@ class MaskParty:
         count = self._graph.component(self._place, here)
         if count < self.least:
             raise Refused(f"the sum would be over {count} places, and {self.least} is the least")
+
+
+def _as_array(value: bytes) -> Array:
+    return np.frombuffer(value, dtype=np.uint8)
+
+
+def _is_bytes(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 1

@@ -71,6 +71,9 @@ class ClientPrivacy:
     account : str or path, default=None
         File that keeps what is spent where processes end, such as at a site between two jobs; None
         keeps it in this object.
+    identity : SiteIdentity, default=None
+        Certificate by which a site signs the key of its masks, and verifies the others'; it then
+        takes no part in masked sums with other sites than those that it names. None signs nothing.
     random_state : int or None, default=None
         Seed of the noise, for studies only: whoever knows it can subtract the noise. None draws
         from the entropy of the operating system.
@@ -99,6 +102,7 @@ class ClientPrivacy:
         n_fits: int = 1,
         participation: float = 1.0,
         account: str | os.PathLike[str] | None = None,
+        identity: Any = None,
         random_state: int | None = None,
     ) -> None:
         if masked is not None and not Count(2).is_satisfied_by(masked):
@@ -127,6 +131,13 @@ class ClientPrivacy:
                 "participation below 1 needs unit='client', n_fits=1 and a finite epsilon, got "
                 f"participation={participation!r}."
             )
+        signs = all(callable(getattr(identity, name, None)) for name in ("sign", "verify"))
+        if identity is not None and not (signs and masked is not None):
+            raise ValueError(
+                "identity must be a SiteIdentity, or have its methods sign and verify, and needs "
+                f"masked, got identity={identity!r:.80}, masked={masked!r}."
+            )
+        self.identity = identity
         self.participation = float(participation)
         self.epsilon, self.delta, self.unit = float(epsilon), float(delta), unit
         self.bounds, self._given = _check_bounds(bounds), bounds
@@ -144,7 +155,7 @@ class ClientPrivacy:
         """The same privacy, with sums behind masks."""
         how: dict[str, Any] = {"n_fits": self.n_fits, "account": self.account}
         how |= {"random_state": self.random_state, "masked": least}
-        how["participation"] = self.participation
+        how |= {"participation": self.participation, "identity": self.identity}
         return ClientPrivacy(self.epsilon, self.delta, self.unit, self._given, **how)
 
     def check_unit(self) -> None:
@@ -394,7 +405,7 @@ class PrivateRows(Place):
         if least is not None:
             enough = self.n_parties >= least
             others = min(least, 1 if enough else 2) if parties_are_clients else least
-            self._party = MaskParty(others, is_enough=enough)
+            self._party = MaskParty(others, enough, account.privacy.identity)
 
     def joined(self, others: list[PrivateRows], merge: Any) -> PrivateRows:
         """The rows of several parts of the place, which every release is about: one account."""
@@ -409,13 +420,13 @@ class PrivateRows(Place):
             raise AttributeError(name)
         raise OnlyReleases(f"it answers private releases only, and not {name}")
 
-    def mask_key(self) -> Array:
-        """Public key of the place in masked sums."""
-        return self._masks().public_key()
+    def mask_key(self) -> dict[str, Array]:
+        """Public key of the place in masked sums, and who signs it."""
+        return self._masks().introduction()
 
-    def mask_agree(self, place: int, keys: Array) -> bool:
+    def mask_agree(self, place: int, keys: Array, proofs: Any = None) -> bool:
         """Agree on masks; see :meth:`~skcfl.federation.masks.MaskParty.agree`."""
-        self._masks().agree(place, keys)
+        self._masks().agree(place, keys, proofs)
         return True
 
     def _masks(self) -> MaskParty:

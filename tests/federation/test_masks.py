@@ -47,7 +47,7 @@ class Party(Place):
 
     def mask_key(self):
         self._step("mask_key")
-        return self.party.public_key()
+        return self.party.introduction()
 
     def mask_agree(self, *arguments):
         self._step("mask_agree")
