@@ -1,11 +1,11 @@
 """scikit-learn's common checks on every public estimator; with linear models all pass."""
 
 import inspect
-import os
 
 import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from trials import THOROUGH, one_a_method
 
 import skcfl
 from skcfl import Training
@@ -36,16 +36,16 @@ def networks():
         yield twin or getattr(skcfl, name + "Classifier")
 
 
-# Generic classes share the code of their twins: one of each family is checked in every run, all
-# with HYPOTHESIS_PROFILE=thorough.
-FAMILIES = {"CLoVE", "GTV", "FPFC", "FedEM"}
+# Generic classes share the code of their twins: some are checked in every run, all with
+# HYPOTHESIS_PROFILE=thorough.
+GENERIC = {"CLoVE", "GTV"}
+CHECKED = {cls.__name__ for cls in ESTIMATORS}
+CHECKED = set(one_a_method(n for n in CHECKED if not hasattr(skcfl, n + "Classifier"))) | GENERIC
 
 
 def is_checked(cls):
     """Whether a class is checked with its defaults in this run."""
-    generic = hasattr(skcfl, cls.__name__ + "Classifier")
-    thorough = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
-    return thorough or not generic or cls.__name__ in FAMILIES
+    return THOROUGH or cls.__name__ in CHECKED
 
 
 def instances():

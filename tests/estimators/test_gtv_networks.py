@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
+from trials import some
 
 from skcfl import (
     GTV,
@@ -61,7 +62,7 @@ def wave_net(lam=0.1, **options):
 # ---------------------------------------------------------------------------------- clusters
 
 
-@pytest.mark.parametrize("refit", [False, True])
+@pytest.mark.parametrize("refit", some([False, True], 1))
 def test_clusters_of_digits_are_found_by_default(digits, refit):
     """The graph, lam and clusters come from the rows alone."""
     train, test, labels = digits

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
+from trials import some
 
 from skcfl import (
     GTV,
@@ -66,15 +67,13 @@ def score(model, train, test):
 # ------------------------------------------------------------------------ the three truths
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        ConvexClusteredFLRegressor(),
-        GTVRegressor(),
-        ConvexClusteredFLRegressor(search=LamSearch(cv=5)),
-    ],
-)
-@pytest.mark.parametrize("truth", ["clusters", "continuum", "same"])
+TRUTHS = [(ConvexClusteredFLRegressor(), truth) for truth in ("clusters", "continuum", "same")]
+FOLDS = ConvexClusteredFLRegressor(search=LamSearch(cv=5))
+TRUTHS += [(GTVRegressor(), "clusters"), (FOLDS, "continuum")]
+TRUTHS += [(GTVRegressor(), "continuum"), (GTVRegressor(), "same"), (FOLDS, "clusters")]
+
+
+@pytest.mark.parametrize(("model", "truth"), some([*TRUTHS, (FOLDS, "same")], 5))
 def test_right_in_all_three_truths(truth, model):
     """Not worse than the better of one model for all and one per client, but for chance."""
     data = clusters(n_samples=24)
@@ -97,7 +96,7 @@ def test_right_in_all_three_truths(truth, model):
         assert model.n_clusters_ == 1
 
 
-@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize("seed", some([0, 3], 1))
 def test_clusters_that_all_folds_find_win_within_the_noise(seed):
     """Penalised per-client models are a little better on the rows held out, by chance."""
     data = make_clustered_regression(n_clients=18, n_clusters=3, n_samples=25, random_state=0)
@@ -505,7 +504,7 @@ def test_alphas_compete():
 
 
 def test_options_hold_in_the_search():
-    data = clusters()
+    data = clusters(n_clients=6, n_clusters=2)
     fit = {"groups": data.groups}
     with pytest.warns(Warning, match="max_iter=3"):
         model = ConvexClusteredFLRegressor(max_iter=3, graph="complete", penalty="l2", refit=False)
@@ -574,17 +573,17 @@ def test_no_edge_is_told_where_the_loss_has_levelled(slope):
 # ---------------------------------------------------------------------------------- FPFC
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.3, 0.05])
+@pytest.mark.parametrize("participation", some([0.3, 1.0, 0.05], 1))
 def test_fpfc_finds_clusters_at_any_participation(participation):
     data = clusters(n_clients=15)
-    some = Training(participation=participation)
-    model = FPFCRegressor(training=some, random_state=0)
+    training = Training(participation=participation)
+    model = FPFCRegressor(training=training, random_state=0)
     model.fit(data.X, data.y, groups=data.groups)
     assert model.lam_ > 0.0
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
 
 
-@pytest.mark.parametrize("search", [None, LamSearch(cv=5)])
+@pytest.mark.parametrize("search", some([None, LamSearch(cv=5)], 1))
 def test_fpfc_holds_both_ends(search):
     for spread in (0.0, 20.0):
         X, y, groups = continuum(spread=spread, n_clients=10, rows=20)

@@ -48,7 +48,9 @@ def whole(client):
 def test_results_are_those_of_one_process(whole, data):
     kind = "Classifier" if data is CLASSES else "Regressor"
     federation = DaskFederation(whole, parts_of(data, 3, loaded=True))
-    for name in (name for name in EVERYDAY if name.endswith(kind)):
+    # Twins differ by their losses only: every other class of each kind.
+    names = [name for name in EVERYDAY if name.endswith(kind)]
+    for name in names[kind == "Classifier" :: 2]:
         wanted = make(name, max_iter=5).fit(data.X, data.y, groups=data.groups)
         found = make(name, max_iter=5).fit_federation(federation)
         compare(found, wanted)

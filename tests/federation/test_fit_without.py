@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from trials import some
 
 import skcfl
 from skcfl import (
@@ -163,8 +164,11 @@ def dying(X, y, groups, after, forever=True, **options):
     return federation, count
 
 
-@pytest.mark.parametrize("after", [1, 8, 40])
-@pytest.mark.parametrize("name", ["IFCARegressor", "PartialPoolingRegressor", "CLoVERegressor"])
+LOST_AT = [("IFCARegressor", 1), ("PartialPoolingRegressor", 8), ("CLoVERegressor", 40)]
+LOST_AT += [("IFCARegressor", 40), ("PartialPoolingRegressor", 1), ("CLoVERegressor", 8)]
+
+
+@pytest.mark.parametrize(("name", "after"), some(LOST_AT, 3))
 def test_it_does_not_matter_when_it_is_lost(name, after):
     federation, count = dying(*rows_of(name), after)
     found = make(name).fit_federation(federation)

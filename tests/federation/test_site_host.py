@@ -769,7 +769,7 @@ def test_answers_are_written_down(caplog):
         skcfl.RobustClusteredFLRegressor(n_clusters=2, random_state=0),
         skcfl.ConvexClusteredFLRegressor(lam=0.1, client_loss="huber"),
         skcfl.CLoVERegressor(n_clusters=2, aggregation="median", random_state=0),
-        skcfl.PartialPoolingRegressor(n_clusters=1),
+        skcfl.PartialPoolingRegressor(n_clusters=1, basis="linear"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

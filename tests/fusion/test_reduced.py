@@ -1,5 +1,7 @@
 """Flows against cvxpy, exact partitions, the reduced problem and where everything fuses."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from fusion_problems import (
@@ -15,6 +17,7 @@ from fusion_problems import (
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
+from trials import some
 
 import skcfl.fusion.flows
 import skcfl.graphs.edges
@@ -130,10 +133,12 @@ def test_exact_on_trees_and_in_one_dimension(seed):
     assert upper[0] == pytest.approx(flow_value(graph, -b), rel=1e-5)
     graph, b = draw_flow("complete", seed, d=1)
     upper, lower, _ = flow_values(graph, L2(), np.zeros(graph.n_nodes, dtype=int), b)
-    n, order = graph.n_nodes, np.sort(b[:, 0])
-    m = np.arange(1, n)
-    formula = (np.abs(np.cumsum(order)[:-1]) / (m * (n - m))).max()
-    assert lower[0] <= formula * (1 + 1e-15) <= upper[0] * (1 + 2e-15)
+    # Outflows sum to zero but for rounding: what crosses a cut has a value at each of its sides.
+    n, order = graph.n_nodes, sorted(map(Fraction, b[:, 0]))
+    left, m = np.cumsum(order)[:-1], np.arange(1, n)
+    sides = np.sort(np.abs([left, sum(order) - left]), axis=0) / (m * (n - m))
+    assert lower[0] <= sides[1].max() * Fraction(1 + 5e-16)
+    assert sides[0].max() <= upper[0] * Fraction(1 + 5e-16)
     assert upper[0] == pytest.approx(lower[0], rel=1e-12)
 
 
@@ -235,7 +240,7 @@ def clear_solution(problem, lam):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_certified_if_and_only_if_it_is_the_solutions(loss, graph):
     """On 150 instances: the solution's partition is proved, another one never is."""
-    for seed in range(6):
+    for seed in some((1, 2, 4, 0, 3, 5), 3):
         problem = make_problem(loss, 6, graph, seed=seed, alpha=0.1)
         lam = lam_max_bounds(problem)[1] * [0.1, 0.3, 0.5, 0.7, 0.9, 1.05][seed]
         found = clear_solution(problem, lam)

@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import quad
 from scipy.special import logsumexp
 from scipy.stats import gamma, multivariate_normal, multivariate_t
+from trials import some
 
 from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegressor
 from skcfl.calls.posteriors_asked import PosteriorProducts, Posteriors, PosteriorSums
@@ -399,8 +400,10 @@ def test_tails_that_are_hardly_heavy_are_let_be():
     assert path["bic"][1] < path["bic"][0] - 10.0
 
 
-@pytest.mark.parametrize("df", ["auto", 3.0, 2.01])
-@pytest.mark.parametrize("covariance", ["stacked", "full"])
+ENDS = [("auto", "stacked"), (2.01, "full"), (3.0, "full"), ("auto", "full")]
+
+
+@pytest.mark.parametrize(("df", "covariance"), some(ENDS, 2))
 def test_targets_without_noise_have_fits(df, covariance):
     X, y, groups, _ = draw(n_clients=20)
     own = np.random.default_rng(0).normal(size=(20, 2))[groups]

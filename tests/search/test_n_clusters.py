@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
+from trials import some
 
 from skcfl import (
     CLoVERegressor,
@@ -173,8 +174,11 @@ def test_numbers_that_were_stepped_over_are_tried():
     assert {8, 9, 10} <= set(model.search_["n_clusters"].tolist())
 
 
-@pytest.mark.parametrize("sizes", [[1] * 6, [1, 1, 2, 2, 3, 3], [1, 40, 40, 2]])
-@pytest.mark.parametrize("Method", [*METHODS, IFCAClassifier])
+SIZES = [[1] * 6, [1, 1, 2, 2, 3, 3], [1, 40, 40, 2]]
+FEW = [(Method, sizes) for sizes in SIZES for Method in (*METHODS, IFCAClassifier)]
+
+
+@pytest.mark.parametrize(("Method", "sizes"), some(FEW[::2] + FEW[1::2], 5))
 def test_clients_of_one_to_three_rows(Method, sizes):
     rng = np.random.RandomState(0)
     codes = np.repeat(np.arange(len(sizes)), sizes)

@@ -1,0 +1,22 @@
+"""How much of what could be tried is tried in a run."""
+
+import os
+
+THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
+
+
+def some(values, few):
+    """The first `few` of the values; all with HYPOTHESIS_PROFILE=thorough."""
+    values = list(values)
+    return values if THOROUGH else values[:few]
+
+
+def one_a_method(names):
+    """One class of each method in turn, as a method's classes share their code; or all, as above."""
+    methods = {}
+    for name in sorted(names):
+        method = name.removesuffix("Classifier").removesuffix("Regressor")
+        methods.setdefault(method, []).append(name)
+    turns = enumerate(methods.values())
+    kinds = [every if THOROUGH else [every[k % len(every)]] for k, every in turns]
+    return sum(kinds, [])
