@@ -12,7 +12,7 @@ def some(values, few):
 
 
 def one_a_method(names):
-    """One class of each method in turn, as a method's classes share their code; or all, as above."""
+    """One class of each method in turn, as they share their code; or all, as above."""
     methods = {}
     for name in sorted(names):
         method = name.removesuffix("Classifier").removesuffix("Regressor")
