@@ -9,13 +9,16 @@ nothing: the best ridge penalty in hindsight. ``inf`` is the plain fit of all ro
 Record level: FedAvg, Ditto and PartialPooling with known noise on released second moments of Exam,
 Chem97 by education authority and star.
 
+Audit: the epsilon that a test of membership shows, by fits with and without one extreme client at
+95 % confidence, beside the one that is promised.
+
 Masks: seconds and the error of one sum of 200 numbers over parties of one client, with and without
 lost ones, and seconds of rounds of FedAvg with masks and without, of 1,000 clients in one place,
 in three places, and in 1,000.
 
 One line a data set, epsilon and estimator. One thread::
 
-    python benchmarks/private.py [client] [record] [masks] [--draws 4] [--sets Chem97 crisp:200]
+    python benchmarks/private.py [client] [record] [audit] [masks] [--draws 4] [--sets crisp:200]
 """
 
 import argparse
@@ -24,6 +27,7 @@ import warnings
 
 import numpy as np
 import real
+from scipy.stats import beta
 
 from skcfl import DittoRegressor, FedAvgRegressor, IFCARegressor, PartialPoolingRegressor
 from skcfl.calls.releases import Moves
@@ -229,6 +233,62 @@ def rounds(n_places, n_clients=1000, n_rows=20, n_rounds=6):
     )
 
 
+def lower_bound(out, inside, delta):
+    """Epsilon that fits with and without a client show, at 95 % confidence.
+
+    Parameters
+    ----------
+    out, inside : ndarray of shape (n_fits, n_params)
+        Models without the client and with it. The first quarter of them chooses the test.
+    delta : float
+        The delta that is promised.
+    """
+    n = len(out) // 4
+    spread = np.sqrt(0.5 * (out[:n].var(axis=0) + inside[:n].var(axis=0))) + 1e-300
+    direction = (inside[:n].mean(axis=0) - out[:n].mean(axis=0)) / spread**2
+    middle = 0.5 * (inside[:n].mean(axis=0) + out[:n].mean(axis=0)) @ direction
+    rates = [(part[n:] @ direction > middle).sum() for part in (out, inside)]
+    m, found = len(out) - n, 0.0
+    # The client is there if the test says so, or if it says that it is not.
+    for false, true in (rates, [m - rate for rate in reversed(rates)]):
+        least = beta.ppf(0.025, true, m - true + 1) if true else 0.0
+        most = beta.ppf(0.975, false + 1, m - false) if false < m else 1.0
+        if least > delta:
+            found = max(found, float(np.log((least - delta) / most)))
+    return found
+
+
+def audit(epsilon, n_fits, n_clients=400):
+    """Print the epsilon that fits with and without one extreme client show."""
+    (X, y, ids), _ = generated("continuum", n_clients, 0)
+    worst = np.full((10, X.shape[1]), 50.0)
+    more = np.vstack([X, worst]), np.r_[y, np.full(10, 1e4)], np.r_[ids, np.full(10, n_clients)]
+    for label, model in (
+        ("FedAvg, 1 release", FedAvgRegressor(max_iter=1)),
+        ("FedAvg", FedAvgRegressor()),
+        ("PartialPooling", PartialPoolingRegressor()),
+    ):
+        began, found = time.perf_counter(), []
+        for rows in ((X, y, ids), more):
+            federation = InProcessFederation(*rows)
+            models = []
+            for seed in range(n_fits):
+                # Seeds of their own, or the noise would cancel.
+                draw = 2 * seed + (len(rows[1]) > len(y))
+                guarded = federation.private(epsilon, bounds=UNITS, random_state=draw)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error", PrivacyWarning)
+                    fitted = model.set_params(random_state=0).fit_federation(guarded)
+                models.append(fitted.cluster_params_[0])
+            found.append(np.array(models))
+        print(
+            f"audit {label:18} epsilon {epsilon:g}: at least {lower_bound(*found, 1e-5):.2f} is "
+            f"shown by {n_fits} fits with a client and {n_fits} without "
+            f"({time.perf_counter() - began:.0f} s)",
+            flush=True,
+        )
+
+
 def show(name, out):
     """Print means and standard errors, one line an estimator."""
     for label in dict.fromkeys(label for label, _ in out):
@@ -245,9 +305,10 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", default=["client", "record", "masks"])
+    parser.add_argument("parts", nargs="*", default=["client", "record", "audit", "masks"])
     parser.add_argument("--draws", type=int, default=4)
     parser.add_argument("--sets", nargs="*")
+    parser.add_argument("--fits", type=int, default=300)
     args = parser.parse_args()
     for part, run, sets in (
         ("client", client_level, CLIENT_SETS),
@@ -260,6 +321,9 @@ def main():
             for seed in range(args.draws):
                 run(name, seed, out)
             show(f"{part} {name}", out)
+    if "audit" in args.parts:
+        for epsilon in (1.0, 2.0, 4.0):
+            audit(epsilon, args.fits)
     if "masks" in args.parts:
         for n, lost in ((40, 0.0), (40, 0.3), (200, 0.1), (1000, 0.1)):
             masked_sum(n, lost)
