@@ -18,8 +18,8 @@ __all__ = [
 class CheckpointError(ValueError):
     """Raised where a fit cannot go on from a checkpoint, or must not begin one.
 
-    The file is damaged, or of another estimator, other clients or another version of skcfl; the
-    message says which.
+    The file is damaged, of another estimator, other clients or another version of skcfl, or
+    written by a fit that is running; the message says which.
 
     Examples
     --------

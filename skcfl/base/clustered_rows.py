@@ -136,7 +136,8 @@ class ClusteredRows(ClusterMixin, OfClients):
             If ``group_col`` is set, since the federation knows its clients, or there are fewer
             rows than clusters.
         CheckpointError
-            If the checkpoint is damaged, or of another fit, or is there and ``resume`` is False.
+            If the checkpoint is damaged, of another fit, written by a fit that is running, or
+            there while ``resume`` is False.
         FederationError
             If too few clients answer.
 

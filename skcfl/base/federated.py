@@ -214,10 +214,11 @@ class BaseFederated(PrivateFits, Reports):
         Raises
         ------
         ValueError
-            If ``group_col`` is set, since the federation knows its clients, or for the reasons of
-            ``fit``.
+            If ``group_col`` is set, since the federation knows its clients, if there is a
+            checkpoint of private or masked clients, or for the reasons of ``fit``.
         CheckpointError
-            If the checkpoint is damaged, or of another fit, or is there and ``resume`` is False.
+            If the checkpoint is damaged, of another fit, written by a fit that is running, or
+            there while ``resume`` is False.
 
         Warns
         -----
@@ -236,8 +237,10 @@ class BaseFederated(PrivateFits, Reports):
                 return self._run(self._open(federation, hello, header, hello.ids))
             if checkpoint is not None:
                 raise ValueError(
-                    "checkpoint must be None where clients are private: a fit of a few releases "
-                    f"is not gone on from, got {checkpoint!r}."
+                    "checkpoint must be None where clients are private or masked, got "
+                    f"{str(checkpoint)!r}: a fit that goes on asks for sums again, which their "
+                    "account would pay twice, and masks are made for one fit only. No client was "
+                    "asked for anything."
                 )
             return self._fit_privately(federation, hello, header)
 

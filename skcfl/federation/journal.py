@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from ..exceptions import CheckpointError, MessageError
+from .file_lock import FileLock
 from .serialization import dumps, loads, versions
 
 #: First bytes of a checkpoint: the format and its version.
@@ -103,19 +104,35 @@ class Journal:
         self._end, self._size, self._due = 0, 0, time.monotonic() + self.every
         if not self.path.parent.is_dir():
             raise CheckpointError(f"checkpoint={str(path)!r}: its folder is not there.")
-        if self.path.exists():
-            if not resume:
-                raise CheckpointError(
-                    f"checkpoint={str(path)!r} is there, of a fit that has not ended: resume=True "
-                    "goes on from it. To begin anew, delete it."
-                )
-            try:
-                self._read()
-            except BaseException:
-                self.close(False)
-                raise
+        try:
+            self._only_writer = FileLock(self.path)
+        except BlockingIOError as error:
+            raise CheckpointError(
+                f"checkpoint={str(path)!r} is of a fit that is running ({error}): wait until it "
+                "has ended, or give this fit another path."
+            ) from error
+        except OSError as error:
+            raise self._not_written(error) from error
+        try:
+            if self.path.exists():
+                self._go_on(resume)
+        except BaseException:
+            self.close(False)
+            raise
 
     # ----------------------------------------------------------------------- reading
+
+    def _go_on(self, resume):
+        """Read the file that is there."""
+        if not resume:
+            raise CheckpointError(
+                f"checkpoint={str(self.path)!r} is there, of a fit that has not ended: "
+                "resume=True goes on from it. To begin anew, delete it."
+            )
+        try:
+            self._read()
+        except OSError as error:
+            raise self._wrong(f"cannot be read ({error})") from error
 
     def _read(self):
         """Find the records; one that was not written to its end is dropped."""
@@ -175,6 +192,9 @@ class Journal:
     def _wrong(self, text):
         return CheckpointError(f"checkpoint={str(self.path)!r} {text}. To begin anew, delete it.")
 
+    def _not_written(self, error):
+        return CheckpointError(f"checkpoint={str(self.path)!r} cannot be written ({error}).")
+
     # ----------------------------------------------------------------------- writing
 
     def begin(self, clients):
@@ -197,12 +217,17 @@ class Journal:
         header = {"versions": versions(), "estimator": self.estimator, "clients": clients}
         data = MAGIC + _record(bytes(DIGEST), dumps({**header, "state": self.state}, ()))
         new = self.path.with_name(f"{self.path.name}.new")
-        # It holds what clients have sent to this server: no other user reads it.
-        with open(os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, self.path)
+        try:
+            # It holds what clients have sent to this server: no other user reads it.
+            with open(os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, self.path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                new.unlink(missing_ok=True)
+            raise self._not_written(error) from error
         self._file, self._end = self.path.open("r+b", buffering=0), len(data)
 
     def take(self, key):
@@ -252,14 +277,14 @@ class Journal:
     def close(self, ended):
         """Write the rest, or delete the file of a fit that has ended."""
         with self._lock:
-            if self._file is None:
-                return
-            if ended:
-                self.path.unlink(missing_ok=True)
-            elif self._waiting:
-                self._write()
-            self._file.close()
-            self._file = None
+            if self._file is not None:
+                if ended:
+                    self.path.unlink(missing_ok=True)
+                elif self._waiting:
+                    self._write()
+                self._file.close()
+                self._file = None
+            self._only_writer.release()
 
 
 def _read_all(file, size):

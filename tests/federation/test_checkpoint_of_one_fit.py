@@ -1,0 +1,204 @@
+"""A checkpoint is written by one fit at a time, and not at all where clients are private."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from cases import DATA, make
+from numpy.testing import assert_array_equal
+
+from skcfl import KFED, FedAvgRegressor, PartialPoolingRegressor
+from skcfl.exceptions import CheckpointError, PrivacyError
+from skcfl.federation import InProcessFederation
+from skcfl.federation.file_lock import FileLock
+from skcfl.federation.journal import Journal
+
+BOUNDS = {"features": (-4.0, 4.0), "target": (-20.0, 20.0)}
+
+
+def here(**settings):
+    return InProcessFederation(DATA.X, DATA.y, DATA.groups, **settings)
+
+
+def model():
+    return make("IFCARegressor", max_iter=4)
+
+
+#: Takes a journal, says so, and waits until it is killed.
+HOLD = """
+import sys, time
+from skcfl.federation.journal import Journal
+from skcfl.federation.journal import digest
+journal = Journal(sys.argv[1], "x", 0, True)
+journal.begin({})
+journal.add(digest("a question"), 1.0)
+print("written", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_process_that_is_killed_gives_its_checkpoint_free(tmp_path):
+    """While it runs, others are refused and leave the file alone; after ``kill -9`` they go on."""
+    path = tmp_path / "fit"
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout.readline() == b"written\n"
+        data = path.read_bytes()
+        for resume in (True, False):
+            with pytest.raises(CheckpointError) as caught:
+                model().fit_federation(here(), path, resume=resume)
+            assert repr(str(path)) in str(caught.value)
+            assert f"of a fit that is running (process {holder.pid} on " in str(caught.value)
+        assert path.read_bytes() == data
+    finally:
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
+        holder.stdout.close()
+    assert path.with_name("fit.lock").exists()  # stale: nobody has it
+    journal = Journal(path, "x", 0, True)
+    assert journal.n_added == 0 and path.read_bytes() == data
+    journal.close(True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_fits_of_a_process(tmp_path):
+    """The second begins while the first is asking; the first is as without it."""
+    path, refused = tmp_path / "fit", []
+
+    class Meddled(InProcessFederation):
+        def rows(self, *args):
+            if not refused:
+                with pytest.raises(CheckpointError, match=f"process {os.getpid()} on") as caught:
+                    model().fit_federation(here(), path, resume=True)
+                refused.append(caught)
+            return super().rows(*args)
+
+    found = model().fit_federation(Meddled(DATA.X, DATA.y, DATA.groups), path)
+    assert refused and list(tmp_path.iterdir()) == []
+    assert_array_equal(found.params_, model().fit_federation(here()).params_)
+
+
+def test_a_link_to_a_checkpoint_is_that_checkpoint(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "fit")
+    first = Journal(tmp_path / "fit", "x", 0, False)
+    with pytest.raises(CheckpointError, match="is of a fit that is running"):
+        Journal(tmp_path / "link", "x", 0, False)
+    Journal(tmp_path / "another", "x", 0, False).close(False)
+    first.close(False)
+    Journal(tmp_path / "link", "x", 0, False).close(False)
+
+
+def test_a_lock_that_was_deleted_in_between_is_not_held(tmp_path, monkeypatch):
+    """Opened before the last holder deleted it: a new one is made, which others see."""
+    first, there = FileLock(tmp_path / "fit"), FileLock._is_there
+    looked = []
+
+    def late(self):
+        if not looked:
+            looked.append(os.unlink(tmp_path / "fit.lock"))
+        return there(self)
+
+    first.release()
+    monkeypatch.setattr(FileLock, "_is_there", late)
+    second = FileLock(tmp_path / "fit")
+    with pytest.raises(BlockingIOError):
+        FileLock(tmp_path / "fit")
+    second.release()
+    second.release()
+
+
+def test_a_refused_fit_leaves_the_checkpoint_to_others(tmp_path):
+    """Errors before and after the hello give the lock back."""
+    path = tmp_path / "fit"
+    path.write_bytes(b"PK")
+    for match in ("resume=True goes on", "is no checkpoint"):
+        with pytest.raises(CheckpointError, match=match):
+            model().fit_federation(here(), path, resume=match.startswith("is"))
+    path.unlink()
+    with pytest.raises(ValueError, match="fewer|n_clusters"):
+        KFED(n_clusters=10**6).fit_federation(here(), path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# ------------------------------------------------------------------------- full disks
+
+
+@pytest.mark.parametrize("what", ["open", "fsync"])
+def test_a_disk_that_is_full_when_the_fit_begins(what, tmp_path, monkeypatch):
+    """An error that names the file, before the clients compute, and nothing left of it."""
+    name, given = {"open": "fit.new", "fsync": ""}[what], getattr(os, what)
+
+    def full(place, *args):
+        if str(place).endswith(name):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return given(place, *args)
+
+    monkeypatch.setattr(os, what, full)
+    with pytest.raises(CheckpointError, match=r"fit' cannot be written \(.*No space left"):
+        model().fit_federation(here(), tmp_path / "fit")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_where_nothing_can_be_written(tmp_path, monkeypatch):
+    def refused(*args):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(CheckpointError, match=r"fit' cannot be written \(.*Read-only"):
+        model().fit_federation(here(), tmp_path / "fit")
+
+
+def test_a_folder_is_no_checkpoint(tmp_path):
+    with pytest.raises(CheckpointError, match=r"cannot be read \(.*directory"):
+        model().fit_federation(here(), tmp_path, resume=True)
+
+
+# -------------------------------------------------------------------- private clients
+
+
+def private(**options):
+    return here().private(200.0, 1e-2, bounds=BOUNDS, random_state=0, **options)
+
+
+@pytest.mark.parametrize(
+    ("federation", "estimator"),
+    [
+        (private, FedAvgRegressor),
+        (lambda: private().masked(3), FedAvgRegressor),
+        (lambda: here().masked(3, BOUNDS), PartialPoolingRegressor),
+    ],
+    ids=["private", "private and masked", "masked"],
+)
+@pytest.mark.parametrize("resume", [False, True])
+def test_private_clients_have_no_checkpoint(federation, estimator, resume, tmp_path):
+    """It is refused before anything is asked: no file, nothing spent, and then a fit as ever."""
+    clients, path = federation(), tmp_path / "fit"
+    before = clients.hello("regressor").privacy["left"]
+    with pytest.raises(ValueError, match="their account would pay twice, and masks are made for"):
+        estimator(random_state=0).fit_federation(clients, path, resume=resume)
+    assert clients.hello("regressor").privacy["left"] == before == 1.0
+    assert list(tmp_path.iterdir()) == [] and clients.journal is None
+    found = estimator(random_state=0).fit_federation(clients)
+    assert np.isfinite(found.cluster_params_).all()
+
+
+def test_a_checkpoint_of_clients_that_became_private(tmp_path):
+    """Answers that came without privacy are not read in a private fit; the file stays."""
+    path = tmp_path / "fit"
+    journal = Journal(path, "x", 0, False)
+    journal.begin({})
+    journal.close(False)
+    data = path.read_bytes()
+    with pytest.raises(CheckpointError, match="is of another estimator"):
+        FedAvgRegressor().fit_federation(private(), path, resume=True)
+    assert path.read_bytes() == data
+
+
+def test_methods_that_cannot_fit_private_clients_say_so_first(tmp_path):
+    with pytest.raises(PrivacyError, match="single answers"):
+        KFED(n_clusters=2).fit_federation(private(), tmp_path / "fit")
+    assert list(tmp_path.iterdir()) == []
