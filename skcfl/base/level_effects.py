@@ -216,7 +216,8 @@ class LevelEffects(PosteriorPredictions):
     def _end(self, task: Any) -> None:
         pool = task.pool
         if self._has_levels:
-            pool = pool.without_levels(*self._level_arguments)
+            made = pool.without_levels if pool.model.quadratic else pool.linearised
+            pool = made(*self._level_arguments)
         self._gather(pool, len(self.groups_))
 
     # ------------------------------------------------------------------------- predict
@@ -258,6 +259,11 @@ class LevelEffects(PosteriorPredictions):
         self, X: Any, y: Any, groups: ClientIds | None, with_targets: bool = True
     ) -> tuple[ClientPool, Array | None]:
         if self._has_levels and with_targets and y is not None:
+            if not self.model_.quadratic:
+                raise ValueError(
+                    "new clients and new rows need loss='squared_error' where rows have crossed "
+                    f"or nested levels, got loss={self.model_.loss!r}: fit again with all rows."
+                )
             y = np.asarray(y, dtype=float) - self._added(X, groups)
         return super()._new_clients(X, y, groups, with_targets)
 

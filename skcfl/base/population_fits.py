@@ -20,7 +20,8 @@ from ..pooling.basis_options import SplineBasis, TreeBasis
 from ..pooling.boosting import grown
 from ..pooling.components import fit_population
 from ..pooling.criteria import bic
-from ..pooling.crossed import best_crossed, nested_effects, population_of
+from ..pooling.crossed import best_crossed, fit_crossed, nested_effects, population_of
+from ..pooling.crossed_modes import fit_modes
 from ..pooling.deviations import deviations
 from ..pooling.em import Options, evaluate
 from ..pooling.stacking import stacked
@@ -45,6 +46,8 @@ KINDS = {
 }
 # What competes where basis="auto", the simplest first.
 BASES = {"linear": None, "curves": SplineBasis(random="none"), "own curves": SplineBasis()}
+# Losses with Laplace's approximation over levels.
+LAPLACE_LOSSES = {"log_loss", "poisson"}
 # Most exchanges of a fit that competes, and the gain a client that ends it. On seven tables of
 # benchmarks/real.py the choices were those of whole fits, in two thirds of the time.
 TRIAL, TRIAL_TOL = 20, 1e-3
@@ -368,11 +371,18 @@ class PopulationFits(CurveEffects):
 
     def _solve_levels(self, pool: Any, options: Any) -> Any:
         """Fit of one cluster with crossed and nested groupings."""
+        loss, exact = pool.model.describe_loss(), pool.model.quadratic
+        known = exact or loss.name in LAPLACE_LOSSES
+        if not known or pool.model.n_outputs > 1:
+            raise ValueError(
+                "loss must be squared_error, log_loss of two classes or poisson with crossed or "
+                f"nested groupings, got loss={pool.model.loss!r} with {pool.model.n_outputs} "
+                "outputs."
+            )
         allowed = (
-            ("loss", pool.model.loss, "squared_error", ("squared_error",)),
             ("n_clusters", self.n_clusters, "'auto' or 1", ("auto", 1)),
             ("df", self.df, "'auto' or numpy.inf", ("auto", np.inf)),
-            ("dispersion", self.dispersion, "'auto'", ("auto",)),
+            ("dispersion", self.dispersion, "'auto'", ("auto",) if exact else ("auto", 1)),
             ("prior", self.prior, "'auto' or numpy.inf", ("auto", np.inf)),
             ("covariance", self.covariance, "no 'spherical'", KINDS),
         )
@@ -382,12 +392,14 @@ class PopulationFits(CurveEffects):
                     f"{name} must be {text} with crossed or nested groupings, got "
                     f"{name}={given!r}."
                 )
-        fits = best_crossed(
-            pool, KINDS[self.covariance], options.varying, options.free, self.prior, self.max_iter
-        )
+        about = options.varying, options.free, self.prior, self.max_iter
+        how = fit_crossed if exact else fit_modes
+        fits = best_crossed(pool, KINDS[self.covariance], *about, how)
         best, n = fits[0], int((~pool.without_rows).sum())
         arguments = best.root, best.spreads, best.effects
-        plain = pool.without_levels(*arguments)
+        plain = pool.without_levels(*arguments) if exact else pool.linearised(*arguments)
+        if not exact:
+            options = replace(options, dispersion_of=None, dispersion=1.0)
         fit = evaluate(plain, population_of(best, plain, options))
         trail = [(value, value) for value in best.trail]
         fit = replace(fit, n_iter=len(trail), converged=best.converged, trail=trail)
@@ -403,7 +415,7 @@ class PopulationFits(CurveEffects):
         d = len(best.root)
         errors = best.dispersion * best.errors[None, :d, :d]
         result = self._result(plain, fit, path, {best.kind: fit}, options, errors)
-        result.model, result.objective = plain.model, -best.loglik
+        result.model, result.objective = pool.model.plain_of(), -best.loglik
         result.extra |= {"loglik": best.loglik, "bic": best.criterion(n)}
         result.extra["levels"] = arguments, best, nested_effects(pool, best)
         return result

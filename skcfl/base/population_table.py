@@ -100,9 +100,12 @@ def _variance_shares(fit: Any) -> str:
     mean = np.zeros(fit.model_.n_features) if fit._scaling is None else fit._scaling.mean
     row = np.append(mean, 1.0)[: fit.model_.n_columns]
     parts = {"clients": float(row @ fit.covariance_ @ row), **fit.level_variances_}
-    parts["residual"] = fit.dispersion_
-    total = sum(parts.values())
-    return ", ".join(f"{name} {value / total:.2f}" for name, value in parts.items())
+    loss = fit.model_.describe_loss()
+    if loss.quadratic or loss.classifier:
+        # The variance of a logit's own distribution.
+        parts["residual"] = fit.dispersion_ if loss.quadratic else np.pi**2 / 3.0
+    total = max(sum(parts.values()), 1e-300)
+    return ", ".join(f"{name} {max(v / total, 0.0):.2f}" for name, v in parts.items())
 
 
 def _shares_text(fit: Any) -> Any:

@@ -145,7 +145,8 @@ class PartialPooling(PopulationFits):
             str, int, list of str or int, or None
             Columns of X, by name or position, with the ids of other groupings, such as items or
             raters, with levels that many clients meet. The levels have random intercepts with one
-            variance a grouping, lme4's ``(1 | item)``. For squared error and one cluster.""",
+            variance a grouping, lme4's ``(1 | item)``. For squared error, two classes or counts,
+            the latter by Laplace's approximation, and one cluster.""",
         "nested": """\
             str, int, list of str or int, or None
             Columns with ids of groupings inside the clients, such as classes of a school: an id
@@ -162,7 +163,7 @@ class PartialPooling(PopulationFits):
             Scatter of the rows about their expectation: the variance of the noise for squared
             error, one over the shape for the gamma loss, and for counts the variance as a
             multiple of Poisson's. "auto" estimates it, of counts no less than 1. It is 1 for
-            classes.""",
+            classes, and for counts with crossed or nested groupings.""",
         "df": """\
             "auto" or float
             Degrees of freedom of the clients' scales, of squared error. With a finite number,

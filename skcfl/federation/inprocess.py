@@ -243,6 +243,7 @@ class InProcessSite(Site):
             "penalised": self._penalised,
             "without_levels": self._without_levels,
             "without_trees": self._without_trees,
+            "linearised": self._linearised,
             "held_out": self._held_out,
             "folds": self._folds,
         }
@@ -332,6 +333,21 @@ class InProcessSite(Site):
             bins = [cuts.searchsorted(x) for cuts, x in zip(ends, rows.T[:d], strict=True)]
             block.cache["bins"] = np.stack(bins, axis=1)
         return block.cache["bins"]
+
+    def _linearised(self, root, spreads, effects):
+        """Site of rows of squared errors with the clients' posteriors, without their levels."""
+        site = copy.copy(self)
+        site.model, site._blocks = self.model.gaussian_of(), []
+        site.client_weights = self.client_weights.copy()
+        for block, index, slots in self._blocks:
+            block = block if index is None else block.take(index)
+            about = block, self.client_weights[slots], root, spreads, effects
+            made, site.client_weights[slots] = self.model.linearised(*about)
+            site._blocks.append((made, None, slots))
+        X, y, *others = self._no_rows
+        site._no_rows = (X[:, : self.model.n_columns], y.astype(float), *others)
+        site._forget()
+        return [site]
 
     def _held_out(self, fraction, seed):
         """Two parts of each client's rows: to train on, held out."""

@@ -388,6 +388,27 @@ class ClientPool:
         self.relay(down=self.n_clients * (trees.size + cuts.size), sums=True, calls=0)
         return self._derived(self._site.without_trees(trees, cuts))
 
+    def linearised(self, root: Array, spreads: Array, effects: Array) -> ClientPool:
+        """The same clients with rows of squared errors, the effects of levels taken away.
+
+        The clients' posteriors are those of Laplace's approximation.
+
+        Parameters
+        ----------
+        root, spreads, effects : ndarray
+            See ``skcfl.calls.level_modes_asked.LevelModes``.
+
+        Returns
+        -------
+        pool : ClientPool
+            The model is a plain linear one. Shares ledger and random state.
+        """
+        self.relay(down=self.n_clients * np.size(effects), sums=True)
+        pool = copy.copy(self)
+        pool.model = self.model.gaussian_of()
+        pool._take(self._site.linearised(root, spreads, effects))
+        return pool
+
     @property
     def units(self) -> UserUnits:
         """Parameters in the user's units, and back."""

@@ -577,11 +577,13 @@ class RemoteSite(Kept, Site):
         facts, limits, model = None, None, self.model
         if step == "without_levels":
             model = model.plain_of()
+        elif step == "linearised":  # the weights are other ones
+            model = model.gaussian_of()
         if step == "subset":
             facts = tuple(value[arguments[0]] for value in self.facts())
         elif step in {"penalised", "without_levels", "without_trees"}:
             facts = self.facts()
-        elif self._limits is not None:  # parts of these rows
+        elif step != "linearised" and self._limits is not None:  # parts of these rows
             limits = Limits(*self.facts()[:2], self._limits.n_features)
         n = self._n if facts is None else len(facts[0])
         made = Kept(self.line, self, "derive", (step, *arguments))

@@ -168,7 +168,7 @@ class Site(Place, ABC):
 
         Parameters
         ----------
-        step : {"subset", "penalised", "without_levels", "without_trees", "held_out",
+        step : {"subset", "penalised", "without_levels", "without_trees", "linearised", "held_out",
             "folds"}
             The method below that says what is made.
         *arguments : object
@@ -201,6 +201,10 @@ class Site(Place, ABC):
     def without_trees(self, trees: Array, cuts: Array) -> Any:
         """Site of the same clients, targets without the values of trees, see ``SplitSums``."""
         return self.derive("without_trees", trees, cuts)[0]
+
+    def linearised(self, root: Array, spreads: Array, effects: Array) -> Any:
+        """Site of the same clients, rows of squared errors, see ``LevelModes``."""
+        return self.derive("linearised", root, spreads, effects)[0]
 
     def held_out(self, fraction: float, seed: int) -> tuple[Any, ...]:
         """Sites of the same clients with two parts of each one's rows: to train on, held out."""

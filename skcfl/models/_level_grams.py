@@ -98,29 +98,10 @@ class LevelGram:
     @classmethod
     def of(cls, model, D, codes, y, roots):
         """Those of the rows of a client: design matrix, codes of levels, targets."""
-        starts = np.cumsum([model.n_columns, *model.crossed])
-        columns, places = [D], [np.arange(model.n_columns)]
-        owners, levels, inside = [], [], []
-        for f, column in enumerate(codes.T.astype(np.intp)):
-            met = np.unique(column[column >= 0])
-            incidence = (column[:, None] == met).astype(float)
-            if f < len(model.crossed):
-                columns.append(incidence)
-                places.append(starts[f] + met)
-            else:
-                inside.append(incidence)
-                owners.append(np.full(len(met), f - len(model.crossed)))
-                levels.append(met)
-        columns += [y[:, None], *inside]
-        places.append(starts[-1:])
-        T = np.hstack(columns) * roots[:, None]
-        none = [np.zeros(0, dtype=np.intp)]
-        return cls(
-            T.T @ T,
-            np.concatenate(places),
-            np.concatenate(none + owners),
-            np.concatenate(none + levels),
-        )
+        U, places, N, owners, levels = columns_of(model, D, codes)
+        T = np.hstack([U, y[:, None], N]) * roots[:, None]
+        last = model.n_columns + sum(model.crossed)
+        return cls(T.T @ T, np.append(places, last), owners, levels)
 
     def reduced(self, root, spreads):
         """``(U, N)' V^-1 (U, N)``, ``log det(V)``, and what the client's own effects follow from.
@@ -161,3 +142,44 @@ class LevelGram:
         _, _, inner, Z = self.reduced(root, spreads)
         a = len(self.places)
         return inner @ (Z[a - 1] - effects[self.places[:-1]] @ Z[: a - 1])
+
+
+def columns_of(model, D, codes):
+    """Columns of the levels that the rows of a client meet.
+
+    Parameters
+    ----------
+    model : LinearModel
+        Bound local model.
+    D : ndarray of shape (n, d)
+        Design matrix.
+    codes : ndarray of shape (n, n_groupings)
+        Codes of levels, -1 for none.
+
+    Returns
+    -------
+    U : ndarray of shape (n, a)
+        D, and a column for each crossed level.
+    places : ndarray of shape (a,)
+        Places of its columns among those of all clients.
+    N : ndarray of shape (n, m)
+        A column for each nested level.
+    owners, levels : ndarray of shape (m,)
+        Nested grouping of each of these, and its level.
+    """
+    starts = np.cumsum([model.n_columns, *model.crossed])
+    columns, places = [D], [np.arange(model.n_columns)]
+    none = np.zeros(0, dtype=np.intp)
+    owners, levels, inside = [none], [none], [np.zeros((len(D), 0))]
+    for f, column in enumerate(codes.T.astype(np.intp)):
+        met = np.unique(column[column >= 0])
+        incidence = (column[:, None] == met).astype(float)
+        if f < len(model.crossed):
+            columns.append(incidence)
+            places.append(starts[f] + met)
+        else:
+            inside.append(incidence)
+            owners.append(np.full(len(met), f - len(model.crossed)))
+            levels.append(met)
+    arrays = np.concatenate(places), np.hstack(inside), np.concatenate(owners)
+    return np.hstack(columns), *arrays, np.concatenate(levels)

@@ -69,6 +69,13 @@ class LevelledModel(LinearModel):
         units = vars(self).get("units_")
         return bound if units is None else bound.in_units(*units)
 
+    def gaussian_of(self):
+        """The bound linear model of the features with squared errors."""
+        bound = self.plain_of()
+        bound.loss, bound.class_weight, bound.n_classes = "squared_error", None, None
+        bound._bind()
+        return bound
+
     def spared(self, scaling):
         """A scaling of all columns that leaves the codes as they are."""
         mean, scale = scaling.mean.copy(), scaling.scale.copy()

@@ -16,6 +16,7 @@ from ..numerics.newton import invert_scaled
 from ._convex import MAX_DENSE, ConvexModel
 from ._least_squares import Narrow, Sparse, Wide
 from ._level_grams import LevelsMixin
+from ._level_modes import LevelModesMixin
 from ._local_model import choose
 from ._plain import plain_linear
 from ._posteriors import PosteriorMixin
@@ -37,7 +38,7 @@ MAX_INVERSES = 2**23
 MAX_ROWS, FREE = 512, 1e-6
 
 
-class LinearModel(PosteriorMixin, LevelsMixin, SupervisedMixin, ConvexModel):  # type: ignore[override]
+class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin, ConvexModel):  # type: ignore[override]
     r"""Linear local model: regression or classification, L2 penalty.
 
     Client i's objective is

@@ -21,6 +21,7 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
 from .._progress import loop
+from ..calls.level_modes_asked import NestedModes
 from ..calls.levels_asked import LevelSlopes, LevelSums, NestedEffects
 from ..numerics.memory import require
 from .em import pooled
@@ -67,6 +68,8 @@ class CrossedFit:
         Log-likelihoods on the way.
     converged : bool
         Whether the search ended.
+    n_dispersions : int, default=1
+        Number of dispersions that were estimated.
     """
 
     kind: str
@@ -82,14 +85,15 @@ class CrossedFit:
     weight: float
     trail: list[float]
     converged: bool
+    n_dispersions: int = 1
 
     def criterion(self, n_clients):
         """BIC with the clients as the sample, as that of other populations."""
-        n_free = len(self.root) + self.n_variances + 1
+        n_free = len(self.root) + self.n_variances + self.n_dispersions
         return -2.0 * self.loglik + n_free * np.log(max(n_clients, 1))
 
 
-class _Deviance:
+class Deviance:
     """The deviance as a function of the variances, and its gradient."""
 
     def __init__(self, pool, kind, varying, free, shrunken):
@@ -206,7 +210,7 @@ def fit_crossed(pool, kind, varying, free, prior, max_iter):
     -------
     fit : CrossedFit
     """
-    deviance = _Deviance(pool, kind, varying, free, prior == "auto")
+    deviance = Deviance(pool, kind, varying, free, prior == "auto")
     x, bounds = deviance.start()
     converged = True
     if len(x):
@@ -244,19 +248,20 @@ def fit_crossed(pool, kind, varying, free, prior, max_iter):
     )
 
 
-def best_crossed(pool, kinds, varying, free, prior, max_iter):
+def best_crossed(pool, kinds, varying, free, prior, max_iter, fit=fit_crossed):
     """Fits of several covariances, by kind, the one of least BIC first."""
     n = int((~pool.without_rows).sum())
     if n < 2:
         kinds = ["none"]
-    fits = [fit_crossed(pool, kind, varying, free, prior, max_iter) for kind in kinds]
-    return sorted(fits, key=lambda fit: fit.criterion(n))
+    fits = [fit(pool, kind, varying, free, prior, max_iter) for kind in kinds]
+    return sorted(fits, key=lambda each: each.criterion(n))
 
 
 def nested_effects(pool, fit):
     """Effects of the levels inside each client, (n_clients, n_levels), NaN where it has none."""
     known = fit.root, fit.spreads, fit.effects
-    inside, met = pool.ask(NestedEffects, *known, int(sum(pool.model.nested)))
+    call = NestedEffects if pool.model.quadratic else NestedModes
+    inside, met = pool.ask(call, *known, int(sum(pool.model.nested)))
     return np.where(met, inside, np.nan)
 
 

@@ -33,6 +33,7 @@ from ..calls.kept_models import (
     PrototypeUpdate,
     Recall,
 )
+from ..calls.level_modes_asked import LevelLeverages, LevelModes, LevelModeSlopes, NestedModes
 from ..calls.levels_asked import LevelSlopes, LevelSums, NestedEffects
 from ..calls.mixtures_asked import Mixture, MixtureSums, MixtureUpdate
 from ..calls.posteriors_asked import LeftOutSums, PosteriorProducts, Posteriors, PosteriorSums
@@ -244,6 +245,14 @@ def _calls(pool, rng):
         yield "level_slopes", lambda pool: pool.ask(LevelSlopes, *none, *known)
         yield "nested_effects", lambda pool: pool.ask(NestedEffects, *none, known[0], 1)
         yield from _tree_calls(theta[:1], rho.mean() * np.ones(p))
+        z = np.zeros((1, 1))
+        if pool.model.describe_loss().curvature_slope(z, z) is not None:
+            at = *none, known[0]
+            yield "level_modes", lambda pool: pool.ask(LevelModes, *at)
+            yield "level_leverages", lambda pool: pool.ask(LevelLeverages, *at, known[1])
+            moved = *at, known[1], 0.1 * known[0]
+            yield "level_mode_slopes", lambda pool: pool.ask(LevelModeSlopes, *moved)
+            yield "nested_modes", lambda pool: pool.ask(NestedModes, *at, 1)
     shares = np.array([0.5, 0.3, 0.2])
     for root in (rho.mean() * np.ones(p), np.tril(np.full((p, p), 0.3))):
         prior = theta, root, shares, 0.7, 3.0 if pool.model.quadratic else np.inf

@@ -20,7 +20,7 @@ from skcfl.federation.inprocess import open_rows
 from skcfl.federation.remote import RemoteFederation
 from skcfl.models import MLP
 from skcfl.models._levelled import LevelledModel
-from skcfl.pooling.crossed import _Deviance
+from skcfl.pooling.crossed import Deviance
 from skcfl.testing import StrictFederation
 
 ML = {"covariance": "diag", "prior": np.inf, "df": np.inf}
@@ -111,7 +111,7 @@ def test_no_other_variances_are_more_likely():
     pool = open_rows(bound, X, y, groups, 12)
     for kind, shrunken in (("full", True), ("diag", False)):
         free = np.array([False, True])
-        deviance = _Deviance(pool, kind, np.ones(2, dtype=bool), free, shrunken)
+        deviance = Deviance(pool, kind, np.ones(2, dtype=bool), free, shrunken)
         x = np.linspace(0.4, 1.3, len(deviance.start()[0]))
         slopes = approx_fprime(x, lambda x, of=deviance: of(x)[0], 1e-6)
         assert_allclose(deviance(x)[1], slopes, rtol=1e-4, atol=1e-4)
@@ -229,8 +229,10 @@ def test_what_is_refused():
     ):
         with pytest.raises(ValueError, match=text):
             PartialPoolingRegressor(**changes).fit(X, y, groups=groups)
-    with pytest.raises(ValueError, match="loss must be squared_error with crossed"):
-        PartialPoolingClassifier(crossed=[1]).fit(X[:, :2], y > 1, groups=groups)
+    with pytest.raises(ValueError, match="log_loss of two classes or poisson with crossed"):
+        PartialPoolingRegressor(loss="gamma", crossed=[1]).fit(X[:, :2], np.exp(y), groups=groups)
+    with pytest.raises(ValueError, match="with 3 outputs"):
+        PartialPoolingClassifier(crossed=[1]).fit(X[:, :2], np.round(y) % 3, groups=groups)
     with pytest.raises(ValueError, match="need a LinearModel"):
         PartialPooling(MLP(loss="squared_error"), crossed=[1]).fit(X[:, :2], y, groups=groups)
     policy = SitePolicy(calls={"level_sums"})

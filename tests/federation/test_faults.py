@@ -214,6 +214,7 @@ def test_every_call_under_loss():
     # Tested with partial pooling.
     others |= {"posteriors", "posterior_sums", "posterior_products", "left_out_sums"}
     others |= {"level_sums", "level_slopes", "nested_effects", "split_sums", "leaf_sums"}
+    others |= {"level_modes", "level_leverages", "level_mode_slopes", "nested_modes"}
     others |= {"score_sums", "score_draws"}  # tested with the reports
     train = 2, 0.1
     sums = {

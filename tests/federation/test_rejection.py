@@ -38,6 +38,7 @@ from skcfl.calls.kept_models import (
     PartialUpdate,
     Recall,
 )
+from skcfl.calls.level_modes_asked import LevelLeverages, LevelModes, LevelModeSlopes
 from skcfl.calls.levels_asked import LevelSlopes, LevelSums
 from skcfl.calls.mixtures_asked import Mixture, MixtureSums, MixtureUpdate
 from skcfl.calls.posteriors_asked import LeftOutSums, PosteriorProducts, Posteriors, PosteriorSums
@@ -152,6 +153,7 @@ def test_every_call():
     stages = [(2, ~first)]
     trees = no_trees(2), np.tile([-0.5, 0.5], (4, 1))
     beside = theta[:1], np.ones(p), 1.0, empty_tree(2)[None]
+    levels = np.eye(p), np.zeros(0), theta[0]
     ask = {
         "losses": lambda pool: pool.ask(Losses, theta),
         "best_response": lambda pool: pool.ask(BestResponse, theta),
@@ -176,6 +178,9 @@ def test_every_call():
             SplitSums, *beside, np.zeros(1), 3
         ),
         "leaf_sums": lambda pool: pool.without_trees(*trees).ask(LeafSums, *beside, 1),
+        "level_modes": lambda pool: pool.ask(LevelModes, *levels),
+        "level_leverages": lambda pool: pool.ask(LevelLeverages, *levels, np.eye(p)),
+        "level_mode_slopes": lambda pool: pool.ask(LevelModeSlopes, *levels, np.eye(p), theta[0]),
         "left_out_sums": lambda pool: pool.ask(
             LeftOutSums, theta, np.ones((3, p)), *np.ones((2, 3))
         ),
@@ -209,6 +214,7 @@ def test_every_call():
     bounds = {"rounding", "enclosures", "conjugate"}  # need not be finite
     # No numbers, where there are no levels inside the clients.
     silent = {"present", "fingerprints", "keep", "personal_step", "nested_effects"}
+    silent |= {"nested_modes"}
     classes = {"class_statistics", "prototype_update"}  # of networks
     assert ask.keys() | bounds | silent | classes == set(CALLS)
     for name, call in ask.items():

@@ -50,6 +50,10 @@ class Logistic(ClassLoss):
         p = expit(z)
         return p * expit(-z)
 
+    def curvature_slope(self, z, y):
+        p = expit(z)
+        return p * expit(-z) * (1.0 - 2.0 * p)
+
     def slope_terms(self, z, y):
         # Rounding of z * y grows with it, the slope falls no faster than by as much.
         return (1.0 + np.abs(z)) * np.abs(self.gradient(z, y))

@@ -116,6 +116,10 @@ class Loss(Options):
         """Second derivative in `z`, of the shape of `z`; diagonal in the outputs."""
         raise NotImplementedError
 
+    def curvature_slope(self, z, y):
+        """Third derivative in `z`, of the shape of `z`; None if it is not known."""
+        return None
+
     def newton_curvature(self, z, y, damping):
         """Second derivative, moved by `damping` of the way to the curvature of a parabola.
 

@@ -34,6 +34,9 @@ class SquaredError(Loss):
     def curvature(self, z, y):
         return np.ones_like(z)
 
+    def curvature_slope(self, z, y):
+        return np.zeros_like(z)
+
     def conjugate(self, a, y):
         return (a * (0.5 * a + y))[..., 0, :]
 

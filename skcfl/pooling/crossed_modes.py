@@ -1,0 +1,162 @@
+"""Maximum likelihood of generalised linear mixed models with crossed and nested groupings.
+
+Laplace's approximation, as lme4's ``glmer`` has it with ``nAGQ=1``: of the variances and the
+coefficients x,
+
+    2 P + sum_i log det(A_i) + log det(I + Lambda S_ww Lambda),
+
+P the least penalised sum of the losses over the effects, is minimised by L-BFGS with its exact
+gradient. A value takes some exchanges, Newton steps to the modes of the crossed levels from sums
+over the clients, each of which finds the modes of its effects; a gradient takes two more. See
+``skcfl.models._level_modes``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import minimize
+
+from .._progress import loop
+from ..calls.level_modes_asked import LevelLeverages, LevelModes, LevelModeSlopes
+from .crossed import CHANGE, CrossedFit, Deviance
+
+# Largest entry of the gradient that ends the search.
+SLOPE = 1e-5
+# Newton steps of the server to a mode, and halvings of one.
+MOST_STEPS, MOST_HALVINGS = 100, 40
+# Squared Newton decrement of the last step: its error is squared.
+LAST_STEP = 1e-11
+
+
+class LaplaceDeviance(Deviance):
+    """Twice Laplace's minus log-likelihood of variances and coefficients, and its gradient."""
+
+    def __init__(self, pool, kind, varying, free, shrunken):
+        super().__init__(pool, kind, varying, free, shrunken)
+        self.outer = np.setdiff1d(np.arange(self.size), self.inner)
+        #: Effects in units of their standard deviations, and coefficients, where they were last.
+        self.u = np.zeros(self.size)
+
+    def start(self):
+        """Start of the search, and the bounds: coefficients at their modes given variances."""
+        x, bounds = super().start()
+        scale = self._scale(x)
+        self._to_mode(self.parts(x), scale, np.arange(self.size))
+        x = np.concatenate([x, self.u[self.outer]])
+        return x, [*bounds, *[(None, None)] * len(self.outer)]
+
+    def parts(self, x):
+        """Root of the clients' covariance, spreads of nested levels, sizes of the blocks."""
+        n = len(self.rows) + self.n_nested + len(self.blocks)
+        return super().parts(x[:n])
+
+    def _scale(self, x):
+        scale = np.ones(self.size)
+        scale[self.inner] = self.parts(x)[2][self.owner]
+        return scale
+
+    def _to_mode(self, parts, scale, moving):
+        """Newton steps of some of the effects to their modes; the last answer of the clients."""
+        root, spreads, _ = parts
+        penalised = np.isin(np.arange(self.size), self.inner)
+        last = False
+
+        def ask(u):
+            found = self.pool.ask(LevelModes, root, spreads, scale * u)
+            return found, found[2] + 0.5 * float(u[penalised] @ u[penalised])
+
+        found, value = ask(self.u)
+        for _ in range(MOST_STEPS):
+            if last or not len(moving):
+                break
+            S, slopes = found[0], found[1]
+            g = (scale * slopes + penalised * self.u)[moving]
+            H = (scale[:, None] * S * scale)[np.ix_(moving, moving)]
+            H[np.diag_indices_from(H)] += penalised[moving]
+            step = -np.linalg.lstsq(H, g, rcond=1e-13)[0]
+            size = -float(g @ step)
+            last = size <= LAST_STEP * (1.0 + abs(value))
+            for _ in range(MOST_HALVINGS):
+                u = self.u.copy()
+                u[moving] += step
+                new, at = ask(u)
+                if at <= value + 1e-12 * abs(value):
+                    break
+                step = 0.5 * step
+            else:
+                break
+            self.u, found, value = u, new, at
+        return found, value
+
+    def solved(self, x):
+        """Value, Hessian of P, products, slopes, scale, weight at variances and coefficients."""
+        scale = self._scale(x)
+        self.u[self.outer] = x[len(x) - len(self.outer) :]
+        found, value = self._to_mode(self.parts(x), scale, self.inner)
+        S, slopes, _, log_det, weight = found
+        A = scale[:, None] * S * scale
+        A[self.inner, self.inner] += 1.0
+        log_det = log_det + float(np.linalg.slogdet(A[np.ix_(self.inner, self.inner)])[1])
+        return 2.0 * value + log_det, A, S, slopes, scale, weight
+
+    def __call__(self, x):
+        """Value and gradient."""
+        value, A, S, slopes, scale, _ = self.solved(x)
+        root, spreads, _ = self.parts(x)
+        inner = np.ix_(self.inner, self.inner)
+        within, errors = np.linalg.inv(A[inner]), np.zeros((self.size, self.size))
+        errors[inner] = within
+        errors *= scale[:, None] * scale
+        effects = scale * self.u
+        about = root, spreads, effects, errors
+        pull = self.pool.ask(LevelLeverages, *about)
+        found = self.pool.ask(LevelModeSlopes, *about, errors @ pull)
+        total, covariance, variances = found
+        q = within @ (scale * pull)[self.inner]
+        across = S[inner] * scale[self.inner]
+        each = 2.0 * np.einsum("ij,ji->i", across, within)
+        each += total[self.inner] * self.u[self.inner] - slopes[self.inner] * q
+        gradient = [
+            covariance[self.varying[self.rows], self.varying[self.columns]],
+            variances,
+            np.bincount(self.owner, each, len(self.blocks)),
+            total[self.outer],
+        ]
+        self.trail.append(-0.5 * value)
+        return value, np.concatenate(gradient)
+
+
+def fit_modes(pool, kind, varying, free, prior, max_iter):
+    """Fit of greatest likelihood by Laplace's approximation; see ``crossed.fit_crossed``."""
+    deviance = LaplaceDeviance(pool, kind, varying, free, prior == "auto")
+    x, bounds = deviance.start()
+    with loop("exchange", max_iter):
+        found = minimize(
+            deviance,
+            x,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"ftol": CHANGE, "gtol": SLOPE, "maxfun": max_iter, "maxiter": max_iter},
+        )
+    value, A, _, _, scale, weight = deviance.solved(found.x)
+    root, spreads, sizes = deviance.parts(found.x)
+    prior = np.inf
+    if deviance.shrunken:
+        prior, sizes = float(sizes[0] ** 2), sizes[1:]
+    return CrossedFit(
+        kind=kind,
+        root=root,
+        spreads=spreads,
+        sizes=sizes,
+        prior=prior,
+        effects=scale * deviance.u,
+        errors=np.linalg.pinv(A, hermitian=True) * scale[:, None] * scale,
+        dispersion=1.0,
+        loglik=-0.5 * value,
+        n_variances=len(x) - len(deviance.outer) - deviance.shrunken,
+        weight=float(weight),
+        trail=deviance.trail,
+        converged=bool(found.success or found.nfev < max_iter),
+        n_dispersions=0,
+    )

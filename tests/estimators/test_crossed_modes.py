@@ -1,0 +1,208 @@
+"""Crossed and nested groupings of classes and counts: Laplace's approximation and lme4's fit."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+from pickled_hosts import PickledHost, named
+from scipy.optimize import approx_fprime, minimize
+from scipy.special import expit, gammaln
+from sklearn.base import clone
+
+from skcfl import PartialPoolingClassifier, PartialPoolingRegressor
+from skcfl.federation import FanOutFederation, InProcessFederation
+from skcfl.federation.inprocess import open_rows
+from skcfl.federation.remote import RemoteFederation
+from skcfl.models._levelled import LevelledModel
+from skcfl.pooling.crossed_modes import LaplaceDeviance
+from skcfl.testing import StrictFederation
+
+# Cases of pleuropneumonia in 15 herds of cattle, by herd: cases and size of periods 1 to 4.
+CBPP = """
+2/14 3/12 4/9 0/5|3/22 1/18 1/21|8/22 2/16 0/16 2/20|2/10 0/10 2/9 0/6|5/18 0/25 0/24 1/4
+3/17 0/17 0/18 1/20|8/16 1/10 3/9 0/5|12/34|2/9 0/6 0/8 0/6|1/22 1/22 0/18 2/22
+0/25 5/27 3/22 1/22|2/10 1/8 0/6 0/5|1/21 2/24 0/19 0/23|11/19 0/2 0/3 0/2|1/19 1/15 1/15 0/15
+"""
+KINDS = {
+    "log_loss": PartialPoolingClassifier(crossed=[1], nested=[2], covariance="diag"),
+    "poisson": PartialPoolingRegressor(loss="poisson", crossed=[1], nested=[2], covariance="diag"),
+}
+LOSSES = list(KINDS)
+
+
+def generated(loss, n_clients=12, n=14, n_items=7, n_rooms=3):
+    """Rows of clients with slopes of their own, items that many meet, and rooms inside."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(n_clients), n)
+    item, room = rng.integers([n_items, n_rooms], size=(len(groups), 2)).T
+    x = rng.normal(size=len(groups))
+    eta = 0.3 + (0.8 + 0.5 * rng.normal(size=n_clients)[groups]) * x
+    eta += rng.normal(size=n_items)[item] + 0.7 * rng.normal(size=(n_clients, 3))[groups, room]
+    drawn = rng.random(len(x)) < expit(eta) if loss == "log_loss" else rng.poisson(np.exp(eta))
+    return np.column_stack([x, item, room]), drawn.astype(int), groups
+
+
+def dense(loss, y, D, M, beta):
+    """Twice Laplace's minus log-likelihood with effects M a, a standard normal, and the mode."""
+    a = np.zeros(M.shape[1])
+
+    def value(a):
+        eta = D @ beta + M @ a
+        if loss == "log_loss":
+            return np.sum(np.logaddexp(0, eta) - y * eta) + 0.5 * a @ a
+        return np.sum(np.exp(eta) - y * eta + gammaln(y + 1)) + 0.5 * a @ a
+
+    for _ in range(60):
+        eta = D @ beta + M @ a
+        mean = expit(eta) if loss == "log_loss" else np.exp(eta)
+        W = mean * (1 - mean) if loss == "log_loss" else mean
+        H = np.eye(len(a)) + (M.T * W) @ M
+        step, t = np.linalg.solve(H, M.T @ (mean - y) + a), 1.0
+        while t > 1e-10 and not value(a - t * step) <= value(a) + 1e-9:
+            t /= 2
+        a = a - t * step
+    return 2 * value(a) + np.linalg.slogdet(H)[1], a
+
+
+def columns(X, groups, root, nested, crossed):
+    """Columns of the effects of clients, of nested and of crossed levels, by their deviations."""
+    D = np.column_stack([X[:, 0], np.ones(len(X))])
+    of = np.arange(groups.max() + 1)
+    clients = ((groups[:, None] == of)[:, :, None] * (D @ root)[:, None]).reshape(len(X), -1)
+    rooms = nested * (3 * groups[:, None] + X[:, 2:] == np.arange(3 * len(of)))
+    return D, np.hstack([clients, rooms, crossed * (X[:, 1:2] == np.arange(7))])
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("kind", "shrunken"), [("full", True), ("diag", False)])
+def test_value_and_gradient_are_the_dense_ones(loss, kind, shrunken):
+    X, y, groups = generated(loss)
+    n_classes = 2 if loss == "log_loss" else None
+    bound = LevelledModel(loss=loss, crossed=(7,), nested=(3,)).bind(3, n_classes=n_classes)
+    pool = open_rows(bound, X, y, groups, 12)
+    free = np.array([False, True])
+    deviance = LaplaceDeviance(pool, kind, np.ones(2, dtype=bool), free, shrunken)
+    x, _ = deviance.start()
+    n = len(x) - len(deviance.outer)
+    x = np.concatenate([np.linspace(0.3, 0.9, n), x[n:] + 0.1])
+
+    def reference(x):
+        root, spreads, sizes = deviance.parts(x)
+        D, M = columns(X, groups, root, spreads[0], sizes[-1])
+        beta = np.zeros(2)
+        beta[[k for k in deviance.outer if k < 2]] = x[n:]
+        if shrunken:
+            M = np.hstack([M, sizes[0] * D[:, :1]])
+        return dense(loss, y, D, M, beta)[0]
+
+    value, gradient = deviance(x)
+    assert_allclose(value, reference(x), rtol=1e-10)
+    assert_allclose(gradient, approx_fprime(x, reference, 1e-6), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_fit_is_the_dense_one(loss):
+    X, y, groups = generated(loss)
+    model = clone(KINDS[loss]).set_params(prior=np.inf, standardize=False)
+    model.fit(X, y, groups=groups)
+
+    def reference(x):
+        D, M = columns(X, groups, np.diag(x[:2]), x[2], x[3])
+        return dense(loss, y, D, M, x[4:])[0]
+
+    deviations = np.sqrt([*model.covariance_.diagonal(), *model.level_variances_.values()])
+    found = np.concatenate([deviations[[0, 1, 3, 2]], model.cluster_params_[0]])
+    assert_allclose(-2 * model.loglik_, reference(found), rtol=1e-10)
+    best = minimize(reference, found, bounds=[(0, None)] * 4 + [(None, None)] * 2)
+    assert -2 * model.loglik_ <= best.fun + 1e-6
+    # Clients and levels are at their modes, and rows are predicted by all of them.
+    D, M = columns(X, groups, np.diag(deviations[:2]), deviations[3], deviations[2])
+    a = dense(loss, y, D, M, found[4:])[1]
+    eta = D @ found[4:] + M @ a
+    own = found[4:] + a[:24].reshape(12, 2) * deviations[:2]
+    assert_allclose(model.params_, own, atol=1e-6)
+    crossed = list(model.crossed_effects_["x1"].values())
+    assert_allclose(crossed, deviations[2] * a[-7:], atol=1e-6)
+    if loss == "log_loss":
+        assert_allclose(model.decision_function(X, groups=groups), eta, atol=1e-6)
+        assert (model.predict(X, groups=groups) == (eta > 0)).all()
+    else:
+        assert_allclose(model.predict(X, groups=groups), np.exp(eta), rtol=1e-6)
+    new = np.column_stack([X[:1, 0], [99], [99]])
+    far = model.decision_function if loss == "log_loss" else model.predict
+    wanted = D[:1] @ own[0]
+    assert_allclose(far(new, groups=[0]), wanted if loss == "log_loss" else np.exp(wanted))
+
+
+def test_lme4s_published_fit_of_cbpp():
+    """Binomial with herds: -92.03, standard deviation .6423, errors of the older versions."""
+    rows = []
+    for herd, text in enumerate(CBPP.strip().replace("\n", "|").split("|")):
+        for period, counts in enumerate(text.split()):
+            cases, size = map(int, counts.split("/"))
+            rows += [(herd, period, 1, cases), (herd, period, 0, size - cases)]
+    herd, period, ill, count = np.array(rows).T
+    X = pd.DataFrame({f"period {k + 1}": 1.0 * (period == k) for k in (1, 2, 3)})
+    model = PartialPoolingClassifier(
+        crossed="herd", prior=np.inf, random="intercept", covariance="diag", standardize=False
+    )
+    # One client: all herds are its own.
+    model.fit(X.assign(herd=herd), ill, groups=np.zeros(len(X)), sample_weight=count)
+    cases, other = count[::2], count[1::2]
+    constant = gammaln(cases + other + 1) - gammaln(cases + 1) - gammaln(other + 1)
+    assert_allclose(model.loglik_ + constant.sum(), -92.02628, atol=1e-4)
+    assert_allclose(np.sqrt(model.level_variances_["herd"]), 0.6423, atol=1e-4)
+    wanted = [-0.9923, -1.1287, -1.5803, -1.3985]
+    assert_allclose(model.cluster_params_[0], wanted, atol=1e-3)
+    assert_allclose(model.standard_errors_[0], [0.3054, 0.3260, 0.4288, 0.2279], atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_federations_orders_and_units_change_nothing(loss):
+    X, y, groups = generated(loss)
+    wanted = clone(KINDS[loss]).fit(X, y, groups=groups)
+    here = groups < 5
+    parts = [(X[some], y[some], groups[some]) for some in (here, ~here)]
+    for federation in (
+        FanOutFederation([InProcessFederation(*part) for part in parts]),
+        RemoteFederation([PickledHost([part]) for part in named(parts)]),
+        StrictFederation(InProcessFederation(X, y, groups)),
+    ):
+        model = clone(KINDS[loss]).fit_federation(federation)
+        assert_allclose(model.loglik_, wanted.loglik_, rtol=1e-10)
+        assert_allclose(model.params_, wanted.params_, rtol=1e-6, atol=1e-8)
+        assert_allclose(model.params_std_, wanted.params_std_, rtol=1e-6, atol=1e-8)
+    order = np.random.default_rng(1).permutation(len(y))
+    scaled = X[order] * [10.0, 1.0, 1.0]
+    model = clone(KINDS[loss]).fit(scaled, y[order], groups=groups[order])
+    assert_allclose(model.loglik_, wanted.loglik_, rtol=1e-9)
+    assert_allclose(10.0 * model.coef_, wanted.coef_, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_reports_and_what_is_refused(loss):
+    X, y, groups = generated(loss)
+    model = clone(KINDS[loss]).fit(X, y, groups=groups)
+    assert ("residual" in model.summary()) == (loss == "log_loss")
+    assert "Do clients differ?" in str(model.report())
+    with pytest.raises(ValueError, match="fit again with all rows"):
+        model.adapt(X[:9], y[:9], groups=np.full(9, 99))
+    if loss == "poisson":
+        with pytest.raises(ValueError, match="dispersion must be 'auto'"):
+            clone(KINDS[loss]).set_params(dispersion=2.0).fit(X, y, groups=groups)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_formula_of_lme4(loss):
+    formula = pytest.importorskip("skcfl.formula")
+    pytest.importorskip("formulae")
+    X, y, groups = generated(loss)
+    frame = pd.DataFrame({"x": X[:, 0], "item": X[:, 1], "room": X[:, 2], "id": groups, "y": y})
+    family = {"log_loss": "binomial", "poisson": "poisson"}[loss]
+    model = formula.fit("y ~ x + (1 | id) + (1 | item) + (1 | id:room)", frame, family=family)
+    other = clone(KINDS[loss]).set_params(prior=np.inf, random="intercept")
+    other.fit(X, y, groups=groups)
+    assert_allclose(model.loglik_, other.loglik_, rtol=1e-9)
+    assert f"Family: {family}" in model.summary()
+    wanted = other.predict(X, groups=groups)
+    assert_allclose(model.predict(frame), wanted, rtol=1e-5)
