@@ -6,9 +6,9 @@ coefficients x,
     2 P + sum_i log det(A_i) + log det(I + Lambda S_ww Lambda),
 
 P the least penalised sum of the losses over the effects, is minimised by L-BFGS with its exact
-gradient. A value takes some exchanges: each client finds the modes of its effects, the server those
-of the crossed levels by Newton steps from sums over the clients. A gradient takes two exchanges
-more. See ``skcfl.models._level_modes``.
+gradient. A value takes some exchanges: each client finds the modes of its effects, the server
+those of the crossed levels by Newton steps from sums over the clients. A gradient takes two
+exchanges more. See ``skcfl.models._level_modes``.
 """
 
 from __future__ import annotations
