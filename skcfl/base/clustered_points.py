@@ -15,12 +15,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._checks import about, check_size, refuse_masked
 from .._typing import Array, ArrayLike, ClientIds, MatrixLike, fit_context
+from ..calls.curvatures import Solve
 from ..federation.inprocess import open_rows
 from ..numerics.by_cluster import numbered_by_size
+from ..reports.separation import Separation, report_of_points
 from .fitting import BaseFit, Task, given_to_fit
 
 if TYPE_CHECKING:
     from ..federation.result import Result
+    from ..reports.report import Report
 
 
 class BasePoints(ClusterMixin, BaseFit):
@@ -68,6 +71,8 @@ class BasePoints(ClusterMixin, BaseFit):
         }
         fitted.update({f"{k}_": v for k, v in result.extra.items()})
         fitted["_solution"] = fitted["cluster_centers_"][labels], fitted.get("dual_coef_")
+        points = task.pool.ask(Solve)[0] + task.options["shift"]  # each is its own best centre
+        fitted["_separation"] = Separation.of(points, labels, np.ones(len(points)), len(order))
         self._replace_attributes(task.header, fitted)
 
     def _task(
@@ -91,6 +96,24 @@ class BasePoints(ClusterMixin, BaseFit):
         centred = (X - shift).astype(X.dtype, copy=False)
         pool = open_rows(model, centred, None, np.arange(n), n)
         return Task(header, pool, np.arange(n), None, {"shift": shift})
+
+    def report(self) -> Report:
+        """Say in plain words what the fit found, and how separate the clusters are.
+
+        Returns
+        -------
+        report : Report
+            ``print(report)`` shows it as text, a notebook as HTML. ``report.findings`` has
+            "n_clusters", "explained", "silhouette" (to means of clusters), "optimal", "unsure"
+            (numbers of points between two clusters) and "not_settled".
+        """
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        names = [f"x{j}" for j in range(self.n_features_in_)] if names is None else list(names)
+        optimal = getattr(self, "partition_optimal_", None)
+        settled = [] if optimal else ["whether these are the clusters of the objective's minimum"]
+        ids = [f"point {i}" for i in range(len(self.labels_))]
+        return report_of_points(self, "points", names, ids, settled)
 
     def _check_points(
         self, X: Any, reset: bool = True, dtype: Any = (np.float64, np.float32)

@@ -24,6 +24,7 @@ from ..federation.result import Result
 from ..federation.sites import ask_each
 from ..models import Location
 from ..models._nearest_centre import NearestCentre
+from ..reports.separation import Separation, report_of_points
 from .checkpointing import checkpointed
 from .fitting import Task, given_to_fit
 from .of_clients import OfClients, check_new_ids
@@ -31,6 +32,7 @@ from .of_clients import OfClients, check_new_ids
 if TYPE_CHECKING:
     from ..federation.federation import Federation, Hello
     from ..federation.pool import ClientPool
+    from ..reports.report import Report
 
 
 class ClusteredRows(ClusterMixin, OfClients):
@@ -197,11 +199,38 @@ class ClusteredRows(ClusterMixin, OfClients):
             "local_centers_": centres.astype(dtype),
             "local_labels_": which,
         }
+        there = which >= 0
+        fitted["_separation"] = Separation.of(
+            centres[there], which[there], counts[there].astype(float), len(order)
+        )
         self._replace_attributes(task.header, fitted)
         rows = task.options.get("rows")
         if rows is not None:
             model, table = self._nearest()
             self.labels_ = model.decision(rows.X, table, rows.codes)
+
+    def report(self) -> Report:
+        """Say in plain words what the fit found, and how separate the clusters are.
+
+        All is said of the centres that clients have sent: rows are not needed.
+
+        Returns
+        -------
+        report : Report
+            ``print(report)`` shows it as text, a notebook as HTML. ``report.findings`` has
+            "n_clusters", "explained", "silhouette" (of local centres, to means of clusters),
+            "optimal" (None), "unsure" (clients with a centre between two clusters) and
+            "not_settled".
+        """
+        check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
+        n_features = self.cluster_centers_.shape[1]
+        names = [f"x{j}" for j in range(n_features)] if names is None else list(names)
+        clients, _ = np.nonzero(self.local_labels_ >= 0)
+        ids = [str(self.groups_[i]) for i in clients]
+        lost = [*self.missing_clients_, *self.rejected_clients_]
+        settled = [f"what the rows of client {str(id)!r} say, which took no part" for id in lost]
+        return report_of_points(self, "rows", names, ids, settled)
 
     # -------------------------------------------------------------------------------- predict
 
