@@ -32,7 +32,7 @@ class Separation:
     explained : float
         Share of the squared distances to the mean that lies between clusters.
     silhouettes : ndarray of shape (n_points,)
-        Distance to the nearest other cluster's mean less that to its own, over the larger: 1 is a
+        Distance to the nearest other cluster's mean less that to its mean, over the larger: 1 is a
         point at its mean, 0 one between two clusters. NaN where there is one cluster.
     """
 
@@ -62,16 +62,16 @@ class Separation:
         points = points - middle
         means = membership @ points / sizes[:, None]
         distances = pairwise_distances(points, means)
-        own = np.linalg.norm(points - means[labels], axis=1)
+        radii = np.linalg.norm(points - means[labels], axis=1)
         distances[np.arange(len(points)), labels] = np.inf
         nearest = distances.min(axis=1)
-        longest = np.maximum(own, nearest)
+        longest = np.maximum(radii, nearest)
         with np.errstate(invalid="ignore", divide="ignore"):
-            silhouettes = np.where(longest > 0, (nearest - own) / longest, 0.0)
+            silhouettes = np.where(longest > 0, (nearest - radii) / longest, 0.0)
         if n_clusters == 1:
             silhouettes = np.full(len(points), np.nan)
-        within, total = weights @ own**2, weights @ (points**2).sum(axis=1)
-        spreads = np.sqrt(membership @ own**2 / sizes)
+        within, total = weights @ radii**2, weights @ (points**2).sum(axis=1)
+        spreads = np.sqrt(membership @ radii**2 / sizes)
         deviations = np.sqrt(weights @ points**2 / weights.sum())
         explained = 1.0 - within / total if total > 0 else 0.0
         return cls(means + middle, spreads, (middle, deviations), float(explained), silhouettes)
@@ -99,7 +99,7 @@ def report_of_points(est: Any, unit: str, names: Any, ids: Any, settled: list[st
     weights_of = " (weight)" if (sizes % 1 != 0).any() else ""
     number, where, unsure = (
         Section("How many clusters, and how separate are they?"),
-        Section("In which features do they differ?"),
+        Section("Which features differ?"),
         Section("Which are between two clusters?"),
     )
     silhouette = float(np.nanmean(found.silhouettes)) if K > 1 else np.nan
@@ -111,14 +111,14 @@ def report_of_points(est: Any, unit: str, names: Any, ids: Any, settled: list[st
         verdict = "not" if silhouette < SOME else "weakly" if silhouette < SEPARATE else "clearly"
         number.parts.append(
             f"{K}, {verdict} separate: the mean silhouette of the {what} is {silhouette:.2f} "
-            f"(1 at the means, 0 between two), and {found.explained:.0%} of their squared distances to "
-            "the mean are between clusters."
+            f"(1 at the means, 0 between two), and {found.explained:.0%} of their squared "
+            "distances to the mean are between clusters."
         )
-        apart = pairwise_distances(found.means)
-        np.fill_diagonal(apart, np.inf)
-        near = apart.argmin(axis=1)
+        gaps = pairwise_distances(found.means)
+        np.fill_diagonal(gaps, np.inf)
+        near = gaps.argmin(axis=1)
         rows = [
-            [str(k), sizes[k], found.spreads[k], str(near[k]), apart[k, near[k]]] for k in range(K)
+            [str(k), sizes[k], found.spreads[k], str(near[k]), gaps[k, near[k]]] for k in range(K)
         ]
         header = ["cluster", unit + weights_of, "spread", "nearest", "distance"]
         number.parts.append(Table(header, rows))
