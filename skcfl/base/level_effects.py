@@ -157,7 +157,8 @@ class LevelEffects(PosteriorPredictions):
         kept = [j for j in range(hello.n_features) if j not in codes]
         recipe = [("same", j, np.zeros(0)) for j in kept]
         new_names = [str(names[j]) for j in kept]
-        for j, values in self._curves(federation, model, hello, kept, basis, before):
+        about = federation, model, hello, header
+        for j, values in self._curves(*about, kept, basis, before):
             recipe.append(("curve", j, values))
             width = len(values) + int(values[0]) - 4
             new_names += [f"{names[j]} curve {k + 1}" for k in range(width)]
@@ -180,6 +181,7 @@ class LevelEffects(PosteriorPredictions):
         federation: Any,
         model: Any,
         hello: Any,
+        header: Any,
         kept: list[int],
         basis: SplineBasis | TreeBasis | None,
         before: Any,
@@ -188,7 +190,7 @@ class LevelEffects(PosteriorPredictions):
         if not isinstance(basis, SplineBasis):
             return []
         shares = np.linspace(*OUTER_KNOTS, basis.n_knots)
-        knots, n_values = quantiles(federation, model, hello, shares, before)
+        knots, n_values = self._quantiles_at(federation, model, hello, header, shares, before)
         curves = []
         for j in kept:
             if n_values[j] <= 2 * (basis.n_knots - 1):
@@ -199,6 +201,15 @@ class LevelEffects(PosteriorPredictions):
                 places = np.linspace(places[0], places[-1], basis.n_knots)
             curves.append((j, np.append(float(basis.degree), places)))
         return curves
+
+    def _quantiles_at(
+        self, federation: Any, model: Any, hello: Any, header: Any, shares: Array, before: Any
+    ) -> tuple[Array, Array]:
+        """Quantiles of the features, and bounds of their different values, asked for once."""
+        known = getattr(header, "_quantiles", None)
+        if known is not None and np.isin(shares, known[0]).all():
+            return known[1][:, np.searchsorted(known[0], shares)], known[2]
+        return quantiles(federation, model, hello, shares, before)
 
     def _model_of(self, hello: Any) -> Any:
         model = super()._model_of(hello)

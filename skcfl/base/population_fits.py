@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +10,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from ..calls.posteriors_asked import Posteriors
-from ..federation.made import MadeHello, NoQuantiles, may_choose
+from ..federation.made import MadeHello
 from ..federation.result import Result
 from ..numerics.memory import require
 from ..numerics.newton import MAX_DENSE
@@ -26,13 +24,13 @@ from ..pooling.deviations import deviations
 from ..pooling.em import Options, evaluate
 from ..pooling.stacking import stacked
 from ..reports.evidence import centred
-from ..search.basis import Form, better_form
-from .curve_effects import CurveEffects
+from .basis_choices import BasisChoice
 from .level_effects import by_level
 from .population_table import population_table
 from .posterior_predictions import MAX_COVARIANCES, posterior_std
 from .private_fits import PrivatePlan
 from .private_plans import pooling_plan
+from .tree_effects import in_units_of
 
 # Square matrices of all parameters that a fit holds at once, besides three for each cluster: sums
 # over the clients, and those of the client whose turn it is.
@@ -44,18 +42,13 @@ KINDS = {
     "diag": ["diag"],
     "full": ["full"],
 }
-# What competes where basis="auto", the simplest first.
-BASES = {"linear": None, "curves": SplineBasis(random="none"), "own curves": SplineBasis()}
 # Losses with Laplace's approximation over levels.
 LAPLACE_LOSSES = {"log_loss", "poisson"}
-# Most exchanges of a fit that competes, and the gain a client that ends it. On seven tables of
-# benchmarks/real.py the choices were those of whole fits, in two thirds of the time.
-TRIAL, TRIAL_TOL = 20, 1e-3
-# Most features, and least rows, with which it does.
-MOST_FEATURES, LEAST_ROWS = 40, 30
 
 
-class PopulationFits(CurveEffects):
+
+
+class PopulationFits(BasisChoice):
     """Base of the estimator with clients' coefficients drawn from a population.
 
     A subclass has the parameters ``n_clusters``, ``covariance``, ``random``, ``prior``,
@@ -171,8 +164,8 @@ class PopulationFits(CurveEffects):
         "basis_losses_": """\
             dict of str to float
             With ``basis="auto"``: mean loss of a row held out inside the clients, of straight
-            lines, of curves that all share, and of the clients' own; empty where none
-            competed.""",
+            lines, of curves that all share, of the clients' own, and of trees, as far as they
+            competed; empty where straight lines left nothing to explain.""",
         "crossed_effects_": """\
             dict of str to dict
             With ``crossed``: for each grouping the effect of each level, an expectation given the
@@ -209,16 +202,17 @@ class PopulationFits(CurveEffects):
         named = {"linear": None, "splines": SplineBasis(), "trees": TreeBasis()}
         basis = named.get(self.basis, self.basis) if isinstance(self.basis, str) else self.basis
         if before is not None:  # the fit starts again without some clients
-            basis = header._basis
+            basis, header._quantiles = header._basis, None
             if isinstance(hello, MadeHello):
                 federation, hello = federation.federation, header._raw_hello
-        header._raw_hello = hello
+        header._raw_hello, header._quantiles = hello, None
         if isinstance(basis, str):
             basis = self._better_basis(federation, hello, header, groups)
         if isinstance(basis, TreeBasis):
             self._check_trees(hello, header)
             hello = replace(hello, dtype=np.dtype(float))
-            header._cuts = self._cuts(federation, hello, basis, before)
+            if vars(header).get("_grown") is None:
+                header._cuts = self._cuts(federation, hello, header, basis, before)
         federation, hello = self._made(federation, hello, header, basis, before)
         return self._opened(federation, hello, header, groups, before, basis)
 
@@ -245,47 +239,9 @@ class PopulationFits(CurveEffects):
             blocks = np.append(first + len(first) * curves, 2 * len(first))
         about = {"varying": varying, "blocks": blocks}
         if is_tree:
-            cuts, scaling = header._cuts, task.pool.scaling
-            if scaling is not None:
-                cuts = (cuts - scaling.mean[:, None]) / scaling.scale[:, None]
-            about["trees"] = basis, cuts
+            cuts = in_units_of(task.pool, header._cuts)
+            about["trees"] = basis, cuts, vars(header).pop("_grown", None)
         return replace(task, options={**task.options, **about})
-
-    def _better_basis(
-        self, federation: Any, hello: Any, header: Any, groups: Any
-    ) -> SplineBasis | None:
-        """The basis that "auto" takes: straight lines unless curves are clearly better."""
-        crossed, nested = self._groupings(self._feature_names(header, hello.n_features))
-        small = hello.n_features <= MOST_FEATURES and hello.n_rows >= LEAST_ROWS
-        if crossed or nested or not small or self.n_clusters not in ("auto", 1):
-            return None
-        if self.prior == np.inf:  # maximum likelihood of the model as it is; curves need a prior
-            return None
-        if not may_choose(federation):
-            return None
-        forms = []
-        for name, basis in BASES.items():
-            trial = copy.copy(header)
-            try:
-                opened = self._made(federation, hello, trial, basis)
-            except NoQuantiles:
-                return None
-            if basis is not None and trial._columns is None:
-                break  # no feature has more than a few values
-            task = self._opened(*opened, trial, groups, None, basis)
-
-            def fitted(pool: Any, task: Any = task) -> Any:
-                options = self._fit_options(pool, **task.options)
-                options = replace(options, df=np.inf, max_iter=TRIAL, tol=TRIAL_TOL)
-                fit = fit_population(pool, "diag", 1, self.n_init, options)[0]
-                return pool.ask(Posteriors, *fit.population.arguments)[1]
-
-            forms.append(Form(name, task.pool, fitted))
-        if len(forms) < 2:
-            return None
-        chosen, header._basis_losses = better_form(forms)
-        header._trials = [form.pool.ledger for form in forms]
-        return BASES[chosen.name]
 
     def _places_absent(self) -> Any:
         return True
@@ -336,8 +292,8 @@ class PopulationFits(CurveEffects):
             return self._solve_levels(pool, options)
         forest = None
         if trees is not None:
-            basis, cuts = trees
-            forest = grown(pool, cuts, basis, options, self.n_init)
+            basis, cuts, forest = trees
+            forest = grown(pool, cuts, basis, options) if forest is None else forest
             pool = pool.without_trees(forest.trees, cuts)
         fit, path, fits = fit_population(
             pool, self.covariance, self.n_clusters, self.n_init, options

@@ -9,7 +9,6 @@ from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from .._typing import Array, ArrayLike, ClientIds, MatrixLike
-from ..federation.made import quantiles
 from ..federation.made_columns import Columns
 from ..numerics.regression_trees import dependence, forest_values
 from ..pooling.basis_options import TreeBasis
@@ -23,6 +22,17 @@ if TYPE_CHECKING:
 def tree_column(X: Any, trees: Array) -> Array:
     """Values of trees at rows as a column, for plain scikit-learn."""
     return forest_values(np.asarray(X, dtype=float), trees)[:, None]
+
+
+def shares_of(n_bins: int) -> Array:
+    """Shares of the rows below the ends of bins with equally many."""
+    return np.arange(1, n_bins) / n_bins
+
+
+def in_units_of(pool: ClientPool, cuts: Array) -> Array:
+    """Values of features (n_features, m) in the units of a pool."""
+    scaling = pool.scaling
+    return cuts if scaling is None else (cuts - scaling.mean[:, None]) / scaling.scale[:, None]
 
 
 class TreeEffects(LevelEffects):
@@ -48,11 +58,13 @@ class TreeEffects(LevelEffects):
                 f"loss={getattr(model, 'loss', None)!r}: take basis='linear' or 'splines'."
             )
 
-    def _cuts(self, federation: Any, hello: Any, basis: TreeBasis, before: Any) -> Array:
+    def _cuts(
+        self, federation: Any, hello: Any, header: Any, basis: TreeBasis, before: Any = None
+    ) -> Array:
         """Ends of the bins of the features, (n_features, n_bins - 1)."""
         model = self._local_model().bind(hello.n_features, None, float)
-        shares = np.arange(1, basis.max_bins) / basis.max_bins
-        return quantiles(federation, model, hello, shares, before)[0]
+        shares = shares_of(basis.max_bins)
+        return self._quantiles_at(federation, model, hello, header, shares, before)[0]
 
     def _publish_trees(self, header: Any, forest: Forest | None) -> None:
         """Publish the trees in the user's units."""

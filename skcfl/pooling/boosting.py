@@ -38,8 +38,8 @@ from .normal_equations import solve
 TREES_A_STAGE = 5
 # Most trees, and stages without a lower loss of the rows held out before the search ends.
 MOST_TREES, PATIENT_STAGES = 200, 4
-# Folds of the rows.
-N_FOLDS = 3
+# Folds of the rows, and how many of them judge.
+FOLDS = 3, 2
 # Exchanges of the fit of straight lines that trees begin with, and the gain a client that ends it.
 START, START_TOL = 20, 1e-3
 # Least gain of a split, in variances of the noise: less is rounding.
@@ -60,6 +60,8 @@ class Forest:
         Decrease of the sum of squares by the splits at a feature.
     losses : ndarray of shape (n_stages,)
         Mean loss of a row held out after each stage, from no tree on; empty for a given number.
+    totals : ndarray of shape (n_clients,) or None
+        Sum of the losses of each client's rows held out, with these trees.
     cuts : ndarray of shape (n_features, n_bins - 1)
         Ends of the bins.
     counts : ndarray of shape (n_features, n_bins)
@@ -69,6 +71,7 @@ class Forest:
     trees: np.ndarray
     gains: np.ndarray
     losses: np.ndarray
+    totals: np.ndarray | None
     cuts: np.ndarray
     counts: np.ndarray
 
@@ -100,6 +103,12 @@ class Node:
     children: list
 
 
+def straight(pool, options):
+    """Population of one cluster fitted to straight lines, roughly."""
+    begin = replace(options, df=np.inf, max_iter=START, tol=START_TOL)
+    return fit_population(pool, "diag", 1, 1, begin)[0].population
+
+
 class Booster:
     """Trees that are grown one after the other on the clients of a pool.
 
@@ -113,14 +122,13 @@ class Booster:
         How to grow.
     options : Options
         How to fit.
-    n_init : int
-        Starts of the fit of straight lines.
+    population : Population, default=None
+        Fit of straight lines, one cluster; None fits one.
     """
 
-    def __init__(self, pool, cuts, basis, options, n_init):
+    def __init__(self, pool, cuts, basis, options, population=None):
         self.base, self.cuts, self.basis, self.options = pool, cuts, basis, options
-        begin = replace(options, df=np.inf, max_iter=START, tol=START_TOL)
-        self.population = fit_population(pool, "diag", 1, n_init, begin)[0].population
+        self.population = straight(pool, options) if population is None else population
         self.trees, self.n_taken, self.gains = no_trees(basis.max_leaf_nodes), 0, []
         self.pool = pool.without_trees(self.trees, cuts)
         least = basis.min_samples_leaf
@@ -134,7 +142,7 @@ class Booster:
     def stage(self, n_trees):
         """Grow some trees, then estimate what is beside them anew."""
         for _ in range(n_trees):
-            self._grow()
+            self.grow()
             if self.done:
                 break
         self.pool = self.base.without_trees(self.trees, self.cuts)
@@ -143,11 +151,12 @@ class Booster:
         self.population = step(self.pool, self.population, sums, self.options)
 
     def losses_on(self, held):
-        """Sum of the losses of the rows of another pool of the clients, under their models."""
+        """Sums of the losses of the rows that clients have in another pool, (n_clients,)."""
         models = self.pool.ask(Posteriors, *self.population.arguments)[1]
         held = held.without_trees(self.trees, self.cuts)
         with np.errstate(over="ignore", invalid="ignore"):
-            return float(held.client_weights @ held.ask(OwnLosses, models))
+            losses = held.client_weights * held.ask(OwnLosses, models)
+            return np.where(held.client_weights > 0, losses, 0.0)
 
     # ------------------------------------------------------------------------- a tree
 
@@ -159,7 +168,7 @@ class Booster:
         trees[:-1, : recent.shape[1]] = recent
         return means, root, dispersion, trees
 
-    def _grow(self):
+    def grow(self):
         """Grow a tree and append it; `done` is set if it has no split."""
         tree, gains = self._structure()
         self.done = not gains.any()
@@ -265,12 +274,12 @@ def _nodes(node):
     return [node, *(below for child in node.children for below in _nodes(child))]
 
 
-def grown(pool, cuts, basis, options, n_init, seed=0):
+def grown(pool, cuts, basis, options, seed=0):
     """Trees of the residuals of the clients.
 
     Parameters
     ----------
-    pool, cuts, basis, options, n_init
+    pool, cuts, basis, options
         As of :class:`Booster`.
     seed : int, default=0
         Seed of the folds of the rows.
@@ -279,37 +288,38 @@ def grown(pool, cuts, basis, options, n_init, seed=0):
     -------
     forest : Forest
     """
-    about = cuts, basis, options, n_init
+    about = cuts, basis, options
     if basis.n_trees != "auto":
         booster = Booster(pool, *about)
         with series("trees", "stage", basis.n_trees) as progress:
             while len(booster.trees) < basis.n_trees and not (booster.done or progress.stopped):
                 with progress.item():
                     booster.stage(min(TREES_A_STAGE, basis.n_trees - len(booster.trees)))
-        return _forest(booster, len(booster.trees), [])
+        return _forest(booster, len(booster.trees))
     if not Judge.can_judge(pool):
-        return _forest(Booster(pool, *about), 0, [])
-    judge = Judge(pool, np.random.RandomState(seed), folds=(N_FOLDS, N_FOLDS))
+        return _forest(Booster(pool, *about), 0)
+    judge = Judge(pool, np.random.RandomState(seed), folds=FOLDS)
     lanes = [*judge.pools, pool.lane()]
     held = [*judge.held, None]
     boosters = _at_once(pool, [partial(Booster, lane, *about) for lane in lanes], lanes)
 
-    losses, weight = [], sum(rows.client_weights.sum() for rows in judge.held)
+    path, weight = [], judge.weights.sum()
     with series("trees", "stage", MOST_TREES // TREES_A_STAGE) as progress:
         for n_trees in [0] + MOST_TREES // TREES_A_STAGE * [TREES_A_STAGE]:
             with progress.item():
                 tasks = [
                     partial(_judged, *pair, n_trees) for pair in zip(boosters, held, strict=True)
                 ]
-                losses.append(sum(_at_once(pool, tasks, lanes)) / weight)
-            best, over = int(np.argmin(losses)), all(booster.done for booster in boosters[:-1])
-            if progress.stopped or over or len(losses) - 1 - best >= PATIENT_STAGES:
+                path.append(sum(_at_once(pool, tasks, lanes)))
+            losses = np.sum(path, axis=1) / weight
+            best, over = int(losses.argmin()), all(booster.done for booster in boosters[:-1])
+            if progress.stopped or over or len(path) - 1 - best >= PATIENT_STAGES:
                 break
-    return _forest(boosters[-1], best * TREES_A_STAGE, losses)
+    return _forest(boosters[-1], best * TREES_A_STAGE, losses, path[best])
 
 
 def _judged(booster, held, n_trees):
-    """Grow some trees; the loss of rows held out, 0 without such rows."""
+    """Grow some trees; sums of the losses of rows held out, 0 without such rows."""
     if n_trees:
         booster.stage(n_trees)
     return 0.0 if held is None else booster.losses_on(held)
@@ -320,8 +330,8 @@ def _at_once(pool, tasks, lanes):
     return list(together(tasks, lanes, pool.ledger))
 
 
-def _forest(booster, n_trees, losses):
+def _forest(booster, n_trees, losses=(), totals=None):
     n_features = len(booster.cuts)
     gains = np.array(booster.gains[:n_trees]).reshape(-1, n_features)
     trees = booster.trees[:n_trees]
-    return Forest(trees, gains, np.array(losses), booster.cuts, booster.counts)
+    return Forest(trees, gains, np.array(losses), totals, booster.cuts, booster.counts)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ..federation.lanes import together
+from ..federation.ledger import Ledger
 from .judges import Judge
 
 # Folds of the rows, and how many of them judge: each costs a fit of every basis.
@@ -31,11 +34,28 @@ class Form:
         The clients, with the columns of the form.
     fitted : callable
         ``fitted(pool)`` returns models (n_clients, n_params) fitted to some rows.
+    judged : callable, default=None
+        ``judged(seed)`` returns the sums of the losses of each client's rows held out, an array
+        (n_clients,); None fits and judges by `fitted`.
     """
 
     name: str
     pool: Any
-    fitted: Callable[[Any], Any]
+    fitted: Callable[[Any], Any] | None = None
+    judged: Callable[[int], Any] | None = None
+
+    def totals(self, seed):
+        """Sums of the losses of each client's rows held out, and weights of these rows."""
+        if self.judged is not None:
+            return self.judged(seed), None
+        judge = Judge(self.pool, np.random.RandomState(seed), folds=FOLDS)
+        judge.corrects = False
+
+        def judged(k, train):
+            return judge.losses(k, [self.fitted(train)], train.ledger)[0]
+
+        tasks = [partial(judged, k, train) for k, train in enumerate(judge.pools)]
+        return sum(together(tasks, judge.pools, self.pool.ledger)), judge.weights
 
 
 def better_form(forms, seed=0):
@@ -53,21 +73,18 @@ def better_form(forms, seed=0):
     chosen : Form
     losses : dict of str to float
         Mean loss of a row held out, by name.
+    ledger : Ledger
+        What was sent; forms are judged at the same time.
     """
     first = forms[0]
     n = int((first.pool.client_sizes > 1).sum())
     if n < LEAST_CLIENTS:
-        return first, {}
-    totals, weights = [], None
-    for form in forms:
-        judge = Judge(form.pool, np.random.RandomState(seed), folds=FOLDS)
-        weights = judge.weights
-        judge.corrects = False
-        total = np.zeros(form.pool.n_clients)
-        for k, train in enumerate(judge.pools):
-            total += judge.losses(k, [form.fitted(train)], train.ledger)[0]
-            form.pool.ledger.take_over([train.ledger])
-        totals.append(np.where(np.isfinite(total), total, np.inf))
+        return first, {}, Ledger()
+    lanes, ledger = [form.pool for form in forms], Ledger()
+    tasks = [partial(form.totals, seed) for form in forms]
+    found = list(together(tasks, lanes, ledger))
+    weights = found[0][1]
+    totals = [np.where(np.isfinite(total), total, np.inf) for total, _ in found]
     here = weights > 0
     losses = {
         form.name: float(total[here].sum() / weights.sum())
@@ -75,10 +92,10 @@ def better_form(forms, seed=0):
     }
     best = min(range(len(forms)), key=lambda k: losses[forms[k].name])
     if best == 0 or not np.isfinite(totals[best][here]).all():
-        return first, losses
+        return first, losses, ledger
     if not np.isfinite(totals[0][here]).all():
-        return forms[best], losses
+        return forms[best], losses, ledger
     gains = totals[0][here] - totals[best][here]
     error = np.sqrt(len(gains) * gains.var(ddof=1))
     least = max(BETTER * error, LEAST_GAIN * abs(totals[0][here].sum()))
-    return (forms[best] if gains.sum() > least else first), losses
+    return (forms[best] if gains.sum() > least else first), losses, ledger

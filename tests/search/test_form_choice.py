@@ -15,7 +15,7 @@ def forms_of(losses):
     class Judge:
         def __init__(self, pool, rng, folds):
             self.weights = np.ones(pool.n_clients)
-            self.pools = [SimpleNamespace(ledger=Ledger())]
+            self.pools = [SimpleNamespace(ledger=Ledger(), travels=False)]
 
         def losses(self, k, models, ledger):
             return models
@@ -23,7 +23,8 @@ def forms_of(losses):
     made = []
     for name, values in losses.items():
         n = len(values)
-        pool = SimpleNamespace(n_clients=n, client_sizes=np.full(n, 9), ledger=Ledger())
+        about = {"n_clients": n, "client_sizes": np.full(n, 9), "travels": False}
+        pool = SimpleNamespace(ledger=Ledger(), **about)
         made.append(basis.Form(name, pool, lambda pool, values=values: np.asarray(values, float)))
     return made, Judge
 
@@ -42,7 +43,7 @@ def test_the_first_form_stays_unless_another_is_clearly_better(gains, taken, mon
     lines = np.array([10.0, 10.0, 12.0, 8.0])
     forms, judge = forms_of({"lines": lines, "curves": lines - gains})
     monkeypatch.setattr(basis, "Judge", judge)
-    chosen, losses = basis.better_form(forms)
+    chosen, losses, _ = basis.better_form(forms)
     assert chosen.name == taken and losses["lines"] == 10.0
 
 
