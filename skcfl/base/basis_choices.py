@@ -23,7 +23,7 @@ from .level_effects import OUTER_KNOTS
 from .tree_effects import in_units_of, shares_of
 
 # What competes where basis="auto", the simplest first.
-BASES = {
+BASES: dict[str, Any] = {
     "linear": None,
     "curves": SplineBasis(random="none"),
     "own curves": SplineBasis(),
