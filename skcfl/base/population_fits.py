@@ -46,8 +46,6 @@ KINDS = {
 LAPLACE_LOSSES = {"log_loss", "poisson"}
 
 
-
-
 class PopulationFits(BasisChoice):
     """Base of the estimator with clients' coefficients drawn from a population.
 
