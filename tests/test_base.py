@@ -976,28 +976,6 @@ def test_representations(rows):
 # ------------------------------------------------------------------ invariances
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_order_of_rows_changes_nothing(seed):
-    X, y, groups = make_federation(kind="classification")
-    order = np.random.default_rng(seed).permutation(len(X))
-    estimator = LocalModelsClassifier().fit(X, y, groups)
-    permuted = LocalModelsClassifier().fit(X[order], y[order], groups[order])
-    np.testing.assert_array_equal(permuted.groups_, estimator.groups_)
-    np.testing.assert_allclose(permuted.params_, estimator.params_, atol=1e-8)
-
-
-@given(st.permutations(range(5)))
-def test_names_of_clients_change_nothing(numbers):
-    X, y, groups = make_federation()
-    names = dict(zip(np.unique(groups), numbers, strict=True))
-    renamed = np.array([names[g] for g in groups])
-    labels = {names[g]: label for g, label in LABELS.items()}
-    estimator = Fixed(labels=LABELS).fit(X, y, groups)
-    other = Fixed(labels=labels).fit(X, y, renamed)
-    np.testing.assert_allclose(other.predict(X, renamed), estimator.predict(X, groups), atol=1e-8)
-    assert sorted(other.cluster_sizes_) == sorted(estimator.cluster_sizes_)
-
-
 def test_random_state(rows):
     X, y, groups = rows
     expected = np.random.RandomState(3).uniform()

@@ -449,6 +449,7 @@ def test_grid_search_over_lam():
     assert search.best_params_ == {"lam": lam}
 
 
+@pytest.mark.slow
 def test_more_parameters_than_rows_need_no_tuning():
     """Digits with swapped labels: 195 parameters, 44 rows of each client."""
     X, y = load_digits(return_X_y=True)

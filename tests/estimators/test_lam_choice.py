@@ -318,7 +318,7 @@ def test_right_for_classifiers():
 
 
 def test_units_of_the_features_do_not_matter():
-    data = clusters()
+    data = clusters(n_clients=6, n_clusters=2)
     first = ConvexClusteredFLRegressor().fit(data.X, data.y, groups=data.groups)
     X = data.X * [1.0, 1e4, 1e-3, 1.0] + [0.0, 0.0, 0.0, 1e4]
     other = ConvexClusteredFLRegressor().fit(X, data.y, groups=data.groups)

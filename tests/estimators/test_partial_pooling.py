@@ -980,7 +980,7 @@ STACKS = {
 }
 
 
-@pytest.mark.parametrize("kind", ["regression", "binary", "classes"])
+@pytest.mark.parametrize("kind", some(["regression", "binary", "classes"], 2))
 def test_a_stack_is_the_mean_of_its_populations(kind):
     X, y, groups = stackable(kind=kind)
     model = clone(STACKS[kind]).fit(X, y, groups=groups)
