@@ -56,6 +56,9 @@ class FitApp:
         As of :class:`~skcfl.federation.remote.RemoteFederation`.
     checkpoint : str or None
         File at the server that the fit writes, and goes on from if it is there.
+    released : int
+        Folds of the second moments that sites release, to which the estimator is fitted; 0 fits
+        it to the sites.
     """
 
     def __init__(
@@ -68,9 +71,10 @@ class FitApp:
         description,
         max_share=None,
         checkpoint=None,
+        released=0,
     ):
         self.estimator, self.trusted, self.description = estimator, trusted, description
-        self.max_share, self.checkpoint = max_share, checkpoint
+        self.max_share, self.checkpoint, self.released = max_share, checkpoint, released
         self.min_clients, self.retries, self.timeout = min_clients, retries, timeout
         _publish(type(self), fit="main")
 
@@ -120,6 +124,8 @@ def run(app, transports, folder):
         options = {}
         if app.checkpoint is not None:
             options = {"checkpoint": app.checkpoint, "resume": True}
+        if app.released:
+            federation = federation.released(n_folds=app.released)
         fitted = estimator.fit_federation(federation, **options)
     except Exception as error:
         report["error"] = f"{type(error).__name__}: {error}"

@@ -423,6 +423,8 @@ class InProcessFederation(Federation):
 
     def hello(self, kind: Kind = None) -> Hello:
         """Ask the clients who they are; see :meth:`Federation.hello`."""
+        if self._account is not None:
+            self._account.check_unit()
         if kind is not None and self._kind != kind:
             self.y, self._kind = check_targets(self.y, self.X, kind), kind
         classes = None

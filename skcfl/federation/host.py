@@ -28,7 +28,7 @@ from .transport import SEVERAL
 #: What a server may ask: about the clients, and what the tables of calls have.
 ASKED = frozenset(
     {"answer", "facts", "hello", "release", *ROW_CALLS}
-    | {"exact", "exact_moments", "mask_key", "mask_agree"}
+    | {"exact", "exact_moments", "mask_key", "mask_agree", "released"}
 )
 #: What it may have made of the rows, which stays at the site.
 MADE = frozenset(

@@ -48,6 +48,7 @@ def fit_recipe(
     trusted: Collection[str] = (),
     max_share: float | None = None,
     checkpoint: str | PathLike[str] | None = None,
+    released: int = 0,
 ) -> Any:
     """The job that fits an estimator to sites.
 
@@ -76,6 +77,10 @@ def fit_recipe(
     checkpoint : path-like, default=None
         File at the server, outside the job's folder, with its whole path. If the server is killed
         and the same job is submitted again, the fit goes on from there, see :ref:`checkpoints`.
+    released : int, default=0
+        Folds of the second moments that sites release by policies with the unit "record", to
+        which the estimator is fitted, see
+        :meth:`~skcfl.federation.InProcessFederation.released`. 0 fits it to the sites.
 
     Returns
     -------
@@ -119,6 +124,8 @@ def fit_recipe(
         raise ValueError(f"min_sites must be an integer of at least 1, got {min_sites!r}.")
     if not timeout > 0:
         raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}.")
+    if not Count(0).is_satisfied_by(released):
+        raise ValueError(f"released must be an integer of at least 0, got {released!r}.")
     trusted = [trusted] if isinstance(trusted, str) else list(trusted)
     try:
         text = encoded(estimator, trusted)
@@ -134,6 +141,7 @@ def fit_recipe(
         )
     path = None if checkpoint is None else str(checkpoint)
     about = text, min_clients, retries, float(timeout), trusted, repr(estimator), max_share, path
+    about += (int(released),)
     recipe = recipe_class(
         name,
         server=FitApp(*about),

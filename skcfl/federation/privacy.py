@@ -159,9 +159,12 @@ class ClientPrivacy:
         return ClientPrivacy(self.epsilon, self.delta, self.unit, self._given, **how)
 
     def check_unit(self) -> None:
-        """Raise a ValueError unless clients are protected."""
-        if self.unit != "client":
-            raise ValueError(f"unit must be 'client' in a policy, got {self.unit!r}.")
+        """Raise a ValueError unless clients are protected, or a release of records is kept."""
+        if self.unit != "client" and self.account is None:
+            raise ValueError(
+                "account must be a file where unit is 'record' in a policy: a release that is "
+                "drawn anew in each job would show more than is declared."
+            )
 
     def terms(self, spent: float) -> dict[str, Any]:
         """What a server is sent: the budget, what is left of it, and the declared bounds.
@@ -309,6 +312,11 @@ class Account:
             kept = json.loads(self._path.read_text(encoding="utf-8"))
             return max(self._spent, float(kept["spent"]))
         return self._spent
+
+    def check_unit(self) -> None:
+        """Raise Refused if records are protected, and not clients."""
+        if self.privacy.unit == "record":
+            raise Refused("it releases second moments, by released(), and answers nothing else")
 
     def terms(self) -> dict[str, Any]:
         """What a server is sent."""

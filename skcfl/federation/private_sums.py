@@ -133,7 +133,7 @@ class Protected:
 
     def released(
         self,
-        epsilon: float,
+        epsilon: float | None = None,
         delta: float = 1e-5,
         bounds: dict[str, Any] | None = None,
         *,
@@ -149,7 +149,9 @@ class Protected:
         Parameters
         ----------
         epsilon, delta, bounds, random_state : object
-            As of :class:`~skcfl.federation.ClientPrivacy`, with a "target".
+            As of :class:`~skcfl.federation.ClientPrivacy`, with a "target". Left out where the
+            rows are elsewhere: their owners declare them, in a policy with the unit "record" and
+            a file that keeps the release.
         n_folds : int, default=1
             Folds of the rows, for tuning: a record is in one of them, so that they cost what one
             does, and each has noise of its own.
@@ -161,11 +163,14 @@ class Protected:
         Raises
         ------
         ValueError
-            If a number is out of its range, bounds are missing, or the rows are not in this
-            process.
+            If a number is out of its range, or bounds are missing.
+        PrivacyError
+            If the rows are elsewhere, and an owner does not release them.
         """
-        from .released import release_moments
+        from .released import release_moments, released_by_sites
 
+        if epsilon is None:
+            return released_by_sites(self, n_folds)
         privacy = ClientPrivacy(epsilon, delta, "record", bounds, random_state=random_state)
         return release_moments(self, privacy, n_folds)
 

@@ -10,6 +10,8 @@ their second moments only: they run on pseudo-rows, and all that follows is priv
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +19,13 @@ from scipy import sparse
 
 from .._checks import Count
 from .._typing import Array, MatrixLike
+from ..exceptions import PrivacyError
 from ..numerics.gaussian_mechanism import multiplier_of
 from .checking import check_features, check_targets
 from .federation import InProcessFederation
-from .privacy import DEVIATIONS, ClientPrivacy
+from .masked_sums import started
+from .privacy import BOUNDS, DEVIATIONS, ClientPrivacy
+from .sites import PlaceLost, Refused
 
 if TYPE_CHECKING:
     from ..models import LocalModel
@@ -32,6 +37,8 @@ ROOM = 1.3
 LEAST_WEIGHT = 0.1
 #: Least dispersion that noisy sums may claim, in units of the declared target.
 LEAST_DISPERSION = 0.05
+#: What a site releases, beside what it declares.
+RELEASED = {"ids", "moments", "noise"}
 
 
 class ReleasedFederation(InProcessFederation):
@@ -227,8 +234,8 @@ def release_moments(
     """
     if not isinstance(federation, InProcessFederation) or sparse.issparse(federation.X):
         raise ValueError(
-            "released() needs dense rows in this process: at a site, ask an InProcessFederation "
-            f"of its rows, got {type(federation).__name__}."
+            "released() needs dense rows in this process, or sites that declare what they release "
+            f"in their policy, got {type(federation).__name__}."
         )
     if federation.faults is not None:
         raise ValueError(
@@ -257,3 +264,112 @@ def release_moments(
     noise = upper + np.swapaxes(upper, -1, -2)
     noise[..., np.arange(q), np.arange(q)] = draws[..., np.arange(q), np.arange(q)]
     return ReleasedFederation(federation.ids, moments + sd * noise, sd, privacy, federation.n_jobs)
+
+
+# ------------------------------------------------------------------------- at sites
+
+
+def kept_release(federation: Any, n_folds: int) -> dict[str, Any]:
+    """The release that a policy lets clients make, drawn once and kept in the file of its account.
+
+    Parameters
+    ----------
+    federation : InProcessFederation
+        The clients, with a policy that declares the unit "record".
+    n_folds : int
+        As of :func:`release_moments`.
+
+    Returns
+    -------
+    release : dict
+        "ids", "moments" and "noise" of :class:`ReleasedFederation`, and the declared terms.
+
+    Raises
+    ------
+    Refused
+        If the policy declares none, or the file has another release.
+    """
+    privacy = federation._declared()
+    if privacy is None or privacy.unit != "record":
+        raise Refused("its policy declares no release of records")
+    terms = {"epsilon": privacy.epsilon, "delta": privacy.delta, **privacy.bounds}
+    path = Path(privacy.account)
+    if not path.exists():
+        made = release_moments(federation, privacy, n_folds)
+        whole = {"ids": federation.ids, "moments": made.moments, "noise": made.noise, **terms}
+        # A file that is cut would be a second release.
+        partial = path.with_name(path.name + ".new")
+        with partial.open("wb") as file:
+            np.savez(file, **whole)
+        os.replace(partial, path)
+    with np.load(path, allow_pickle=False) as kept:
+        found = {name: kept[name] for name in kept.files}
+    same = found.keys() == {"ids", "moments", "noise", *terms}
+    same = same and all(np.array_equal(found[name], value) for name, value in terms.items())
+    if not same or len(found["moments"]) != n_folds:
+        raise Refused(
+            "it has released second moments under other terms, or in other folds, and does so once"
+        )
+    return {**found, "noise": float(found["noise"]), **terms}
+
+
+def released_by_sites(federation: Any, n_folds: int) -> ReleasedFederation:
+    """What the sites of a federation release, by their policies.
+
+    Parameters
+    ----------
+    federation : RemoteFederation
+        The sites.
+    n_folds : int
+        As of :func:`release_moments`.
+
+    Returns
+    -------
+    federation : ReleasedFederation
+
+    Raises
+    ------
+    PrivacyError
+        If a site does not answer, or sites declare different terms.
+    """
+    places = getattr(federation, "_roots", None)
+    if places is None:
+        raise ValueError("epsilon and bounds must be given for rows of this process.")
+    parts: list[dict[str, Any]] = []
+    for wait in [started(place, "released", (n_folds,)) for place in places]:
+        try:
+            parts += _checked(wait(), n_folds)
+        except PlaceLost as error:
+            raise PrivacyError(f"a site does not release its second moments: {error}.") from error
+    terms = {name: value for name, value in parts[0].items() if name not in RELEASED}
+    for part in parts[1:]:
+        if part.keys() != parts[0].keys() or not all(
+            np.array_equal(part[name], value) for name, value in terms.items()
+        ):
+            raise PrivacyError("All sites must declare the same epsilon, delta and bounds.")
+    bounds = {name: tuple(terms[name]) for name in BOUNDS & terms.keys()}
+    privacy = ClientPrivacy(terms["epsilon"], terms["delta"], "record", bounds)
+    ids = np.concatenate([part["ids"] for part in parts])
+    moments = np.concatenate([part["moments"] for part in parts], axis=1)
+    if len(np.unique(ids)) < len(ids):
+        raise PrivacyError("the rows of a client are released at several sites.")
+    order = np.argsort(ids)
+    return ReleasedFederation(ids[order], moments[:, order], parts[0]["noise"], privacy)
+
+
+def _checked(parts: Any, n_folds: int) -> list[dict[str, Any]]:
+    """The releases of a place; raise a PrivacyError unless they are some."""
+    if not isinstance(parts, list) or not parts or not all(_is_release(p, n_folds) for p in parts):
+        raise PrivacyError("a site released something else than second moments.")
+    return parts
+
+
+def _is_release(part: Any, n_folds: int) -> bool:
+    if not isinstance(part, dict) or not part.keys() >= RELEASED:
+        return False
+    moments, ids = part["moments"], part["ids"]
+    if not isinstance(moments, np.ndarray) or not isinstance(ids, np.ndarray) or ids.ndim != 1:
+        return False
+    shaped = moments.ndim == 4 and moments.shape[:2] == (n_folds, len(ids))
+    square = shaped and moments.shape[2] == moments.shape[3] > 2
+    return bool(square and moments.dtype == np.float64 and np.isfinite(moments).all())

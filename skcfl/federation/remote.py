@@ -39,6 +39,7 @@ from .federation import (
 )
 from .made_columns import made_columns
 from .privacy import PrivateRows
+from .released import kept_release
 from .rows import merged
 from .shares import check_share
 from .sites import Place, PlaceLost, Refused, Site, count_derived
@@ -189,6 +190,11 @@ class HostedParts:
             with _about_part(name):
                 said.append((number, name, part.hello(kind)))
         return said
+
+    def released(self, n_folds):
+        """What each part releases, see :func:`~skcfl.federation.released.kept_release`."""
+        self.load()
+        return [kept_release(part, n_folds) for *_, part in self._parts]
 
     def rows(self, places, model, dtype, classes):
         """The rows of all parts, whose clients are at `places` of the whole federation."""
@@ -598,13 +604,8 @@ class RemoteFederation(Federation):
     ----------
     transports : list of Transport
         The ways to the hosts.
-    min_clients : int, default=1
-        How many clients have to answer when they are asked.
-    retries : int, default=10
-        How often silent clients are asked again where all are needed.
-    max_share : float or None, default=None
-        Largest share of the total weight that a client may have. Weights are declared by the
-        clients: the rows of a client with more count less. None is no limit.
+    min_clients, retries, max_share : object
+        As of :class:`~skcfl.federation.InProcessFederation`.
     """
 
     def __init__(

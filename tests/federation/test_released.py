@@ -160,7 +160,7 @@ def test_bad_declarations():
     with pytest.raises(ValueError, match="sample_weight must be None"):
         weighted.released(1.0, bounds=BOUNDS)
     privacy = ClientPrivacy(1.0, unit="record", bounds=BOUNDS)
-    with pytest.raises(ValueError, match="unit must be 'client' in a policy"):
+    with pytest.raises(ValueError, match="account must be a file"):
         SitePolicy(privacy=privacy)
     with pytest.raises(ValueError, match=r"released\(\) protects single records"):
         federation.private(1.0, unit="record", bounds=BOUNDS)
