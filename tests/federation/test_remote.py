@@ -267,7 +267,9 @@ def test_silent_answers_have_the_shapes_of_the_table(call):
     for root, dense in ((np.ones(4), False), (np.eye(4), True)):
         arguments = {"theta": theta, "root": root, "dense": dense, "dtype": np.float32}
         arguments = {key: arguments[key] for key in CALLS[call].down if key in arguments}
-        sizes = dict(n=5, K=3, p=4, s=2, C=3, q=2, f=6, v=3, h=2, m=2, u=2)
+        letters = {word for words in CALLS[call].words.values() for word in words} - {"H", "R"}
+        sizes = {word: 2 for word in letters if isinstance(word, str)}
+        sizes |= dict(n=5, K=3, p=4, s=2, C=3, q=2, f=6, v=3, h=2, m=2, u=2)
         answers = CALLS[call].silence(arguments, sizes, SimpleNamespace(dtype=np.float32))
         check_answers(call, answers, arguments, sizes)
         if call == "losses":
