@@ -9,6 +9,7 @@ own, and time: see ``nvflare_calls.py``.
 """
 
 import argparse
+import itertools
 import resource
 import threading
 import time
@@ -27,6 +28,7 @@ from skcfl.datasets import make_clustered_regression
 from skcfl.federation import SiteRows, estimate_cost
 from skcfl.federation.host import SiteHost
 from skcfl.federation.remote import RemoteFederation
+from skcfl.federation.serialization import MAX_BYTES
 from skcfl.federation.wire import WireTransport
 
 # Clients and features of the fits whose bytes are counted.
@@ -103,22 +105,30 @@ def measure_bytes():
 
 
 def measure_hello(n_clients):
-    half = n_clients // 2
+    numbers = np.arange(n_clients)
+    ids = {
+        "numbers": numbers,
+        "text": np.array([f"patient{k:07d}" for k in numbers], dtype=object),
+    }
+    for (kind, values), n_sites in itertools.product(ids.items(), (2, 1)):
+        size = n_clients // n_sites
 
-    def rows():
-        return np.ones((half, 2)), np.ones(half), np.arange(half)
+        def rows(values=values[:size]):
+            return np.ones((len(values), 2)), np.ones(len(values)), values
 
-    federation = RemoteFederation([Way(name, rows) for name in ("north", "south")])
-    for what in ("rows loaded", "rows there"):
-        start = time.perf_counter()
-        federation.hello("regressor")
-        took = time.perf_counter() - start
-        up, _ = federation.wire_bytes
-        print(
-            f"hello of {n_clients} clients at two sites, {what}: {took:.2f} s, "
-            f"{1e6 * took / n_clients:.2f} us and {up / n_clients:.0f} bytes a client, "
-            f"{peak()} MB at most"
-        )
+        federation = RemoteFederation([Way(name, rows) for name in ("north", "south")[:n_sites]])
+        for what in ("rows loaded", "rows there"):
+            start = time.perf_counter()
+            federation.hello("regressor")
+            took = time.perf_counter() - start
+            up, _ = federation.wire_bytes
+            print(
+                f"hello of {n_clients} clients, ids of {kind}, {n_sites} sites, {what}: "
+                f"{took:.2f} s, {1e6 * took / n_clients:.2f} us and {up / n_clients:.0f} bytes a "
+                f"client, {MAX_BYTES * n_clients // (up // n_sites) // n_sites} clients a site at "
+                f"most, {peak()} MB at most",
+                flush=True,
+            )
 
 
 def measure_sites(n_sites, timeout):

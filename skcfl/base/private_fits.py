@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 
 # Private attributes of a fit that a fit of the other kind does not set.
-OF_A_FIT = {"_how_sure", "_is_local", "_is_private", "_n_fitted", "_n_rows"}
+OF_A_FIT = {"_how_sure", "_is_local", "_is_masked", "_is_private", "_n_asked"}
+OF_A_FIT |= {"_n_fitted", "_n_rows"}
 OF_A_FIT |= {"_seen_losses", "_seen_weights"}
 
 
@@ -214,6 +215,9 @@ class PrivateFits(NewClients):
             "client_calls_": ledger.client_calls,
             "wire_bytes_": ledger.wire_bytes,
             "_site_bytes": (ledger.shared_bytes, (0, 0)),
+            "_envelopes": ledger.envelopes,
+            "_n_asked": releases.n_clients,
+            "_is_masked": bool(releases.terms["masked"]),
             "_scaling": releases.scaling,
             "_average_params": weights @ theta,
             "_shared_params": True,

@@ -21,6 +21,14 @@ FACTS, PLACES = 17.0, 16.0
 #: Bytes (up, down) of a fit's model and units.
 OPENING = np.array([900.0, 2800.0])
 
+# Private clients: bytes (up, down) of a site, as messages to sites have them.
+#: The first message, and its part for each client: a name that was drawn, a size and a weight.
+PRIVATE_HELLO, PRIVATE_CLIENT = np.array([648.0, 129.0]), np.array([104.0, 8.0])
+#: How a site makes its rows, in the next message.
+PRIVATE_ROWS = np.array([0.0, 384.0])
+#: Two exchanges of the keys of masks, and their part for each site; certificates come on top.
+KEYS, KEY_OF_A_SITE = np.array([362.0, 300.0]), np.array([0.0, 94.5])
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -39,7 +47,7 @@ class Cost:
     server_time : float
         Seconds of the server's own work.
     calls : int
-        Exchanges, one after the other.
+        Exchanges, one after the other; with private or masked clients the introductions, too.
     clients_per_call : float
         Mean number of clients that are asked in a call.
     bytes_up, bytes_down : float
@@ -85,9 +93,11 @@ def estimate_cost(
 
     A call takes the latency, the time in which the numbers of a site pass its link or those of all
     sites that of the server, whatever is longer, and the time in which a site goes over its rows.
-    Sites work at the same time, calls follow one another. A site of several clients, such as a
-    worker or a hospital with many, is sent once what is for all of them, such as the models of the
-    clusters, and sends once what is a sum over them.
+    Sites work at the same time, calls follow one another; what a fit asked in lockstep is one
+    call. A site of several clients, such as a worker or a hospital with many, is sent once what is
+    for all of them, such as the models of the clusters, and sends once what is a sum over them.
+    Sites of private or masked clients send sums only. The exchanges in which they introduce
+    themselves and agree on keys are added.
 
     Parameters
     ----------
@@ -106,7 +116,7 @@ def estimate_cost(
     participants : float, default=None
         How many of them are asked in a call; None is the share that was asked in fit.
     rows_per_client : float, default=None
-        Rows of a client; None is the mean of fit.
+        Rows of a client; None is the mean of fit, which private clients do not say.
     n_sites : int, default=None
         Number of sites, or workers, whose clients share a link, messages and a processor; None is
         one per client.
@@ -122,7 +132,8 @@ def estimate_cost(
     Raises
     ------
     ValueError
-        If a number is not positive, or there are more participants than clients, or more sites.
+        If a number is not positive, there are more participants than clients, or more sites, or
+        the clients were private and `rows_per_client` is None.
     NotFittedError
         If the estimator is not fitted.
 
@@ -147,8 +158,9 @@ def estimate_cost(
     """
     with about("estimator"):
         check_is_fitted(estimator, "client_calls_")
-    n_fit, calls = len(estimator.groups_), estimator.calls_
-    asked_in_fit = estimator.client_calls_ / max(calls, 1)
+    private, calls = vars(estimator).get("_is_private", False), estimator.calls_
+    n_fit = estimator._n_asked if private else len(estimator.groups_)
+    asked_in_fit = n_fit if private else estimator.client_calls_ / max(calls, 1)
     for name, value, least in (
         ("latency", latency, 0.0),
         ("seconds_per_row", seconds_per_row, 0.0),
@@ -170,15 +182,27 @@ def estimate_cost(
         raise ValueError(f"participants={participants!r} is more than the {n} clients.")
     if n_sites is not None and n_sites > n:
         raise ValueError(f"n_sites={n_sites!r} is more than the {n} clients.")
+    if private and rows_per_client is None:
+        if seconds_per_row > 0.0:
+            raise ValueError(
+                "rows_per_client must be given where clients are private: they do not say how "
+                "many rows they have."
+            )
+        rows_per_client = 1.0
     rows = estimator._n_rows / n_fit if rows_per_client is None else float(rows_per_client)
     at_a_site = asked / max(sites, 1e-300)
-    up, down = map(float, _bytes_of_a_site(estimator, at_a_site))
+    computing = calls
+    if private:
+        calls += 3 if estimator._is_masked else 1
+        up, down = map(float, _bytes_of_a_private_site(estimator, calls, at_a_site, sites))
+    else:
+        up, down = map(float, _bytes_of_a_site(estimator, at_a_site))
     links = 8.0 * np.array([up / uplink, down / downlink])
     server = 8.0 * sites * np.array([up, down]) / server_link
     times = {
         "latency_time": calls * float(latency),
         "transfer_time": calls * float(np.maximum(links, server).sum()),
-        "client_time": calls * at_a_site * rows * float(seconds_per_row),
+        "client_time": computing * at_a_site * rows * float(seconds_per_row),
         "server_time": float(server_seconds),
     }
     total = calls * sites
@@ -213,6 +237,19 @@ def _bytes_of_a_site(estimator: Any, n_clients: float) -> Array:
     # says how many rows each has under the model.
     opening = n_clients * np.array([estimator.groups_.itemsize + 16.0 + FACTS, PLACES])
     return sent + around + (opening + OPENING) / calls
+
+
+def _bytes_of_a_private_site(
+    estimator: Any, calls: int, n_clients: float, n_sites: float
+) -> Array:
+    """Mean bytes of a call to and from a site of private clients, (up, down)."""
+    total = np.array(estimator._site_bytes[0]) + np.array(estimator._envelopes)
+    total = total + PRIVATE_HELLO + PRIVATE_ROWS + n_clients * PRIVATE_CLIENT
+    if estimator._is_masked:
+        # Each sum names its parties, in a byte each.
+        parties = np.array([0.0, n_sites * estimator.calls_])
+        total = total + KEYS + n_sites * KEY_OF_A_SITE + parties
+    return total / calls
 
 
 def _check_number(name: str, value: Any, least: float | None) -> None:

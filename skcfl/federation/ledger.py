@@ -33,6 +33,8 @@ class Ledger:
         client's own.  Settings, and what clients were sent before, travel here too.
     envelopes : tuple of int
         Bytes ``(up, down)`` around these values in the messages of one site.
+    in_series : bool
+        If True, nothing that is booked here is asked at the same time as what others book.
     wire : callable or None
         Returns the bytes ``(up, down)`` that have travelled to and from other processes in this
         fit; None where there are none.
@@ -48,7 +50,8 @@ class Ledger:
     ((0, 0), 10, 30)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, in_series: bool = False) -> None:
+        self.in_series = in_series
         self.up = 0
         self.down = 0
         self.calls = 0
@@ -95,19 +98,22 @@ class Ledger:
     def take_over(self, others: Iterable[Ledger]) -> None:
         """Add what other ledgers have counted at the same time, and set them to zero.
 
-        Their exchanges travel together, so that the longest series of them counts.
+        Their exchanges travel together, so that the longest series of them counts, unless they
+        are in series.
         """
         others = list(others)
         longest = max(others, key=lambda other: other.calls)
-        self.calls += longest.calls
-        self.client_calls += longest.client_calls
+        for other in others:
+            if other is longest or other.in_series:
+                self.calls += other.calls
+                self.client_calls += other.client_calls
         for other in others:
             self.up += other.up
             self.down += other.down
             self.shared_bytes = _plus(self.shared_bytes, other.shared_bytes)
             self.own_bytes = _plus(self.own_bytes, other.own_bytes)
             self.envelopes = _plus(self.envelopes, other.envelopes)
-            vars(other).update({**vars(Ledger()), "wire": other.wire})
+            vars(other).update({**vars(Ledger(other.in_series)), "wire": other.wire})
             other.close_round()
 
     def close_round(self) -> dict[str, float]:

@@ -11,6 +11,7 @@ import numpy as np
 from .._typing import Array
 from ..exceptions import FederationError, PrivacyError
 from .masks import BITS, KEY, decoded, scale_of
+from .serialization import size_of
 from .sites import PlaceLost, Refused
 
 #: Bound of a sum of exact numbers that is tried first, and the largest one, as logarithms to the
@@ -20,6 +21,9 @@ ROOM, MOST_ROOM = 30, 200
 PRECISE, CANCEL = 50, 8
 
 
+#: A number as large as those by which places know what they keep.
+SOME_NUMBER = 2**62
+NO_PARTIES = np.zeros(0, dtype=bool)
 #: What places say before they agree on masks.
 INTRODUCED = {"key", "certificate", "signature"}
 
@@ -39,11 +43,14 @@ class MaskedSum(NamedTuple):
         Parties of the sum.
     n_asked : int
         How often parties were asked for it: again where one was lost, or had large numbers.
+    message_bytes : tuple of int
+        Bytes ``(up, down)`` of the messages of one place, without the list of parties.
     """
 
     values: list[Array]
     n_parties: int
     n_asked: int
+    message_bytes: tuple[int, int]
 
 
 class MaskedPlaces:
@@ -121,7 +128,7 @@ class MaskedPlaces:
         first = [ROOM] * len(sizes), [-MOST_ROOM] * len(sizes)
         about = f"{name} {sent[0]} {len(sizes)} {about}"
         tried, needed = map(list, self._rooms.get(about, first))
-        asked = 0
+        asked = up = down = 0
         while True:
             some = np.flatnonzero(self.here).tolist()
             count = self._need(some)
@@ -130,11 +137,16 @@ class MaskedPlaces:
             settings = None if bounds is not None else np.array(rooms)
             how = self.number, self.here.copy(), settings
             answers = self._ask(some, name, (*sent, *how))
+            first = next(iter(answers.values()), None)
+            is_large = isinstance(first, dict) and "large" in first
+            answer = {"masked": np.zeros(len(sizes) if is_large else sum(sizes))}
+            sizes_of_it = message_bytes(name, (*sent, self.number, NO_PARTIES, settings), answer)
+            up, down = up + sizes_of_it[0], down + sizes_of_it[1]
             if len(answers) < len(some):
                 # Masks with the lost parties do not cancel: the others take new ones.
                 self.here = np.isin(np.arange(len(self.here)), list(answers))
                 if asked >= most:
-                    return MaskedSum([], 0, asked)
+                    return MaskedSum([], 0, asked, (up, down))
                 continue
             large = np.array([_large(answer, len(sizes)) for answer in answers.values()])
             if bounds is None and large.any():
@@ -158,7 +170,7 @@ class MaskedPlaces:
                 if finer != tried:
                     tried = finer
                     continue
-            return MaskedSum(values, count, asked)
+            return MaskedSum(values, count, asked, (up, down))
 
     def _need(self, some: Any) -> int:
         """Number of parties of some places, if it is enough."""
@@ -186,6 +198,12 @@ class MaskedPlaces:
             except PlaceLost:
                 continue
         return answers
+
+
+def message_bytes(name: str, sent: Any, answer: Any) -> tuple[int, int]:
+    """Bytes ``(up, down)`` of the messages of a place that is in another process."""
+    request = SOME_NUMBER, [], [], name, sent
+    return size_of(("done", answer, None)), size_of(request)
 
 
 def started(place: Any, name: str, arguments: tuple[Any, ...]) -> Callable[[], Any]:

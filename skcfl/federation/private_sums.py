@@ -17,11 +17,11 @@ from ..numerics.gaussian_mechanism import (
     sampled_multiplier,
 )
 from .ledger import Ledger
-from .masked_sums import MaskedPlaces, started
+from .masked_sums import MaskedPlaces, MaskedSum, message_bytes, started
 from .privacy import ClientPrivacy, check_terms, scaling_of, target_units
 from .scaling import UserUnits
 from .sites import PlaceLost, Refused
-from .summed_pool import SummedPool
+from .summed_pool import SummedPool, book_sum
 
 if TYPE_CHECKING:
     from .._typing import Array
@@ -357,30 +357,26 @@ class Releases:
             row = self.count, release.name, name, block.clip, noise[name], share
             for column, value in zip(self.log.values(), row, strict=True):
                 column.append(value)
-        down = sum(np.size(value) for value in arguments.values())
-        up = sum(value.size for value in sums.values())
-        self.ledger.book(
-            up=self.n_clients * up,
-            down=self.n_clients * down,
-            clients=self.n_clients,
-            shared_bytes=(8 * up, 8 * down),
-        )
         return sums, noise
 
     def _sums(
         self, release: Any, arguments: Any, blocks: Any
     ) -> tuple[dict[str, Array], float, int]:
         """Sums, their noise relative to that of a place without masks, and how often asked for."""
+        sizes = [int(np.prod(block.shape)) for block in blocks.values()]
+        sent = release.name, arguments, self.multiplier
+        n_arguments = sum(np.size(value) for value in arguments.values())
         if not self.terms["masked"]:
             answers = self._answers(release, arguments, blocks)
             sums = {name: np.sum([answer[name] for answer in answers], axis=0) for name in blocks}
+            total = MaskedSum([], len(answers), 1, message_bytes("release", sent, answers[0]))
+            book_sum(self.ledger, total, self.n_clients, sum(sizes), n_arguments)
             return sums, float(np.sqrt(len(answers))), 1
-        sizes = [int(np.prod(block.shape)) for block in blocks.values()]
-        sent = release.name, arguments, self.multiplier
         if self.multiplier == 0.0:
             total = self.masked.sum("release", sent, sizes)
         else:
             total = self.masked.sum("release", sent, sizes, release.room(blocks), self.left)
+        book_sum(self.ledger, total, self.n_clients, sum(sizes), n_arguments)
         sums = {
             name: value.reshape(blocks[name].shape)
             for name, value in zip(blocks, total.values, strict=bool(total.values))

@@ -77,23 +77,37 @@ def dumps(value, packages=None, max_bytes=MAX_BYTES):
     MessageError
         If it holds anything else, or is too large.
     """
-    writer = _Writer(packages)
-    tree = writer.tree(value)
-    specs = [[array.dtype.str, array.shape] for array in writer.arrays]
-    header = {"versions": versions(), "arrays": specs, "value": tree}
-    text = json.dumps(header, separators=(",", ":")).encode()
+    text, arrays = _header(value, packages)
     if len(text) > MAX_HEADER:
         raise MessageError(
             f"the message has {len(text)} bytes that are not in arrays, more than {MAX_HEADER}."
         )
     size = len(MAGIC) + 8 + len(text)
     parts = [MAGIC, len(text).to_bytes(8, "little"), text]
-    for array in writer.arrays:
+    for array in arrays:
         parts += [bytes(-size % ALIGNMENT), array.tobytes()]
         size += -size % ALIGNMENT + array.nbytes
     if size > max_bytes:
         raise MessageError(f"the message has {size} bytes, more than {max_bytes=}.")
     return b"".join(parts)
+
+
+def size_of(value):
+    """Bytes of the message that :func:`dumps` would make."""
+    text, arrays = _header(value, None)
+    size = len(MAGIC) + 8 + len(text)
+    for array in arrays:
+        size += -size % ALIGNMENT + array.nbytes
+    return size
+
+
+def _header(value, packages):
+    """The header of a message as text, and its arrays."""
+    writer = _Writer(packages)
+    tree = writer.tree(value)
+    specs = [[array.dtype.str, array.shape] for array in writer.arrays]
+    header = {"versions": versions(), "arrays": specs, "value": tree}
+    return json.dumps(header, separators=(",", ":")).encode(), writer.arrays
 
 
 def loads(data, trusted=(), packages=MESSAGES, max_bytes=MAX_BYTES, same_version=True):

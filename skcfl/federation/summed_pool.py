@@ -11,7 +11,7 @@ import numpy as np
 from ..calls.call import sizes_of
 from ..exceptions import PrivacyError
 from .ledger import Ledger
-from .masked_sums import MaskedPlaces, TooLarge
+from .masked_sums import MaskedPlaces, MaskedSum, TooLarge
 from .masks import COARSE
 from .scaling import Scaling, UserUnits
 
@@ -90,7 +90,8 @@ class SummedPool:
     def lane(self, seed: Any = None, remembers: bool = True) -> SummedPool:
         """The same clients with a ledger of their own; see :meth:`ClientPool.lane`."""
         pool = copy.copy(self)
-        pool.ledger = Ledger()
+        # Sums over places have an order: their masks are numbered.
+        pool.ledger = Ledger(in_series=True)
         if seed is not None:
             pool.random_state = np.random.RandomState(seed)
         return pool
@@ -141,11 +142,26 @@ class SummedPool:
     ) -> list[Array]:
         total = self._masked.sum(name, sent, sizes, about=about)
         down = sum(part.nbytes for part in _arrays(sent)) // 8
-        n, asked = self.n_clients, total.n_asked
-        for _ in range(asked):
-            shared = 8 * sum(sizes), 8 * down
-            self.ledger.book(up=n * sum(sizes), down=n * down, clients=n, shared_bytes=shared)
+        book_sum(self.ledger, total, self.n_clients, sum(sizes), down)
         return total.values
+
+
+def book_sum(
+    ledger: Ledger, total: MaskedSum, n_clients: int, n_values: int, n_arguments: int
+) -> None:
+    """Book a masked sum of some values, as often as it was asked for."""
+    asked, shared = total.n_asked, (8 * n_values, 8 * n_arguments)
+    around = [
+        size - asked * values for size, values in zip(total.message_bytes, shared, strict=True)
+    ]
+    for k in range(asked):
+        ledger.book(
+            up=n_clients * n_values,
+            down=n_clients * n_arguments,
+            clients=n_clients,
+            shared_bytes=shared,
+            envelope=(around[0], around[1]) if k == 0 else (0, 0),
+        )
 
 
 def _units_of(sent: dict[str, Any]) -> str:
