@@ -202,7 +202,7 @@ class MaskedPlaces:
 
 def message_bytes(name: str, sent: Any, answer: Any) -> tuple[int, int]:
     """Bytes ``(up, down)`` of the messages of a place that is in another process."""
-    request = SOME_NUMBER, [], [], name, sent
+    request: tuple[Any, ...] = (SOME_NUMBER, [], [], name, sent)
     return size_of(("done", answer, None)), size_of(request)
 
 
