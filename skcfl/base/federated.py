@@ -458,8 +458,9 @@ class BaseFederated(PrivateFits, Reports):
         tags.target_tags.required = kind is not None
         tags.classifier_tags = ClassifierTags() if kind == "classifier" else None
         tags.regressor_tags = RegressorTags() if kind == "regressor" else None
-        tags.input_tags.sparse = True
-        tags.input_tags.three_d_array = getattr(self._local_model(), "any_rank", False)
+        model = self._local_model()
+        tags.input_tags.sparse = not getattr(model, "fits_whole", False)
+        tags.input_tags.three_d_array = getattr(model, "any_rank", False)
         return tags
 
 

@@ -242,6 +242,8 @@ class Rows(Place):
         -------
         fitted : list of (int, estimator)
         """
+        if sparse.issparse(self._X):
+            raise ValueError("X must be dense for SklearnModel, got a sparse matrix.")
         X, y, codes, weights = self.take(self.present)
         X = X.astype(model.dtype, copy=False)
         if ensembles is not None:
@@ -255,8 +257,6 @@ class Rows(Place):
 
     def cross_fitted(self, model, seed):
         """The rows, the position of their client and its predictions out of folds behind them."""
-        if sparse.issparse(self._X):
-            raise ValueError("X must be dense for SklearnModel, got a sparse matrix.")
         folds = self.deal(model.cv, seed, model.estimator_type == "classifier")
         behind = np.zeros((self.n_rows, 1 + model.n_outputs))
         behind[:, 0] = self.places[self.codes]

@@ -16,7 +16,8 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR, LinearSVC
-from sklearn.tree import DecisionTreeRegressor
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skcfl
 from skcfl import IFCA, CLoVE, FedAvg, LocalModels, OracleClusters, Training
@@ -164,6 +165,17 @@ def test_results_depend_on_rows_only(method):
     assert_array_equal(copied.predict(Xt, groups=there), wanted)
     method.set_params(random_state=1).fit(X, y, groups=groups)
     assert (method.predict(Xt, groups=there) != wanted).any()
+
+
+@pytest.mark.filterwarnings("ignore::skcfl.exceptions.SingleClientWarning")
+@parametrize_with_checks(
+    [
+        CLoVE(SklearnModel(DecisionTreeRegressor(random_state=0)), random_state=0),
+        FedAvg(SklearnModel(DecisionTreeClassifier(random_state=0))),
+    ]
+)
+def test_scikit_learns_checks(estimator, check):
+    check(estimator)
 
 
 def test_parameters_are_nested():
