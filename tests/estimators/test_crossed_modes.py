@@ -113,6 +113,8 @@ def test_the_fit_is_the_dense_one(loss):
     deviations = np.sqrt([*model.covariance_.diagonal(), *model.level_variances_.values()])
     found = np.concatenate([deviations[[0, 1, 3, 2]], model.cluster_params_[0]])
     assert_allclose(-2 * model.loglik_, reference(found), rtol=1e-10)
+    # Two coefficients and four variances, and no dispersion.
+    assert_allclose(model.bic_, -2 * model.loglik_ + 6 * np.log(12))
     best = minimize(reference, found, bounds=[(0, None)] * 4 + [(None, None)] * 2)
     assert -2 * model.loglik_ <= best.fun + 1e-6
     # Clients and levels are at their modes, and rows are predicted by all of them.
