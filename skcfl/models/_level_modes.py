@@ -162,19 +162,17 @@ class LevelRows:
         def at(a):
             return self._loss(fixed + Z @ a) + 0.5 * float(a @ a)
 
-        value, origin = at(a), at(np.zeros_like(a))
-        if not value <= origin:
-            a, value = np.zeros_like(a), origin
+        value = at(a)
+        if not np.isfinite(value):
+            a = np.zeros_like(a)
+            value = at(a)
         for _ in range(MOST_STEPS):
-            eta = fixed + Z @ a
-            slopes = self.w * self.kernel.gradient(eta[None], self.y)[0]
-            W = self.w * self.kernel.curvature(eta[None], self.y)[0]
-            A = (Z.T * W) @ Z
-            A[np.diag_indices_from(A)] += 1.0
-            factor = np.linalg.cholesky(A)
-            half = np.linalg.solve(factor, Z.T @ slopes + a)
-            step, size = -np.linalg.solve(factor.T, half), float(half @ half)
-            length = 1.0
+            eta = (fixed + Z @ a)[None]
+            slopes = self.w * self.kernel.gradient(eta, self.y)[0]
+            W = self.w * self.kernel.curvature(eta, self.y)[0]
+            g = slopes @ Z + a
+            step = -np.linalg.solve(_with_identity((Z.T * W) @ Z), g)
+            size, length = -float(g @ step), 1.0
             for _ in range(MOST_HALVINGS):
                 new = at(a + length * step)
                 if new <= value - 1e-4 * length * size + 1e-13 * abs(value):
@@ -190,9 +188,7 @@ class LevelRows:
     def _mode_at(self, a, eta, Z, value):
         kernel, y = self.kernel, self.y
         W = self.w * kernel.curvature(eta[None], y)[0]
-        A = (Z.T * W) @ Z
-        A[np.diag_indices_from(A)] += 1.0
-        factor = np.linalg.cholesky(A)
+        factor = np.linalg.cholesky(_with_identity((Z.T * W) @ Z))
         back = np.linalg.inv(factor)
         inner = back.T @ back
         return Mode(
@@ -210,8 +206,8 @@ class LevelRows:
     def leverages(self, mode, errors):
         """``g``: third derivatives times the variances of the predictions, (n,)."""
         C = errors[np.ix_(self.places, self.places)]
-        h = np.einsum("nk,kl,nl->n", mode.Z, mode.inner, mode.Z, optimize=True)
-        h += np.einsum("nk,kl,nl->n", mode.V, C, mode.V, optimize=True)
+        h = ((mode.Z @ mode.inner) * mode.Z).sum(axis=1)
+        h += ((mode.V @ C) * mode.V).sum(axis=1)
         return mode.third * h
 
     def derivatives(self, mode, errors, moved):
@@ -245,5 +241,11 @@ class LevelRows:
         covariance = np.outer(D.T @ rho, mode.a[:k]) + 2.0 * (D.T * W) @ K[:, :k]
         covariance -= np.outer(D.T @ mode.slopes, q[:k])
         inside = (self.N.T @ rho) * mode.a[k:] - (self.N.T @ mode.slopes) * q[k:]
-        inside += 2.0 * np.einsum("nm,n,nm->m", self.N, W, K[:, k:])
+        inside += 2.0 * W @ (self.N * K[:, k:])
         return self.U.T @ rho, covariance, inside
+
+
+def _with_identity(A):
+    """``I + A`` of a square matrix, in its place."""
+    A.ravel()[:: len(A) + 1] += 1.0
+    return A
