@@ -19,6 +19,7 @@ from weakref import WeakSet
 from ..exceptions import FederationError
 from .policy import check_policy
 from .remote import Host, RemoteFederation
+from .serialization import versions
 from .sites import PlaceLost, ask_each
 from .transport import Transport
 
@@ -85,7 +86,7 @@ class DaskFederation(RemoteFederation):
     ValueError
         If there are no parts or workers, or `rebuild` is True and a part cannot be loaded again.
     FederationError
-        If a worker is lost while the parts are loaded.
+        If a worker is lost while the parts are loaded, or has another version of skcfl.
 
     See Also
     --------
@@ -273,7 +274,7 @@ class DaskTransport(Transport):
         self._future = self.client.submit(
             _HostActor,
             labels,
-            self.options,
+            {**self.options, "versions": versions()},
             *sources,
             actor=True,
             workers=[address],
@@ -394,6 +395,15 @@ class _HostActor(Host):
     """Host as an actor; the rows of its parts are arguments, so that dask finds the delayed."""
 
     def __init__(self, labels, options, *sources):
+        theirs, mine = options["versions"], versions()
+        options = {name: value for name, value in options.items() if name != "versions"}
+        if theirs != mine:
+            from distributed import get_worker
+
+            raise FederationError(
+                "all workers must have the version of skcfl, and of its calls, that the server "
+                f"has: {get_worker().address} has {mine}, the server {theirs}."
+            )
         parts = [(*label, source) for label, source in zip(labels, sources, strict=True)]
         super().__init__(parts, **options)
 
