@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -155,6 +156,36 @@ def test_a_folder_where_nothing_can_be_written(tmp_path, monkeypatch):
 def test_a_folder_is_no_checkpoint(tmp_path):
     with pytest.raises(CheckpointError, match=r"cannot be read \(.*directory"):
         model().fit_federation(here(), tmp_path, resume=True)
+
+
+#: Fits with room for so many bytes in a file, which the operating system enforces, and is killed.
+FILLED = f"""
+import os, resource, signal, sys, warnings
+sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
+from cases import DATA, make
+from skcfl.federation import InProcessFederation
+from skcfl.federation.journal import Journal
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, ROOM))
+Journal.close = lambda self, ended: os.kill(os.getpid(), signal.SIGKILL)
+warnings.simplefilter("always")
+federation = InProcessFederation(DATA.X, DATA.y, DATA.groups)
+make("IFCARegressor", max_iter=4).fit_federation(federation, sys.argv[1], every=0)
+"""
+
+
+def test_a_process_with_no_more_room(tmp_path):
+    """Part of a record is written before there is no room: it is taken away, and the fit ends."""
+    path, room = tmp_path / "fit", 20_000
+    code = FILLED.replace("ROOM", str(room))
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    assert done.stderr.decode().count("could not be written ([Errno 27] File too large)") == 1
+    assert 0.5 * room < path.stat().st_size <= room
+    found = model().fit_federation(here(), path, resume=True)
+    wanted = model().fit_federation(here())
+    assert_array_equal(found.params_, wanted.params_)
+    assert found.calls_ == wanted.calls_
 
 
 # -------------------------------------------------------------------- private clients
