@@ -260,6 +260,11 @@ def test_parties_that_were_told_different_lists_share_no_mask():
     for some_sent in (sent, sent[1:], sent[:3], sent[3:]):
         off = sum(some_sent) - len(some_sent) * values
         assert np.abs(off.astype(np.int64)).min() > 2**40
+    # Lists in a ring: each pair of neighbours lists each other, and each party lists three.
+    some, _ = ready(n=4)
+    lists = [(0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)]
+    sent = [party.masked(0, listed(4, *lists[k]), values) for k, party in enumerate(some)]
+    assert np.abs((sum(sent) - 4 * values).astype(np.int64)).min() > 2**40
     # The same list, and another number of the sum.
     some, _ = ready(n=3)
     sent = [party.masked(int(k == 2), np.ones(3, bool), values) for k, party in enumerate(some)]
