@@ -230,6 +230,16 @@ def test_partial_pooling(monkeypatch, tmp_path, capsys):
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
+def test_shops(monkeypatch, tmp_path, capsys):
+    module = load("plot_shops")
+    monkeypatch.setattr(module, "BASES", {"straight lines": "linear", "auto": "auto"})
+    run(module, monkeypatch, "--figure", tmp_path / "a.png")
+    printed = capsys.readouterr().out
+    lines, auto = (float(value) for value in re.findall(r"  (0\.\d{3})$", printed, re.MULTILINE))
+    assert "auto took trees" in printed and auto > lines + 0.05
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
 def test_ellipses(monkeypatch, tmp_path, capsys):
     module = load("plot_ellipses")
     monkeypatch.setattr(module, "LAMS", np.array([0.05, 0.075, 0.15]))
