@@ -130,5 +130,5 @@ class BasisChoice(CurveEffects):
         return Form("trees", task.pool, judged=judged)
 
 
-# Trees of a look.
-_LOOK = TreeBasis(max_bins=LOOK_BINS)
+# The tree of a look: larger than those of a fit, as products of features show below other splits.
+_LOOK = TreeBasis(max_bins=LOOK_BINS, max_leaf_nodes=16)
