@@ -282,7 +282,7 @@ DEVELOPERS = {
     # Malformed in fits of the estimators that take them.
     *("Record", "SplineBasis", "Training", "TreeBasis"),
     *("Mean", "Median"),  # without parameters
-    "TorchModel",  # needs PyTorch: malformed arguments in its own tests
+    *("SklearnModel", "TorchModel"),  # malformed arguments in their own tests
     *("AGGREGATORS", "Aggregator", "Layout", "aggregate_by_cluster", "is_operator"),
     *("make_aggregator", "median_by_cluster", "relative", "suspicions", "unserved"),
     *("Bipartition", "NearestModel", "Node", "Partition", "Responsibilities", "Suspects"),
