@@ -31,7 +31,7 @@ from sklearn.exceptions import ConvergenceWarning
 import skcfl
 from skcfl.base import BaseFederated
 from skcfl.datasets import make_clustered_regression
-from skcfl.federation import Federation, Hello, Site, estimate_cost
+from skcfl.federation import Federation, Handshake, Site, estimate_cost
 from skcfl.federation.sites import count_derived
 from skcfl.models import MLP, LinearModel
 from skcfl.numerics.by_cluster import sum_by_cluster
@@ -211,7 +211,7 @@ class GeneratedFederation(Federation):
 
     def hello(self, kind=None):
         n, d = self.clients.centers.shape
-        return Hello(np.arange(n), d, None, np.dtype(float), None, 100 * n)
+        return Handshake(np.arange(n), d, None, np.dtype(float), None, 100 * n)
 
     def rows(self, model, hello):
         return [GeneratedRows(self.clients)]

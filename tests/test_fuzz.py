@@ -303,7 +303,7 @@ DEVELOPERS = {
         "fpfc",
     ),
     *("fusion_path", "lam_grid", "loss_plus_plus", "primal_dual_inexact", "random_starts"),
-    *("Alphas", "Family", "FoldsJudge", "Judge", "ModelSearch"),
+    *("Alphas", "Family", "FoldsJudge", "HeldOutLoss", "ModelSearch"),
     *("solve_local", "solve_pooled", "LocalModel", "Penalty", "ConcavePenalty"),
     # what functions return
     *("ClusteringConstants", "PartitionCertificate", "RecoveryInterval", "LamPath"),

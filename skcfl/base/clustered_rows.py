@@ -30,7 +30,7 @@ from .fitting import Task, given_to_fit
 from .of_clients import OfClients, check_new_ids
 
 if TYPE_CHECKING:
-    from ..federation.federation import Federation, Hello
+    from ..federation.federation import Federation, Handshake
     from ..federation.pool import ClientPool
     from ..reports.report import Report
 
@@ -161,7 +161,7 @@ class ClusteredRows(ClusterMixin, OfClients):
     def _open(
         self,
         federation: Federation,
-        hello: Hello,
+        hello: Handshake,
         header: Any,
         groups: Array | None,
         before: Any = None,
@@ -173,7 +173,7 @@ class ClusteredRows(ClusterMixin, OfClients):
         pool = self._pool_of(federation, hello)
         return Task(header, pool, groups, None, {}, federation=federation, hello=hello)
 
-    def _pool_of(self, federation: Federation, hello: Hello) -> ClientPool:
+    def _pool_of(self, federation: Federation, hello: Handshake) -> ClientPool:
         model = self._local_model().bind(hello.n_features, dtype=hello.dtype)
         return federation.open(model, check_random_state(self.random_state), hello)
 
@@ -375,7 +375,7 @@ class ClusteredRows(ClusterMixin, OfClients):
         adapted.local_labels_ = np.concatenate([self.local_labels_, which])[order]
         return adapted
 
-    def _met(self, federation: Federation, hello: Hello) -> tuple[Array, Array, Array]:
+    def _met(self, federation: Federation, hello: Handshake) -> tuple[Array, Array, Array]:
         """Centres that clients find, their clusters among those of fit, and the clients'."""
         centres, counts = self._centres(self._pool_of(federation, hello))
         n, h, d = centres.shape

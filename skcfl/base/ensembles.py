@@ -12,7 +12,7 @@ from ..federation.fitted import FittedFederation
 from ..numerics.by_cluster import sum_by_cluster
 
 if TYPE_CHECKING:
-    from ..federation.federation import Federation, Hello
+    from ..federation.federation import Federation, Handshake
     from ..federation.pool import ClientPool
     from ..federation.presence import Presence
     from ..federation.result import Result
@@ -61,7 +61,7 @@ def check_fits_whole(estimator: Any, federation: Federation) -> None:
 
 def with_estimators(
     federation: Federation,
-    hello: Hello,
+    hello: Handshake,
     model: SklearnModel,
     random_state: Any,
     before: Presence | None,
@@ -73,7 +73,7 @@ def with_estimators(
 
 
 def boosted(
-    federation: Federation, hello: Hello, pool: ClientPool, result: Result, random_state: Any
+    federation: Federation, hello: Handshake, pool: ClientPool, result: Result, random_state: Any
 ) -> Result:
     """The result with the ensembles of its clusters, boosted by fits to their residuals.
 
@@ -81,7 +81,7 @@ def boosted(
     ----------
     federation : Federation
         The clients.
-    hello : Hello
+    hello : Handshake
         Who they are.
     pool : ClientPool
         All clients, under the model with their estimators.

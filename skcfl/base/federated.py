@@ -33,7 +33,7 @@ from .private_fits import PrivateFits
 from .reporting import Reports
 
 if TYPE_CHECKING:
-    from ..federation.federation import Federation, Hello
+    from ..federation.federation import Federation, Handshake
     from ..federation.pool import ClientPool
     from ..federation.presence import Presence
     from ..federation.result import Result
@@ -83,7 +83,7 @@ class BaseFederated(PrivateFits, Reports):
         """The local model, not bound: that given, or least squares."""
         return LinearModel() if self.model is None else self.model
 
-    def _model_of(self, hello: Hello) -> LocalModel:
+    def _model_of(self, hello: Handshake) -> LocalModel:
         """The local model of the clients of a federation, not bound."""
         return self._local_model()
 
@@ -306,7 +306,7 @@ class BaseFederated(PrivateFits, Reports):
     def _open(
         self,
         federation: Federation,
-        hello: Hello,
+        hello: Handshake,
         header: Any,
         groups: Array | None,
         before: Presence | None = None,

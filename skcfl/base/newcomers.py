@@ -23,7 +23,7 @@ from .of_clients import check_new_ids
 from .predicting import Predictions
 
 if TYPE_CHECKING:
-    from ..federation.federation import Federation, Hello
+    from ..federation.federation import Federation, Handshake
 
 # Attributes of the solved problem; new clients and new rows have no part in it.
 OF_THE_PROBLEM = {
@@ -118,7 +118,7 @@ class NewClients(Predictions):
         labels = self._clusters_of(pool)
         return labels if pool.answered is None else np.where(pool.answered, labels, -1)
 
-    def _pool_of(self, federation: Federation, hello: Hello) -> ClientPool:
+    def _pool_of(self, federation: Federation, hello: Handshake) -> ClientPool:
         """Pool of the clients of a federation, in the units of fit."""
         parts = federation.rows(self.model_, hello)
         if self._scaling is not None:

@@ -22,7 +22,7 @@ from ..federation.federation import Federation, InProcessFederation
 from .fitting import BaseFit, Task
 
 if TYPE_CHECKING:
-    from ..federation.federation import Hello
+    from ..federation.federation import Handshake
     from ..federation.presence import Presence
 
 _METHODS_WITH_GROUPS = (
@@ -79,7 +79,7 @@ class OfClients(BaseFit):
     def _open(
         self,
         federation: Federation,
-        hello: Hello,
+        hello: Handshake,
         header: Any,
         groups: Array | None,
         before: Presence | None = None,
@@ -130,7 +130,7 @@ class OfClients(BaseFit):
             raise needs_single_answers(self)
         return self._open(federation, hello, header, hello.ids)
 
-    def _introduced(self, federation: Federation) -> tuple[Hello, Any]:
+    def _introduced(self, federation: Federation) -> tuple[Handshake, Any]:
         """Who the clients are, and what carries the names of their features."""
         check_federation(federation)
         if self.group_col is not None:
@@ -281,7 +281,7 @@ class OfClients(BaseFit):
 
     # ----------------------------------------------------------------------------- federations
 
-    def _hello_of(self, federation: Federation, kind: Kind) -> Hello:
+    def _hello_of(self, federation: Federation, kind: Kind) -> Handshake:
         """Who the clients are, if they have the features of fit."""
         check_is_fitted(self)
         check_federation(federation)

@@ -19,7 +19,7 @@ from ..federation.sites import ask_each
 from .of_clients import OfClients
 
 if TYPE_CHECKING:
-    from ..federation.federation import Federation, Hello
+    from ..federation.federation import Federation, Handshake
     from ..models import LocalModel
 
 METHODS = ("predict", "predict_proba", "decision_function")
@@ -420,7 +420,7 @@ class Predictions(OfClients):
         raise NotImplementedError
 
     def _scored_parts(
-        self, federation: Federation, hello: Hello, codes: Array | None
+        self, federation: Federation, hello: Handshake, codes: Array | None
     ) -> list[Any]:
         """The federation's rows beside the predictions of their clients' models."""
         if not self._predicts_by_client:

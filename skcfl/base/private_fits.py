@@ -23,7 +23,7 @@ from .of_clients import needs_single_answers
 from .predicting import NotReleased
 
 if TYPE_CHECKING:
-    from ..federation.federation import Federation, Hello
+    from ..federation.federation import Federation, Handshake
     from ..federation.pool import ClientPool
     from ..federation.result import Result
     from ..federation.summed_pool import SummedPool
@@ -115,7 +115,7 @@ class PrivateFits(NewClients):
                 f"{value!r}."
             )
 
-    def _fit_privately(self, federation: Federation, hello: Hello, header: Any) -> Self:
+    def _fit_privately(self, federation: Federation, hello: Handshake, header: Any) -> Self:
         """Fit clients that release noisy sums only."""
         model = self._private_model(hello)
         plan = self._private_plan(model)
@@ -144,7 +144,7 @@ class PrivateFits(NewClients):
         self._is_local = drowned
         return self
 
-    def _private_model(self, hello: Hello) -> LocalModel:
+    def _private_model(self, hello: Handshake) -> LocalModel:
         terms: Any = hello.privacy
         model = self._local_model()
         if model.fits_whole:
@@ -187,7 +187,7 @@ class PrivateFits(NewClients):
         return True
 
     def _released(
-        self, header: Any, hello: Hello, releases: Releases, result: Result
+        self, header: Any, hello: Handshake, releases: Releases, result: Result
     ) -> dict[str, Any]:
         """Fitted attributes: models that clients have in common, and what was released."""
         units, model = releases.units, releases.model

@@ -3,7 +3,7 @@
 from .costs import Cost, estimate_cost
 from .dask import DaskFederation
 from .faults import Faults
-from .federation import FanOutFederation, Federation, Hello, InProcessFederation
+from .federation import FanOutFederation, Federation, Handshake, InProcessFederation
 from .fit_page import FitReport, fit_report
 from .host import SiteRows
 from .identity import SiteIdentity
@@ -23,7 +23,7 @@ __all__ = [
     "Faults",
     "Federation",
     "FitReport",
-    "Hello",
+    "Handshake",
     "InProcessFederation",
     "Ledger",
     "ReleasedFederation",

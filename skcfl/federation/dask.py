@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from ..exceptions import FederationError
+from .hosted_parts import Host
 from .policy import check_policy
-from .remote import Host, RemoteFederation
+from .remote import RemoteFederation
 from .serialization import versions
 from .sites import PlaceLost, ask_each
 from .transport import Transport
@@ -253,7 +254,7 @@ class DaskTransport(Transport):
     parts : list of (int, str, object)
         Number, name and rows of each part.
     options : dict
-        Further arguments of :class:`~skcfl.federation.remote.Host`.
+        Further arguments of :class:`~skcfl.federation.hosted_parts.Host`.
     timeout : float or None
         Seconds in which it has to answer.
     rebuild : bool

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Hello:
+class Handshake:
     """The first message: what clients say of themselves before anything is fitted.
 
     Attributes
@@ -109,7 +109,7 @@ class Federation(Protected, ABC):
     journal: Journal | None = None
 
     @abstractmethod
-    def hello(self, kind: Kind = None) -> Hello:
+    def hello(self, kind: Kind = None) -> Handshake:
         """Ask the clients who they are.
 
         Parameters
@@ -120,7 +120,7 @@ class Federation(Protected, ABC):
 
         Returns
         -------
-        hello : Hello
+        hello : Handshake
 
         Raises
         ------
@@ -130,7 +130,7 @@ class Federation(Protected, ABC):
         """
 
     @abstractmethod
-    def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
+    def rows(self, model: LocalModel, hello: Handshake) -> list[Any]:
         """What the places hold, targets encoded, as a list of objects like Rows."""
 
     def collected(self, answers: Iterator[Array]) -> Array:
@@ -148,7 +148,7 @@ class Federation(Protected, ABC):
         return next(answers)
 
     def open(
-        self, model: LocalModel, random_state: RandomState = None, hello: Hello | None = None
+        self, model: LocalModel, random_state: RandomState = None, hello: Handshake | None = None
     ) -> ClientPool:
         """The pool of clients that server code holds.
 
@@ -158,7 +158,7 @@ class Federation(Protected, ABC):
             Bound local model.
         random_state : int, RandomState instance or None, default=None
             Source of the server's draws, and of the seed of the clients'.
-        hello : Hello, default=None
+        hello : Handshake, default=None
             Who the clients are, if they were asked.
 
         Returns
@@ -173,7 +173,7 @@ class Federation(Protected, ABC):
         self,
         model: LocalModel,
         random_state: RandomState = None,
-        hello: Hello | None = None,
+        hello: Handshake | None = None,
         robust: bool = False,
         before: Presence | None = None,
     ) -> tuple[ClientPool, Folds]:
@@ -421,7 +421,7 @@ class InProcessFederation(Federation):
     def _under(self, privacy: ClientPrivacy, number: int = 0) -> Self:
         return private_copy(self, _account=self._opened(privacy, number))
 
-    def hello(self, kind: Kind = None) -> Hello:
+    def hello(self, kind: Kind = None) -> Handshake:
         """Ask the clients who they are; see :meth:`Federation.hello`."""
         if self._account is not None:
             self._account.check_unit()
@@ -437,7 +437,7 @@ class InProcessFederation(Federation):
         about_rows = n_features, self.names, self.X.dtype, classes, n_rows, self.row_shape
         sizes = np.bincount(self.codes, minlength=len(self.ids))
         weights = np.bincount(self.codes, self.sample_weight, len(self.ids)).astype(float)
-        hello = Hello(self.ids, *about_rows, sizes, weights)
+        hello = Handshake(self.ids, *about_rows, sizes, weights)
         if self._account is None:
             return hello
         return without_facts(hello, self._names, self._account.terms())
@@ -449,7 +449,7 @@ class InProcessFederation(Federation):
             return self.ids
         return self._account.names(len(self.ids), self.site)
 
-    def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
+    def rows(self, model: LocalModel, hello: Handshake) -> list[Any]:
         """The rows, targets as the model takes them."""
         names = self._names
         whole = hello.ids is names
@@ -552,11 +552,11 @@ class FanOutFederation(Federation):
         each = [part.wire_bytes for part in self.parts]
         return sum(up for up, _ in each), sum(down for _, down in each)
 
-    def hello(self, kind: Kind = None) -> Hello:
+    def hello(self, kind: Kind = None) -> Handshake:
         """Ask the clients who they are; see :meth:`Federation.hello`."""
         return joined_hellos([(f"part {k}", p.hello(kind)) for k, p in enumerate(self.parts)])
 
-    def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
+    def rows(self, model: LocalModel, hello: Handshake) -> list[Any]:
         """The rows of all parts."""
         return [rows for part in self.parts for rows in part.rows(model, hello)]
 
@@ -565,7 +565,7 @@ class FanOutFederation(Federation):
         return np.concatenate([part.collected(answers) for part in self.parts])
 
 
-def joined_hellos(said: Sequence[tuple[str, Hello]]) -> Hello:
+def joined_hellos(said: Sequence[tuple[str, Handshake]]) -> Handshake:
     """What all clients say of themselves, of what those in each place say.
 
     Parameters
@@ -575,7 +575,7 @@ def joined_hellos(said: Sequence[tuple[str, Hello]]) -> Hello:
 
     Returns
     -------
-    hello : Hello
+    hello : Handshake
 
     Raises
     ------
@@ -650,7 +650,7 @@ def joined_hellos(said: Sequence[tuple[str, Hello]]) -> Hello:
         for name in ("sizes", "weights")
     )
     terms = joined_terms(said)
-    return Hello(unique, *about_rows, first.row_shape, sizes, weights, terms)
+    return Handshake(unique, *about_rows, first.row_shape, sizes, weights, terms)
 
 
 def _kind_of(classes: Any) -> str:
@@ -658,7 +658,7 @@ def _kind_of(classes: Any) -> str:
     return "number" if classes.dtype.kind in "biuf" else classes.dtype.kind
 
 
-def _present(parts: list[Any], presence: Presence, hello: Hello, model: LocalModel) -> list[Any]:
+def _present(parts: Any, presence: Presence, hello: Handshake, model: LocalModel) -> list[Any]:
     """What the places hold without the rows of clients that are left out.
 
     A place all of whose clients are left out is not asked any more.

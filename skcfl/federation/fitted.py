@@ -8,7 +8,7 @@ import numpy as np
 
 from .._typing import Array, Kind
 from ..exceptions import FederationError
-from .federation import Federation, Hello, _present
+from .federation import Federation, Handshake, _present
 from .presence import Presence
 from .sites import ask_each
 
@@ -39,18 +39,18 @@ class FittedFederation(Federation):
         """Bytes ``(up, down)`` that have travelled since the last hello."""
         return self.federation.wire_bytes
 
-    def hello(self, kind: Kind = None) -> Hello:
+    def hello(self, kind: Kind = None) -> Handshake:
         """Ask the clients who they are; see :meth:`Federation.hello`."""
         return self.federation.hello(kind)
 
-    def rows(self, model: Any, hello: Hello) -> list[Any]:
+    def rows(self, model: Any, hello: Handshake) -> list[Any]:
         """The rows of all places, with the predictions out of folds behind their features."""
         parts = self.federation.rows(self.model, hello)
         return [part.cross_fitted(self.model, self.seed) for part in parts]
 
     def fitted(
         self,
-        hello: Hello,
+        hello: Handshake,
         before: Presence | None = None,
         seed: int | None = None,
         ensembles: tuple[Any, Array, Array] | None = None,
@@ -59,7 +59,7 @@ class FittedFederation(Federation):
 
         Parameters
         ----------
-        hello : Hello
+        hello : Handshake
             Who the clients are.
         before : Presence, default=None
             Presence in an earlier attempt: clients that it lost fit nothing.

@@ -18,8 +18,8 @@ from ..calls import CALLS
 from ..clients.ids import check_ids, encode
 from ..clients.last_answers import Forgotten
 from ..exceptions import MessageError
+from .hosted_parts import Host
 from .policy import check_policy
-from .remote import Host
 from .row_calls import ROW_CALLS
 from .serialization import MAX_BYTES, dumps, loads
 from .sites import Refused

@@ -9,13 +9,13 @@ from sklearn.metrics import get_scorer
 from sklearn.utils import ClassifierTags, RegressorTags
 
 from .checking import check_numbers
-from .sites import Place, Refused
+from .sites import Endpoint, Refused
 
 #: Scores that are one row's error, and no mean over rows.
 SCORES_OF_ONE_ROW = {"max_error", "neg_max_error", "neg_median_absolute_error"}
 
 
-class FoldRows(Place):
+class FoldRows(Endpoint):
     """Training and test rows of one place.
 
     Parameters
@@ -67,7 +67,7 @@ class FoldRows(Place):
         return np.array([scorer(own, X, y) for own in models]), share
 
 
-class ScoredRows(Place):
+class ScoredRows(Endpoint):
     """Rows of one place beside the predictions of their clients' models.
 
     Parameters

@@ -10,7 +10,7 @@ import numpy as np
 
 from .._typing import Array, Kind
 from ..exceptions import FederationError
-from .federation import Federation, Hello, _present
+from .federation import Federation, Handshake, _present
 from .made_columns import Columns
 from .presence import Presence
 from .scaling import Scaling
@@ -27,7 +27,7 @@ CELLS = 64
 
 
 @dataclass
-class MadeHello(Hello):
+class MadeHello(Handshake):
     """The first message of clients, as it would be with the new columns.
 
     Attributes
@@ -42,7 +42,7 @@ class MadeHello(Hello):
     levels: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     @classmethod
-    def of(cls, hello: Hello, columns: Columns, levels: Any = ((), ())) -> MadeHello:
+    def of(cls, hello: Handshake, columns: Columns, levels: Any = ((), ())) -> MadeHello:
         """That of clients who have said another hello."""
         # Codes and curves are in double precision.
         changed = replace(hello, dtype=np.dtype(float), feature_names=None)
@@ -76,15 +76,15 @@ class MadeFederation(Federation):
         """Bytes ``(up, down)`` that have travelled since the last hello."""
         return self.federation.wire_bytes
 
-    def hello(self, kind: Kind = None) -> Hello:
+    def hello(self, kind: Kind = None) -> Handshake:
         """Ask the clients who they are; see :meth:`Federation.hello`."""
         return MadeHello.of(self.federation.hello(kind), self.columns)
 
-    def hello_of(self, hello: Hello) -> Hello:
+    def hello_of(self, hello: Handshake) -> Handshake:
         """What clients who have said another hello would say of the new columns."""
         return MadeHello.of(hello, self.columns)
 
-    def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
+    def rows(self, model: LocalModel, hello: Handshake) -> list[Any]:
         """What the places hold, with the new columns."""
         how = self.columns.recipe, self.columns.trees
         raw = replace(hello, n_features=self.columns.n_features)
@@ -96,7 +96,7 @@ class MadeFederation(Federation):
 
 
 def distinct_values(
-    federation: Federation, model: LocalModel, hello: Hello, columns: Any
+    federation: Federation, model: LocalModel, hello: Handshake, columns: Any
 ) -> list[Array]:
     """Sorted different values of some columns over all clients.
 
@@ -106,7 +106,7 @@ def distinct_values(
         The clients.
     model : LocalModel
         Bound local model.
-    hello : Hello
+    hello : Handshake
         Who the clients are.
     columns : list of int
         The columns.
@@ -140,7 +140,7 @@ def may_choose(federation: Any) -> bool:
 def quantiles(
     federation: Federation,
     model: LocalModel,
-    hello: Hello,
+    hello: Handshake,
     shares: Array,
     before: Presence | None = None,
 ) -> tuple[Array, Array]:
@@ -152,7 +152,7 @@ def quantiles(
         The clients.
     model : LocalModel
         Bound local model.
-    hello : Hello
+    hello : Handshake
         Who the clients are.
     shares : ndarray of shape (m,)
         Ascending shares of the rows.

@@ -22,7 +22,7 @@ from ..exceptions import PrivacyError
 from ..numerics.gaussian_mechanism import epsilon_of, multiplier_of, sampled_epsilon
 from .masks import INFINITE, MaskParty, encoded, rooms_of, scale_of
 from .scaling import Scaling
-from .sites import Place, Refused
+from .sites import Endpoint, Refused
 
 if TYPE_CHECKING:
     from ..models import LocalModel
@@ -377,7 +377,7 @@ class OnlyReleases(Refused, AttributeError):
     """Raised where rows under privacy are asked for anything but a release."""
 
 
-class PrivateRows(Place):
+class PrivateRows(Endpoint):
     """Rows of a place that answers releases and nothing else.
 
     Parameters

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .._typing import Array
     from ..calls.releases import Release
     from ..models import LocalModel
-    from .federation import Federation, Hello
+    from .federation import Federation, Handshake
     from .released import ReleasedFederation
 
 
@@ -186,7 +186,7 @@ class Protected:
         )
 
 
-def joined_terms(said: Sequence[tuple[str, Hello]]) -> dict[str, Any] | None:
+def joined_terms(said: Sequence[tuple[str, Handshake]]) -> dict[str, Any] | None:
     """The privacy that all places declare, None where no place declares any.
 
     Raises
@@ -216,7 +216,7 @@ class Releases:
     ----------
     federation : Federation
         The clients.
-    hello : Hello
+    hello : Handshake
         Who they are, with the terms of their privacy.
     model : LocalModel
         Bound local model.
@@ -248,7 +248,7 @@ class Releases:
     def __init__(
         self,
         federation: Federation,
-        hello: Hello,
+        hello: Handshake,
         model: LocalModel,
         n_releases: int,
         random_state: Any,
@@ -449,12 +449,12 @@ def private_copy(federation: Any, **changes: Any) -> Any:
     return made
 
 
-def without_facts(hello: Hello, names: Array, terms: dict[str, Any]) -> Hello:
+def without_facts(hello: Handshake, names: Array, terms: dict[str, Any]) -> Handshake:
     """What a private place says of itself: as many clients, and nothing of their rows.
 
     Parameters
     ----------
-    hello : Hello
+    hello : Handshake
         What it would say.
     names : ndarray of shape (n_clients,)
         What a server knows the clients by.
@@ -463,7 +463,7 @@ def without_facts(hello: Hello, names: Array, terms: dict[str, Any]) -> Hello:
 
     Returns
     -------
-    hello : Hello
+    hello : Handshake
     """
     n = len(hello.ids)
     classes = None if hello.classes is None else terms.get("classes")

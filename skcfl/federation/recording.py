@@ -12,7 +12,7 @@ from ..calls import CALLS
 from ..clients.last_answers import Forgotten, LastAnswers
 from ..exceptions import CheckpointError
 from .journal import digest
-from .sites import Place, Site, answer_without, count_derived
+from .sites import Endpoint, Site, answer_without, count_derived
 from .turns import pass_turn
 
 #: Questions about rows before a fit, asked again to see that the rows are the same.
@@ -34,7 +34,7 @@ def recorded(parts, journal, hello, wire_bytes):
         The rows of the fit.
     journal : Journal
         What has them.
-    hello : Hello
+    hello : Handshake
         What the clients have said of themselves.
     wire_bytes : callable
         Bytes ``(up, down)`` that have travelled.
@@ -93,12 +93,12 @@ class Recorder:
         self.journal.add(key, found, self.wire_bytes())
 
 
-class RecordedRows(Place):
+class RecordedRows(Endpoint):
     """Rows of a place, or folds of them.
 
     Parameters
     ----------
-    inner : Place
+    inner : Endpoint
         The rows.
     recorder : Recorder
         The place's recorder.
@@ -141,7 +141,7 @@ class RecordedRows(Place):
         return RecordedSite(inner, self.recorder, made, model.own is not None)
 
     def start(self, name, *arguments):
-        """Begin to answer; see :meth:`~skcfl.federation.sites.Place.start`."""
+        """Begin to answer; see :meth:`~skcfl.federation.sites.Endpoint.start`."""
         if name not in CHECKED | KEPT:
             return self.inner.start(name, *arguments)
         key = digest(self.made, name, arguments)
@@ -234,7 +234,7 @@ class RecordedSite(Site):
         return wait()
 
     def start(self, name, *arguments):
-        """Begin to answer; see :meth:`~skcfl.federation.sites.Place.start`."""
+        """Begin to answer; see :meth:`~skcfl.federation.sites.Endpoint.start`."""
         if name != "answer":
             return self.inner.start(name, *arguments)
         call, sent = arguments

@@ -29,7 +29,7 @@ from .sites import PlaceLost, Refused
 
 if TYPE_CHECKING:
     from ..models import LocalModel
-    from .federation import Hello
+    from .federation import Handshake
 
 #: Bound of the norm of a row, in roots of the number of its columns.
 ROOM = 1.3
@@ -101,7 +101,7 @@ class ReleasedFederation(InProcessFederation):
         X, y = rows[:, :, :-1].reshape(n * q, q - 1), rows[:, :, -1].ravel()
         super().__init__(X, y, np.repeat(ids, q), weights.ravel(), n_jobs=n_jobs)
 
-    def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
+    def rows(self, model: LocalModel, hello: Handshake) -> list[Any]:
         """The pseudo-rows, for a model that knows rows by their second moments."""
         quadratic = getattr(model, "quadratic", False) and hasattr(model, "fit_intercept")
         intercept = getattr(model, "fit_intercept", True)

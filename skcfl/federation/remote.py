@@ -1,19 +1,17 @@
 """Clients in other processes, whatever carries the messages.
 
-Where the rows are a :class:`Host` holds them. What a server makes of them, such as rows in other
-units, sites under a model, parts of them, stays there under a number: the server has a
-:class:`Kept` thing, which knows from what it was made and how, so that a host that was started
-again makes it anew.  Between them is a :class:`Transport`: an actor of a cluster, a connection.
+Where the rows are, a :class:`~skcfl.federation.hosted_parts.Host` holds them. What a server makes
+of them, such as rows in other units, sites under a model, parts of them, stays there under a
+number. The server's :class:`RemoteHandle` knows how the thing was made, so that a host that was
+started again makes it anew. Between them is a :class:`Transport`: an actor of a cluster, a
+connection.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import pickle
 import secrets
-import threading
-import traceback
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -32,214 +30,31 @@ from ..exceptions import FederationError
 from .bounds import EXITS, Limits, check_hello
 from .federation import (
     Federation,
-    Hello,
-    InProcessFederation,
+    Handshake,
     _check_counts,
     joined_hellos,
 )
+from .hosted_parts import ROOT
 from .made_columns import made_columns
-from .privacy import PrivateRows
-from .released import kept_release
-from .rows import merged
 from .shares import check_share
-from .sites import Place, PlaceLost, Refused, Site, count_derived
+from .sites import Endpoint, PlaceLost, Refused, Site, count_derived
 from .turns import pass_turn, post
 
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-# What the clients of a host are before a model is chosen.
-ROOT = 0
 #: Seconds to wait for an answer of a site, unless a job says otherwise.
 TIMEOUT = 60.0
 
 
-# ------------------------------------------------------------------- where the rows are
-
-
-class Host:
-    """Parts of a federation in this process, for a server in another one.
-
-    Parameters
-    ----------
-    parts : list of (int, str, object)
-        Number and name of each part, and its rows: ``(X, y, groups)`` or ``(X, y, groups,
-        sample_weight)``, or a function that loads them.
-    n_jobs : int or None, default=None
-        Threads of a computation.
-    skip_empty : bool, default=False
-        Whether parts may be without rows; otherwise they are errors.
-    policy : SitePolicy, default=None
-        What the clients agree to answer; None is everything.
-    site : str, default=None
-        Name of the site if the host is one.
-    """
-
-    def __init__(self, parts, n_jobs=None, skip_empty=False, policy=None, site=None):
-        self._kept = {ROOT: HostedParts(parts, n_jobs, skip_empty, policy, site)}
-        # Of a thing that several threads ask for there is one.
-        self._making = threading.Lock()
-
-    def ask(self, key, recipe, dropped, name, arguments):
-        """Call a method of something that is kept here.
-
-        Parameters
-        ----------
-        key : int
-            Number of the thing.
-        recipe : list of (int, int, str, tuple)
-            How to make it if it is not here, from what is: number, number of what it is made
-            from, method, arguments.
-        dropped : list of int
-            What the server has no more use for.
-        name : str
-            The method.
-        arguments : tuple
-            What it takes.
-
-        Returns
-        -------
-        status : {"done", "unknown", "error"}
-            Unknown is what is not here and has no recipe.
-        value : object
-            What came out, an exception of an error.
-        """
-        for old in dropped:
-            self._kept.pop(old, None)
-        try:
-            with self._making:
-                for made, source, method, settings in recipe:
-                    if made not in self._kept:
-                        if source not in self._kept:
-                            return "unknown", None
-                        self._kept[made] = getattr(self._kept[source], method)(*settings)
-            if key not in self._kept:
-                return "unknown", None
-            if name == "answer":
-                call, sent = arguments
-                arguments = call, CALLS[call].unpacked(sent, self._kept[key].n_clients)
-            return "done", getattr(self._kept[key], name)(*arguments)
-        except Exception as error:
-            return "error", _portable(error)
-
-    def kept(self, key):
-        """The thing with a number, None if it is not here."""
-        return self._kept.get(key)
-
-
-def _portable(error):
-    """The exception with its traceback as a note, or what is known of it if it cannot travel."""
-    text = "".join(traceback.format_exception(error))
-    try:
-        error.add_note(f"Raised where the rows are:\n{text}")
-        return pickle.loads(pickle.dumps(error))
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}\n{text}")
-
-
-class HostedParts:
-    """What a host holds before a model is chosen; parameters as of :class:`Host`."""
-
-    def __init__(self, parts, n_jobs, skip_empty, policy=None, site=None):
-        self._sources, self._n_jobs, self._skip_empty = parts, n_jobs, skip_empty
-        self._policy, self._site = policy, site
-        self._parts, self._whole = None, None
-
-    def load(self):
-        """Load what is not loaded yet, and check it.
-
-        Returns
-        -------
-        n_parts : int
-        """
-        if self._parts is None:
-            parts = []
-            for number, name, source in self._sources:
-                federation = self._loaded(name, source)
-                if federation is not None:
-                    parts.append((number, name, federation))
-            self._parts = parts
-            # Arrays that were sent are held by their federations.
-            self._sources = [one for one in self._sources if callable(one[2])]
-        return len(self._parts)
-
-    def _loaded(self, name, source):
-        try:
-            rows = source() if callable(source) else source
-        except Exception as error:
-            error.add_note(f"This is {name}, while it was loaded.")
-            raise
-        if not isinstance(rows, (tuple, list)) or len(rows) not in (3, 4):
-            raise TypeError(
-                f"{name} must be (X, y, groups) or (X, y, groups, sample_weight), got "
-                f"{type(rows).__name__}"
-                + (f" of {len(rows)}." if isinstance(rows, (tuple, list)) else ".")
-            )
-        if self._skip_empty and len(rows[2]) == 0:
-            return None
-        with _about_part(name):
-            federation = InProcessFederation(*rows, n_jobs=self._n_jobs, policy=self._policy)
-        federation.site = self._site
-        return federation
-
-    def hello(self, kind):
-        """Number, name and Hello of each part."""
-        self.load()
-        said = []
-        for number, name, part in self._parts:
-            with _about_part(name):
-                said.append((number, name, part.hello(kind)))
-        return said
-
-    def released(self, n_folds):
-        """What each part releases, see :func:`~skcfl.federation.released.kept_release`."""
-        self.load()
-        return [kept_release(part, n_folds) for *_, part in self._parts]
-
-    def rows(self, places, model, dtype, classes):
-        """The rows of all parts, whose clients are at `places` of the whole federation."""
-        self.load()
-        ends = np.cumsum([len(part.ids) for *_, part in self._parts])
-        own = []
-        for (_, name, part), some in zip(self._parts, np.split(places, ends[:-1]), strict=True):
-            with _about_part(name):
-                own.append(part.rows_at(some, model, dtype, classes))
-        rows = merged(own)
-        private = isinstance(rows, PrivateRows)
-        if len(own) > 1 and not private and isinstance(rows.X, np.ndarray):
-            # One copy of the features is enough.
-            starts = np.cumsum([len(part.codes) for part in own])[:-1]
-            for (*_, part), X in zip(self._parts, np.split(rows.X, starts), strict=True):
-                part.X = X
-        return rows
-
-
-class _about_part:
-    """Name the part in errors of what is wrong with its rows."""
-
-    def __init__(self, name):
-        self.name = name
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, _):
-        for known in (ValueError, TypeError):
-            if kind is not None and issubclass(kind, known):
-                raise known(f"{self.name}: {error}") from error
-
-
-# ------------------------------------------------------------------------- the server
-
-
-class Kept(Place):
+class RemoteHandle(Endpoint):
     """Something that a host keeps, as the server knows it.
 
     Parameters
     ----------
-    line : Line
+    line : HostConnection
         The way to the host.
-    parent : Kept, default=None
+    parent : RemoteHandle, default=None
         What it is made from; None is the host's root.
     method : str
         How.
@@ -263,7 +78,7 @@ class Kept(Place):
         return [*self.parent.recipe(), (self.key, self.parent.key, *self.step)]
 
     def start(self, name, *arguments):
-        """Begin to answer; see :meth:`~skcfl.federation.sites.Place.start`."""
+        """Begin to answer; see :meth:`~skcfl.federation.sites.Endpoint.start`."""
         return self.line.start(self, name, arguments)
 
     @property
@@ -276,7 +91,7 @@ class Kept(Place):
         self.line.lost = error
 
 
-class Line:
+class HostConnection:
     """The server's end of the way to one host.
 
     Parameters
@@ -387,7 +202,7 @@ def _raising(error):
     return wait
 
 
-class RemoteRows(Kept):
+class RemoteRows(RemoteHandle):
     """Rows of a host: what :class:`~skcfl.federation.rows.Rows` are, elsewhere.
 
     Parameters
@@ -397,7 +212,7 @@ class RemoteRows(Kept):
     limits : Limits or None
         What the host has said of them, by which its answers are checked; None checks nothing.
     line, parent, method, arguments : object
-        As of :class:`Kept`.
+        As of :class:`RemoteHandle`.
     """
 
     def __init__(self, places, limits, line, parent, method, *arguments):
@@ -467,7 +282,7 @@ class RemoteRows(Kept):
 
     def folds(self, n_folds, seed, by_class):
         """Training and test rows."""
-        dealt = Kept(self.line, self, "folds", (n_folds, seed, by_class))
+        dealt = RemoteHandle(self.line, self, "folds", (n_folds, seed, by_class))
         return [
             RemoteRows(self.places, self.limits, self.line, dealt, "__getitem__", k)
             for k in range(n_folds)
@@ -483,7 +298,7 @@ class RemoteRows(Kept):
         return RemoteSite(*about, self.line, self, "site", model)
 
 
-class RemoteSite(Kept, Site):
+class RemoteSite(RemoteHandle, Site):
     """Clients of a host under a model.
 
     Parameters
@@ -497,7 +312,7 @@ class RemoteSite(Kept, Site):
     limits : Limits or None
         As of :class:`RemoteRows`.
     line, parent, method, arguments : object
-        As of :class:`Kept`.
+        As of :class:`RemoteHandle`.
     """
 
     def __init__(self, n_clients, model, facts, limits, line, parent, method, *arguments):
@@ -592,7 +407,7 @@ class RemoteSite(Kept, Site):
         elif step != "linearised" and self._limits is not None:  # parts of these rows
             limits = Limits(*self.facts()[:2], self._limits.n_features)
         n = self._n if facts is None else len(facts[0])
-        made = Kept(self.line, self, "derive", (step, *arguments))
+        made = RemoteHandle(self.line, self, "derive", (step, *arguments))
         about = n, model, facts, limits, self.line, made, "__getitem__"
         return [RemoteSite(*about, k) for k in range(count_derived(step, *arguments))]
 
@@ -618,7 +433,7 @@ class RemoteFederation(Federation):
     ) -> None:
         self.min_clients, self.retries = _check_counts(min_clients, retries)
         self.max_share = check_share(max_share)
-        self._roots = [Kept(Line(transport)) for transport in transports]
+        self._roots = [RemoteHandle(HostConnection(transport)) for transport in transports]
         # What they said at the last hello, and why some did not.
         self._said: Any = None
         self._absent: list[str] = []
@@ -635,7 +450,7 @@ class RemoteFederation(Federation):
         each = [root.line.transport.wire_bytes for root in self._roots]
         return sum(up for up, _ in each), sum(down for _, down in each)
 
-    def hello(self, kind: Kind = None) -> Hello:
+    def hello(self, kind: Kind = None) -> Handshake:
         """Ask the clients who they are; see :meth:`Federation.hello`."""
         self._bytes_before = self._bytes_so_far()
         lines = [root.line for root in self._roots]
@@ -647,7 +462,7 @@ class RemoteFederation(Federation):
             said = []
             try:
                 said = wait()
-                check_hello(said, kind, Hello, line.transport.site)
+                check_hello(said, kind, Handshake, line.transport.site)
             except OutOfBounds as error:
                 said = []
                 self._absent.append(str(line.lose(str(error))))
@@ -676,7 +491,7 @@ class RemoteFederation(Federation):
             )
         return hello
 
-    def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
+    def rows(self, model: LocalModel, hello: Handshake) -> list[Any]:
         """What the hosts hold, targets encoded."""
         if self._said is None:
             self.hello(model.estimator_type)

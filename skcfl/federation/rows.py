@@ -17,13 +17,13 @@ from .made_columns import made_columns
 from .policy import PolicySite, few_of_class
 from .privacy import PrivateRows
 from .scaling import Moments, levels, own_means, own_spreads
-from .sites import Place, Refused
+from .sites import Endpoint, Refused
 
 #: Most folds of the rows of a place, each of which takes a list of all of them.
 MAX_FOLDS = 1000
 
 
-class Rows(Place):
+class Rows(Endpoint):
     """Checked rows of some clients.
 
     Nothing changes them: what is weighed or scaled are others.

@@ -21,7 +21,7 @@ class Refused(PlaceLost):
     """Raised where a place does not agree to what it is asked; it has heard it."""
 
 
-class Place:
+class Endpoint:
     """What is asked by the names of its methods: rows, or clients under a model.
 
     Attributes
@@ -113,7 +113,7 @@ def ask_each(places, name, arguments=None, whole=False, retries=None):
     return answers
 
 
-class Site(Place, ABC):
+class Site(Endpoint, ABC):
     """Clients and their rows, in one place: this process, a worker, an organisation.
 
     The server's half, :class:`~skcfl.federation.ClientPool`, holds a site and nothing of what is

@@ -29,7 +29,7 @@ from ..numerics.regression_trees import (
     in_units,
     no_trees,
 )
-from ..search.judges import Judge
+from ..search.judges import HeldOutLoss
 from .components import fit_population
 from .em import evaluate, step
 from .normal_equations import solve
@@ -296,9 +296,9 @@ def grown(pool, cuts, basis, options, seed=0):
                 with progress.item():
                     booster.stage(min(TREES_A_STAGE, basis.n_trees - len(booster.trees)))
         return _forest(booster, len(booster.trees))
-    if not Judge.can_judge(pool):
+    if not HeldOutLoss.can_judge(pool):
         return _forest(Booster(pool, *about), 0)
-    judge = Judge(pool, np.random.RandomState(seed), folds=FOLDS)
+    judge = HeldOutLoss(pool, np.random.RandomState(seed), folds=FOLDS)
     lanes = [*judge.pools, pool.lane()]
     held = [*judge.held, None]
     boosters = _at_once(pool, [partial(Booster, lane, *about) for lane in lanes], lanes)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..federation.lanes import together
 from ..federation.ledger import Ledger
-from .judges import Judge
+from .judges import HeldOutLoss
 
 # Folds of the rows, and how many of them judge: each costs a fit of every basis.
 FOLDS = 3, 2
@@ -48,7 +48,7 @@ class Form:
         """Sums of the losses of each client's rows held out, and weights of these rows."""
         if self.judged is not None:
             return self.judged(seed), None
-        judge = Judge(self.pool, np.random.RandomState(seed), folds=FOLDS)
+        judge = HeldOutLoss(self.pool, np.random.RandomState(seed), folds=FOLDS)
         judge.corrects = False
 
         def judged(k, train):

@@ -6,7 +6,7 @@ from ..calls.first_order import OwnLosses
 from ..federation.lanes import asked_at_once
 from ..numerics.optimism import with_all_rows
 
-__all__ = ["FoldsJudge", "Judge"]
+__all__ = ["FoldsJudge", "HeldOutLoss"]
 
 # Clients up to which there are few; folds for few and for more clients; numbers of clients from
 # which only two folds, or one, are judged: with more clients there is less chance in a fold.
@@ -25,7 +25,7 @@ def is_large(pool):
     return pool.can_answer("solve") and pool.n_clients * pool.n_params > LARGE
 
 
-class Judge:
+class HeldOutLoss:
     """Held-out loss of every client on its own rows.
 
     Parameters

@@ -17,7 +17,7 @@ from .._option_objects import Options
 from .._typing import Array, ArrayLike, Splitter
 from .alpha import is_automatic
 from .candidates import Alphas, Family
-from .judges import FoldsJudge, Judge
+from .judges import FoldsJudge, HeldOutLoss
 from .models import ModelSearch
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class LamSearch(Options):
         """
         if self.criterion == "bic":
             return False
-        if self.cv is None and not Judge.can_judge(pool):
+        if self.cv is None and not HeldOutLoss.can_judge(pool):
             warnings.warn(
                 "lam='auto' holds rows out inside clients, but no client has two: partitions are "
                 "judged as by search=LamSearch(criterion='bic') instead.",
@@ -310,7 +310,7 @@ class LamSearch(Options):
         pool = problem.clients
         if self.cv is None:
             rng = pool.random_state if seeded else check_random_state(0)
-            judge = Judge(pool, rng, problem.exact, problem.trusted)
+            judge = HeldOutLoss(pool, rng, problem.exact, problem.trusted)
         else:
             if problem.trusted is not None:
                 folds = folds.judged_by(problem.trusted)

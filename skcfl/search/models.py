@@ -53,7 +53,7 @@ class ModelSearch:
     ----------
     families : list of Family
         What competes.
-    judge : Judge or FoldsJudge
+    judge : HeldOutLoss or FoldsJudge
         The rows.
     alphas : Alphas, optional
         Local penalties to try; none by default.

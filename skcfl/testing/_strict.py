@@ -15,7 +15,7 @@ from ..federation.pool import ClientPool
 from ..federation.sites import Site
 
 if TYPE_CHECKING:
-    from ..federation.federation import Hello
+    from ..federation.federation import Handshake
     from ..models import LocalModel
 
 # Arguments that are rows, and the rooms that have none.
@@ -135,11 +135,11 @@ class StrictFederation(Federation):
         """As the federation behind the wall says."""
         return self.federation.carries_objects
 
-    def hello(self, kind: Kind = None) -> Hello:
+    def hello(self, kind: Kind = None) -> Handshake:
         """Ask the clients for their ids, through pickle."""
         return _through(self.federation.hello(kind))
 
-    def rows(self, model: LocalModel, hello: Hello) -> list[Any]:
+    def rows(self, model: LocalModel, hello: Handshake) -> list[Any]:
         """Rows that the places hold."""
         return self.federation.rows(model, hello)
 
@@ -151,7 +151,7 @@ class StrictFederation(Federation):
         self,
         model: LocalModel,
         random_state: Any = None,
-        hello: Hello | None = None,
+        hello: Handshake | None = None,
         robust: bool = False,
         before: Any = None,
     ) -> tuple[Any, Any]:

@@ -32,7 +32,7 @@ from skcfl.graphs import chain_graph, complete_graph
 from skcfl.models import LinearModel, Location
 from skcfl.search.candidates import Alphas, Family, Member
 from skcfl.search.fold_fits import FoldFits
-from skcfl.search.judges import Judge
+from skcfl.search.judges import HeldOutLoss
 from skcfl.search.models import ModelSearch
 
 
@@ -364,7 +364,7 @@ def test_held_out_losses_are_those_of_fits():
     codes = np.unique(data.groups, return_inverse=True)[1]
     model = LinearModel(alpha=0.1).bind(4, dtype=float)
     pool = open_rows(model, data.X, data.y, codes, 6)
-    judge = Judge(pool, np.random.RandomState(0))
+    judge = HeldOutLoss(pool, np.random.RandomState(0))
     family = Given(
         name={},
         problem=lambda pool: pool,

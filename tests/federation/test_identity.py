@@ -9,7 +9,7 @@ from skcfl.exceptions import PrivacyError
 from skcfl.federation import ClientPrivacy, InProcessFederation, SiteIdentity, SitePolicy
 from skcfl.federation.masked_sums import MaskedPlaces
 from skcfl.federation.masks import MaskParty
-from skcfl.federation.sites import Place, Refused
+from skcfl.federation.sites import Endpoint, Refused
 
 x509 = pytest.importorskip("cryptography.x509")
 
@@ -107,7 +107,7 @@ def test_certificates_of_others_are_refused(kits, tmp_path):
             SiteIdentity.of_kit(made.folder / "north", parties)
 
 
-class Signing(Place):
+class Signing(Endpoint):
     """A place whose sums are masked, and whose key is signed."""
 
     def __init__(self, identity):

@@ -26,7 +26,7 @@ from skcfl.federation.masked_sums import MaskedPlaces
 from skcfl.federation.masks import Graph, MaskParty, decoded, encoded, graph_of, rooms_of, scale_of
 from skcfl.federation.private_sums import Releases
 from skcfl.federation.remote import RemoteFederation
-from skcfl.federation.sites import Place, PlaceLost, Refused
+from skcfl.federation.sites import Endpoint, PlaceLost, Refused
 from skcfl.federation.wire import WireTransport
 from skcfl.models import LinearModel
 
@@ -34,7 +34,7 @@ SCALE = scale_of(2.0**30)
 BOUNDS = {"features": (-2, 2), "target": (-2, 2)}
 
 
-class Party(Place):
+class Party(Endpoint):
     """A place with a vector for each sum, which can be lost at a step."""
 
     def __init__(self, vectors, least=2):

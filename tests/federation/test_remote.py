@@ -24,7 +24,7 @@ from skcfl.federation import FanOutFederation, InProcessFederation
 from skcfl.federation.fanout import FanOut
 from skcfl.federation.inprocess import InProcessSite
 from skcfl.federation.pool import ClientPool
-from skcfl.federation.remote import Kept, Line, RemoteFederation, RemoteSite
+from skcfl.federation.remote import HostConnection, RemoteFederation, RemoteHandle, RemoteSite
 from skcfl.models import LinearModel
 from skcfl.testing import StrictFederation, check_pool
 
@@ -98,9 +98,14 @@ def make_remote_pool(model, X, y, codes, n_clients, sample_weight):
     for some in np.array_split(np.random.RandomState(1).permutation(n_clients), 2):
         transport = PickledHost(named([()]))
         transport.host._kept[0] = Parts()
-        line = Line(transport)
+        line = HostConnection(transport)
         sites.append(
-            (RemoteSite(len(some), model, None, None, line, Kept(line), "site", model, some), some)
+            (
+                RemoteSite(
+                    len(some), model, None, None, line, RemoteHandle(line), "site", model, some
+                ),
+                some,
+            )
         )
     return ClientPool(FanOut(sites), model)
 

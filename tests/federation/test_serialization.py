@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 from site_tables import Table
 
 from skcfl.exceptions import MessageError
-from skcfl.federation.federation import Hello
+from skcfl.federation.federation import Handshake
 from skcfl.federation.host import SiteHost
 from skcfl.federation.serialization import MAGIC, MAX_HEADER, dumps, loads, versions
 from skcfl.federation.sites import PlaceLost
@@ -284,7 +284,7 @@ def test_large_messages_are_refused():
 
 
 def test_versions_shake_hands():
-    hello = Hello(np.array(["a"]), 2, None, np.dtype(float))
+    hello = Handshake(np.array(["a"]), 2, None, np.dtype(float))
     assert loads(dumps(hello)).n_features == 2
     header = {"versions": ["0.0.1", "0" * 16], "arrays": [], "value": 3}
     with pytest.raises(MessageError, match="same version of skcfl.*the sender has .*0.0.1"):

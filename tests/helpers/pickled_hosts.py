@@ -4,7 +4,7 @@ import pickle
 
 import numpy as np
 
-from skcfl.federation.remote import Host
+from skcfl.federation.hosted_parts import Host
 from skcfl.federation.sites import PlaceLost
 from skcfl.federation.transport import Transport
 

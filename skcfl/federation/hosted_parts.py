@@ -1,0 +1,190 @@
+"""Rows of a host, and what it makes of them for a server in another process."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import traceback
+
+import numpy as np
+
+from ..calls.call import CALLS
+from .federation import InProcessFederation
+from .privacy import PrivateRows
+from .released import kept_release
+from .rows import merged
+
+# What the clients of a host are before a model is chosen.
+ROOT = 0
+
+
+class Host:
+    """Parts of a federation in this process, for a server in another one.
+
+    Parameters
+    ----------
+    parts : list of (int, str, object)
+        Number and name of each part, and its rows: ``(X, y, groups)`` or ``(X, y, groups,
+        sample_weight)``, or a function that loads them.
+    n_jobs : int or None, default=None
+        Threads of a computation.
+    skip_empty : bool, default=False
+        Whether parts may be without rows; otherwise they are errors.
+    policy : SitePolicy, default=None
+        What the clients agree to answer; None is everything.
+    site : str, default=None
+        Name of the site if the host is one.
+    """
+
+    def __init__(self, parts, n_jobs=None, skip_empty=False, policy=None, site=None):
+        self._kept = {ROOT: HostedParts(parts, n_jobs, skip_empty, policy, site)}
+        # Of a thing that several threads ask for there is one.
+        self._making = threading.Lock()
+
+    def ask(self, key, recipe, dropped, name, arguments):
+        """Call a method of something that is kept here.
+
+        Parameters
+        ----------
+        key : int
+            Number of the thing.
+        recipe : list of (int, int, str, tuple)
+            How to make it if it is not here, from what is: number, number of what it is made
+            from, method, arguments.
+        dropped : list of int
+            What the server has no more use for.
+        name : str
+            The method.
+        arguments : tuple
+            What it takes.
+
+        Returns
+        -------
+        status : {"done", "unknown", "error"}
+            Unknown is what is not here and has no recipe.
+        value : object
+            What came out, an exception of an error.
+        """
+        for old in dropped:
+            self._kept.pop(old, None)
+        try:
+            with self._making:
+                for made, source, method, settings in recipe:
+                    if made not in self._kept:
+                        if source not in self._kept:
+                            return "unknown", None
+                        self._kept[made] = getattr(self._kept[source], method)(*settings)
+            if key not in self._kept:
+                return "unknown", None
+            if name == "answer":
+                call, sent = arguments
+                arguments = call, CALLS[call].unpacked(sent, self._kept[key].n_clients)
+            return "done", getattr(self._kept[key], name)(*arguments)
+        except Exception as error:
+            return "error", _portable(error)
+
+    def kept(self, key):
+        """The thing with a number, None if it is not here."""
+        return self._kept.get(key)
+
+
+def _portable(error):
+    """The exception with its traceback as a note, or what is known of it if it cannot travel."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        error.add_note(f"Raised where the rows are:\n{text}")
+        return pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}\n{text}")
+
+
+class HostedParts:
+    """What a host holds before a model is chosen; parameters as of :class:`Host`."""
+
+    def __init__(self, parts, n_jobs, skip_empty, policy=None, site=None):
+        self._sources, self._n_jobs, self._skip_empty = parts, n_jobs, skip_empty
+        self._policy, self._site = policy, site
+        self._parts, self._whole = None, None
+
+    def load(self):
+        """Load what is not loaded yet, and check it.
+
+        Returns
+        -------
+        n_parts : int
+        """
+        if self._parts is None:
+            parts = []
+            for number, name, source in self._sources:
+                federation = self._loaded(name, source)
+                if federation is not None:
+                    parts.append((number, name, federation))
+            self._parts = parts
+            # Arrays that were sent are held by their federations.
+            self._sources = [one for one in self._sources if callable(one[2])]
+        return len(self._parts)
+
+    def _loaded(self, name, source):
+        try:
+            rows = source() if callable(source) else source
+        except Exception as error:
+            error.add_note(f"This is {name}, while it was loaded.")
+            raise
+        if not isinstance(rows, (tuple, list)) or len(rows) not in (3, 4):
+            raise TypeError(
+                f"{name} must be (X, y, groups) or (X, y, groups, sample_weight), got "
+                f"{type(rows).__name__}"
+                + (f" of {len(rows)}." if isinstance(rows, (tuple, list)) else ".")
+            )
+        if self._skip_empty and len(rows[2]) == 0:
+            return None
+        with _about_part(name):
+            federation = InProcessFederation(*rows, n_jobs=self._n_jobs, policy=self._policy)
+        federation.site = self._site
+        return federation
+
+    def hello(self, kind):
+        """Number, name and Hello of each part."""
+        self.load()
+        said = []
+        for number, name, part in self._parts:
+            with _about_part(name):
+                said.append((number, name, part.hello(kind)))
+        return said
+
+    def released(self, n_folds):
+        """What each part releases, see :func:`~skcfl.federation.released.kept_release`."""
+        self.load()
+        return [kept_release(part, n_folds) for *_, part in self._parts]
+
+    def rows(self, places, model, dtype, classes):
+        """The rows of all parts, whose clients are at `places` of the whole federation."""
+        self.load()
+        ends = np.cumsum([len(part.ids) for *_, part in self._parts])
+        own = []
+        for (_, name, part), some in zip(self._parts, np.split(places, ends[:-1]), strict=True):
+            with _about_part(name):
+                own.append(part.rows_at(some, model, dtype, classes))
+        rows = merged(own)
+        private = isinstance(rows, PrivateRows)
+        if len(own) > 1 and not private and isinstance(rows.X, np.ndarray):
+            # One copy of the features is enough.
+            starts = np.cumsum([len(part.codes) for part in own])[:-1]
+            for (*_, part), X in zip(self._parts, np.split(rows.X, starts), strict=True):
+                part.X = X
+        return rows
+
+
+class _about_part:
+    """Name the part in errors of what is wrong with its rows."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, _):
+        for known in (ValueError, TypeError):
+            if kind is not None and issubclass(kind, known):
+                raise known(f"{self.name}: {error}") from error
