@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from .._checks import caller_level
 from .._typing import Array
 from ..exceptions import PrivacyError, PrivacyWarning
+from ..federation.privacy import EXAMPLE
 from ..federation.private_sums import Releases
 from ..rounds.local_training import solve_local
 from ..search.alpha import alpha_unit, is_automatic, n_priors
@@ -122,6 +123,8 @@ class PrivateFits(NewClients):
         rng = check_random_state(self.random_state)
         terms: Any = hello.privacy
         is_exact = bool(np.isinf(terms["epsilon"]))
+        if is_exact and plan.exact is None:
+            self._need_bounds(terms, model.estimator_type)
         count = plan.n_exact if is_exact else plan.n_releases
         releases = Releases(federation, hello, model, count, rng)
         if plan.n_clusters > releases.n_clients:
@@ -143,6 +146,16 @@ class PrivateFits(NewClients):
         self._replace_attributes(header, self._released(header, hello, releases, result))
         self._is_local = drowned
         return self
+
+    def _need_bounds(self, terms: dict[str, Any], kind: Any) -> None:
+        """Raise a PrivacyError unless units are declared."""
+        needed = {"features", "target"} if kind == "regressor" else {"features"}
+        if missing := sorted(needed - terms.keys()):
+            raise PrivacyError(
+                f"{type(self).__name__}: masked rounds are in declared units, and bounds of "
+                f"{' and '.join(missing)} are missing: declare {EXAMPLE}. PartialPooling with one "
+                "cluster and FedAvg with a linear model measure units by masked sums instead."
+            )
 
     def _private_model(self, hello: Handshake) -> LocalModel:
         terms: Any = hello.privacy

@@ -128,13 +128,15 @@ def _check_terms(terms):
     """The declared privacy of a place: numbers, and arrays of finite numbers."""
     if terms is None:
         return
-    need = {"epsilon", "delta", "n_fits", "left", "masked", "features", "participation"}
-    whole = isinstance(terms, dict) and need <= terms.keys() <= {*need, "target", "classes"}
+    need = {"epsilon", "delta", "n_fits", "left", "masked", "participation"}
+    known = {*need, "features", "target", "classes"}
+    whole = isinstance(terms, dict) and need <= terms.keys() <= known
     require(whole, "it declares a privacy that is not whole")
     for name in ("epsilon", "delta", "left"):
         value = terms[name]
         require(isinstance(value, float) and value >= 0.0, f"its {name} is no number")
     require(terms["epsilon"] > 0 and 0 < terms["delta"] < 1, "its epsilon and delta are none")
+    require("features" in terms or terms["epsilon"] == np.inf, "it declares noise without bounds")
     share = terms["participation"]
     require(isinstance(share, float) and 0.0 < share <= 1.0, "its participation is no probability")
     finite = terms["epsilon"] < np.inf or terms["masked"] > 1

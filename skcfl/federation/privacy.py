@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Standard deviations between declared bounds: those of the middle 95 % of normal values.
 DEVIATIONS = 4.0
+#: How bounds are declared.
+EXAMPLE = "bounds={'features': (low, high), 'target': (low, high)}"
 #: What bounds may be of.
 BOUNDS = {"features", "target", "classes"}
 # Relative rounding of costs.
@@ -56,7 +58,8 @@ class ClientPrivacy:
         Ranges in which nearly all values lie, from public knowledge: "features", a pair (low,
         high) of numbers or of arrays with one number a feature; for regressors "target", a pair of
         numbers; for classifiers "classes", a list. They are units, and never measured: a value
-        outside is allowed.
+        outside is allowed. With an infinite `epsilon` None is allowed, for fits that measure
+        units by masked sums; classifiers still need "classes".
     masked : int or None, default=None
         Fewest places that a sum is over, where the server sees sums over all places only, behind
         masks; at least 2. Each place then adds its share of the noise, so that sums over as many
@@ -140,7 +143,7 @@ class ClientPrivacy:
         self.identity = identity
         self.participation = float(participation)
         self.epsilon, self.delta, self.unit = float(epsilon), float(delta), unit
-        self.bounds, self._given = _check_bounds(bounds), bounds
+        self.bounds, self._given = _check_bounds(bounds, np.isfinite(self.epsilon)), bounds
         self.n_fits, self.account, self.random_state = int(n_fits), account, random_state
 
     def __repr__(self) -> str:
@@ -192,12 +195,13 @@ class ClientPrivacy:
         }
 
 
-def _check_bounds(bounds: Any) -> dict[str, Any]:
-    """Bounds as arrays; raise a ValueError if there are none for the features."""
-    example = "bounds={'features': (low, high), 'target': (low, high)}"
-    if not isinstance(bounds, dict) or "features" not in bounds:
+def _check_bounds(bounds: Any, needed: bool) -> dict[str, Any]:
+    """Bounds as arrays; raise a ValueError if those of the features are needed and missing."""
+    if bounds is None and not needed:
+        return {}
+    if not isinstance(bounds, dict) or (needed and "features" not in bounds):
         raise ValueError(
-            f"bounds must be declared, such as {example}: ranges of nearly all values, from "
+            f"bounds must be declared, such as {EXAMPLE}: ranges of nearly all values, from "
             f"public knowledge; got {bounds!r:.80}."
         )
     if unknown := sorted(map(str, bounds.keys() - BOUNDS)):
@@ -244,18 +248,19 @@ def check_terms(terms: dict[str, Any], kind: Any, n_clients: int, n_features: in
     n_clients, n_features : int
         Size of the federation.
     """
-    needed = {"classifier": "classes", "regressor": "target"}.get(kind)
+    noisy = np.isfinite(terms["epsilon"])
+    needed = {"classifier": "classes", "regressor": "target" if noisy else None}.get(kind)
     if needed is not None and needed not in terms:
         raise ValueError(
             f"bounds must declare {needed!r} for a {kind}, got {sorted(BOUNDS & terms.keys())}."
         )
-    shape = terms["features"].shape[1:]
+    shape = terms["features"].shape[1:] if "features" in terms else ()
     if shape not in ((), (n_features,)):
         raise ValueError(
             f"bounds['features'] must be two numbers or two arrays of {n_features}, one number a "
             f"feature, got arrays of shape {shape}."
         )
-    if terms["delta"] * n_clients >= 1.0 and np.isfinite(terms["epsilon"]):
+    if terms["delta"] * n_clients >= 1.0 and noisy:
         raise ValueError(
             f"delta must be below one over the number of clients, {n_clients}: a mechanism that "
             f"publishes one client in {1 / terms['delta']:.0f} whole would satisfy "
@@ -270,8 +275,8 @@ def check_terms(terms: dict[str, Any], kind: Any, n_clients: int, n_features: in
 
 
 def scaling_of(terms: dict[str, Any], n_features: int, model: LocalModel) -> Scaling | None:
-    """Units of the features by declared bounds, None for a model that is not standardised."""
-    if not model.standardize:
+    """Units of the features by declared bounds; None without bounds, or if none are wanted."""
+    if not model.standardize or "features" not in terms:
         return None
     low, high = (np.broadcast_to(end, (n_features,)) for end in terms["features"])
     mean = 0.5 * (low + high) if getattr(model, "fit_intercept", False) else np.zeros(n_features)
@@ -279,7 +284,9 @@ def scaling_of(terms: dict[str, Any], n_features: int, model: LocalModel) -> Sca
 
 
 def target_units(terms: dict[str, Any]) -> tuple[float, float]:
-    """Middle and standard deviation of the target by its declared bounds."""
+    """Middle and standard deviation of the target by its declared bounds; 0 and 1 without."""
+    if "target" not in terms:
+        return 0.0, 1.0
     low, high = map(float, terms["target"])
     return 0.5 * (low + high), (high - low) / DEVIATIONS
 

@@ -107,8 +107,8 @@ class Protected:
             over this one.
         bounds : dict, default=None
             As of :class:`~skcfl.federation.ClientPrivacy`; not after :meth:`private`. Fits that
-            find what a fit without masks does, see the page "Privacy", measure their units, and
-            need the classes only.
+            find what a fit without masks does, see the page "Privacy", measure their units: None
+            is enough for regressors, ``{"classes": [...]}`` for classifiers. Others need all.
 
         Returns
         -------
@@ -118,7 +118,7 @@ class Protected:
         Raises
         ------
         ValueError
-            If `least_clients` is no integer of at least 2, or bounds are missing.
+            If `least_clients` is no integer of at least 2, or bounds are not valid.
         PrivacyError
             If the rows are elsewhere: their owners declare masks in their policy.
         ImportError

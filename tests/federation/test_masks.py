@@ -14,6 +14,7 @@ from sklearn.base import clone, is_classifier
 from skcfl import (
     FedAvgClassifier,
     FedAvgRegressor,
+    IFCARegressor,
     PartialPoolingClassifier,
     PartialPoolingRegressor,
 )
@@ -518,11 +519,41 @@ def test_bad_declarations():
         with pytest.raises(ValueError, match="masked must be an integer of at least 2"):
             federation.masked(least, bounds=BOUNDS)
     with pytest.raises(ValueError, match="bounds must be declared"):
-        federation.masked(3)
+        federation.masked(3, bounds="wide")
+    with pytest.raises(ValueError, match="bounds must be declared"):
+        federation.private(1.0)
     with pytest.raises(ValueError, match=r"those of private\(\)"):
         federation.private(1.0, bounds=BOUNDS).masked(3, bounds=BOUNDS)
     with pytest.raises(PrivacyError, match="their owners keep the account"):
         RemoteFederation([Wire("east")]).masked(3, bounds=BOUNDS)
+
+
+@pytest.mark.parametrize("model", [PartialPoolingRegressor(random_state=0), FedAvgRegressor()])
+def test_fits_that_measure_units_need_no_bounds(model):
+    X, y, groups = DATA
+    federation = InProcessFederation(1e3 * X - 7e4, 1e-2 * y + 5.0, groups)
+    given = {"alpha": 0.0} if isinstance(model, FedAvgRegressor) else {"n_clusters": 1}
+    model = clone(model).set_params(**given)
+    wanted = clone(model).fit_federation(federation)
+    found = model.fit_federation(federation.masked(3))
+    assert_allclose(found.cluster_coef_, wanted.cluster_coef_, rtol=1e-6)
+    assert found.calls_ > 3
+
+
+def test_rounds_and_classes_need_bounds():
+    """The error names what is missing, before anything is sent."""
+    X, y, groups = DATA
+    masked = InProcessFederation(X, y, groups).masked(3)
+    with pytest.raises(PrivacyError, match="IFCARegressor.*bounds of features and target are mis"):
+        IFCARegressor(2).fit_federation(masked)
+    classes = InProcessFederation(X, y > 0, groups)
+    with pytest.raises(ValueError, match="bounds must declare 'classes' for a classifier"):
+        PartialPoolingClassifier().fit_federation(classes.masked(3))
+    found = PartialPoolingClassifier(1, basis="linear").fit_federation(
+        classes.masked(3, bounds={"classes": [False, True]})
+    )
+    wanted = PartialPoolingClassifier(1, basis="linear").fit_federation(classes)
+    assert_allclose(found.cluster_coef_, wanted.cluster_coef_, rtol=1e-5)
 
 
 def test_exact_sums_are_refused_where_noise_was_promised():
