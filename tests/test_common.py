@@ -22,6 +22,8 @@ NEURAL = [cls for cls in ESTIMATORS if "hidden_layer_sizes" in inspect.signature
 # With one client, as the checks are, these are FedAvg, whose networks are checked.
 RIVALS = {"RobustClusteredFL", "FeSEM", "OneShot", "FlexCFL", "PACFL", "CFL"}
 RIVALS |= {"IFCA", "CLoVE", "OracleClusters"}
+# One method by rounds and one by fusion, where not all networks are checked.
+TRAINED = {"FedAvg", "GTV"}
 
 
 def networks():
@@ -31,6 +33,7 @@ def networks():
     """
     methods = sorted({cls.__name__.partition("Classifier")[0] for cls in NEURAL})
     methods = [name for name in methods if "Regressor" not in name and name not in RIVALS]
+    methods = [name for name in methods if THOROUGH or name in TRAINED]
     for i, name in enumerate(methods):
         twin = getattr(skcfl, name + "Regressor", None) if i % 2 else None
         yield twin or getattr(skcfl, name + "Classifier")

@@ -197,7 +197,8 @@ def note(seen, start, request):
 
 
 LANES = {"IFCARegressor": {"n_clusters": 2}, "OneShotRegressor": {}}
-LANES["ConvexClusteredFLRegressor"] = {"alpha": 0.01, "search": skcfl.LamSearch(n_lams=4)}
+SEARCH = skcfl.LamSearch(cv=2, lams=[0.05, 0.2])
+LANES["ConvexClusteredFLRegressor"] = {"alpha": 0.01, "search": SEARCH}
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -35,7 +35,7 @@ from skcfl.penalties import L1, L2
 seeds = st.integers(0, 2**31)
 offsets = st.sampled_from([0.0, 1.0, 1e4, 1e8, 1e12])
 kinds = st.sampled_from(["plain", "scales", "ties", "light", "mixed"])
-some = settings(max_examples=60, suppress_health_check=list(HealthCheck))
+some = settings(max_examples=30, suppress_health_check=list(HealthCheck))
 
 
 def rng_of(seed):
