@@ -164,8 +164,10 @@ def test_networks_and_batches_at_places(name):
 # --------------------------------------------------------------------------------------- faults
 
 
-@pytest.mark.parametrize("fault", ["dead", "false"])
-@every_case
+LOST = [(case, fault) for case in CASES for fault in ("dead", "false")[: 2 - bool(case.options)]]
+
+
+@pytest.mark.parametrize(("case", "fault"), LOST, ids=str)
 def test_a_client_that_is_lost_or_rejected_is_in_nothing(case, fault):
     """Scales, alpha, lam, folds, starts and numbers of clients are those of the others."""
     if case.name == "FedProtoClassifier" and fault == "false":

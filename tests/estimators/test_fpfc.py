@@ -91,6 +91,7 @@ def test_one_cluster_and_a_client_each():
     assert fit(FPFCRegressor(), unlike).n_clusters_ == 9
 
 
+@pytest.mark.slow
 def test_table_1_in_small():
     """Several classes, about as many rows as parameters, four clusters."""
     data = make_fedprox_classification(

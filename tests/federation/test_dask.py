@@ -16,6 +16,7 @@ import pytest
 from cases import CLASSES, DATA, EVERYDAY, compare, make
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import parts_of
+from trials import some
 
 from skcfl import FedAvgRegressor, GTVRegressor
 from skcfl.calls.first_order import Losses, ObjectivesGradients
@@ -48,9 +49,9 @@ def whole(client):
 def test_results_are_those_of_one_process(whole, data):
     kind = "Classifier" if data is CLASSES else "Regressor"
     federation = DaskFederation(whole, parts_of(data, 3, loaded=True))
-    # Twins differ by their losses only: every other class of each kind.
+    # Twins differ by their losses only.
     names = [name for name in EVERYDAY if name.endswith(kind)]
-    for name in names[kind == "Classifier" :: 2]:
+    for name in some(names[kind == "Classifier" :: 2], 6):
         wanted = make(name, max_iter=5).fit(data.X, data.y, groups=data.groups)
         found = make(name, max_iter=5).fit_federation(federation)
         compare(found, wanted)

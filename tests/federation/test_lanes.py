@@ -196,7 +196,7 @@ def note(seen, start, request):
     return start(request)
 
 
-LANES = {"IFCARegressor": {"n_clusters": 2}, "OneShotRegressor": {}}
+LANES = {"IFCARegressor": {"n_clusters": 2}}
 SEARCH = skcfl.LamSearch(cv=2, lams=[0.05, 0.2])
 LANES["ConvexClusteredFLRegressor"] = {"alpha": 0.01, "search": SEARCH}
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from trials import some
 
 from skcfl import ConvexClusteredFLRegressor, FPFCRegressor, Training
 from skcfl.datasets import make_clustered_regression
@@ -40,7 +41,10 @@ def test_parts_of_edge_arrays(estimator, monkeypatch):
     np.testing.assert_allclose(estimator.history_["objective"], history, rtol=1e-9)
 
 
-@pytest.mark.parametrize(("kind", "seeds"), [(ConvexClusteredFLRegressor, 3), (FPFCRegressor, 1)])
+DEAR = [(FPFCRegressor, 1), (ConvexClusteredFLRegressor, 3)]
+
+
+@pytest.mark.parametrize(("kind", "seeds"), some(DEAR, 1))
 def test_few_fits_where_each_is_dear(kind, seeds, monkeypatch):
     """The number of values of lam depends on the draw of the folds."""
 
