@@ -39,7 +39,7 @@ def everyday(
     Parameters
     ----------
     method : type
-        The method; its docstring has the placeholders of :func:`~skcfl.base.docs.document`.
+        The method; its docstring is completed, see :func:`~skcfl.base.docs.document`.
     classifier, regressor : type
         Mixins that make the local model; the parameters of their ``_parameters`` take the place
         of ``model``.
@@ -115,6 +115,10 @@ TWIN = """\
 
 {body}
 
+{{parameters}}
+
+{{attributes}}
+
 See Also
 --------
 {name} : The same with any local model, and notes on the method.
@@ -136,11 +140,10 @@ def _text_of_twin(text: str, name: str, kind: str) -> str:
     """Docstring of a twin, from that of the method."""
     text = inspect.cleandoc(text)
     first, *sections = re.split(r"\n\n(?=.+\n-+\n)", text)
+    first = re.sub(r"\n\n\{\w+\}(?=\n|$)", "", first)
     summary, _, body = first.partition("\n\n")
     summary = re.sub(r",? (with )?(any (convex )?local model|of any kind)", "", summary)
     references = [one for one in sections if one.startswith("References")]
-    if "{references}" in text:
-        references = ["{references}"]
     made = TWIN.format(
         summary=f"{summary.removesuffix('.')}, as a {kind.lower()}.",
         body=body,

@@ -65,7 +65,16 @@ def _of_classifier(
 
 
 class ClassifierMixin(_LinearMixin):
-    """Classifier, linear unless a mixin to the left makes it a network."""
+    """Classifier, linear unless a mixin to the left makes it a network.
+
+    Parameters
+    ----------
+    loss : {"log_loss", "squared_hinge"} or Loss
+        Loss of the model, or an object of :mod:`skcfl.models.losses`. "log_loss" makes a
+        linear model logistic regression, multinomial with more than two classes, and predicts
+        probabilities; "squared_hinge" makes it a linear support vector machine, one class
+        against the rest.
+    """
 
     _parameters: Any = _of_classifier
 
@@ -74,15 +83,6 @@ class ClassifierMixin(_LinearMixin):
     _parameter_constraints: dict[str, Any] = {
         "loss": [StrOptions(set(CLASSIFICATION_LOSSES)), LossOf("classifier")],
         "class_weight": LinearModel._parameter_constraints["class_weight"],
-    }
-
-    _doc_parameters = {
-        "loss": """\
-            {"log_loss", "squared_hinge"} or Loss
-            Loss of the model, or an object of :mod:`skcfl.models.losses`. "log_loss" makes a
-            linear model logistic regression, multinomial with more than two classes, and predicts
-            probabilities; "squared_hinge" makes it a linear support vector machine, one class
-            against the rest.""",
     }
 
 
@@ -98,27 +98,29 @@ def _of_regressor(
 
 
 class RegressorMixin(_LinearMixin):
-    """Regressor, linear unless a mixin to the left makes it a network."""
+    """Regressor, linear unless a mixin to the left makes it a network.
+
+    Parameters
+    ----------
+    loss : {"squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"} or Loss
+        Loss of the model, or an object with other parameters, such as
+        ``Quantile(quantile=0.9)`` of :mod:`skcfl.models.losses`. "squared_error" is least
+        squares (half the squared error); "huber" is linear in large residuals, so that
+        outliers count less; "quantile" predicts the median. The others have a log link: the
+        prediction is the exponential of the model's. "poisson" suits counts and rates, y >=
+        0; "gamma" amounts whose spread grows with them, y > 0; "tweedie" amounts that may be
+        0, such as claims.
+
+    Attributes
+    ----------
+    classes_ : None
+    """
 
     _parameters: Any = _of_regressor
 
     _parameter_constraints: dict[str, Any] = {
         "loss": [StrOptions(set(REGRESSION_LOSSES)), LossOf("regressor")],
     }
-
-    _doc_parameters = {
-        "loss": """\
-            {"squared_error", "huber", "quantile", "poisson", "gamma", "tweedie"} or Loss
-            Loss of the model, or an object with other parameters, such as
-            ``Quantile(quantile=0.9)`` of :mod:`skcfl.models.losses`. "squared_error" is least
-            squares (half the squared error); "huber" is linear in large residuals, so that
-            outliers count less; "quantile" predicts the median. The others have a log link: the
-            prediction is the exponential of the model's. "poisson" suits counts and rates, y >=
-            0; "gamma" amounts whose spread grows with them, y > 0; "tweedie" amounts that may be
-            0, such as claims.""",
-    }
-
-    _doc_attributes: dict[str, Any] = {"classes_": None}
 
     def __sklearn_tags__(self):
         """Tags; some losses take no negative targets."""
@@ -164,18 +166,18 @@ class NeuralMixin:
 
 
 class GivenNetworkMixin(NeuralMixin):
-    """The local model is the parameter ``model`` if one is given, else as in NeuralMixin."""
+    """The local model is the parameter ``model`` if one is given, else as in NeuralMixin.
+
+    Parameters
+    ----------
+    model : LocalModel or None
+        What every client trains, an object of :mod:`skcfl.models` that is a classifier, in
+        place of the network that ``hidden_layer_sizes``, ``activation``, ``loss`` and
+        ``alpha`` describe. Of a :class:`~skcfl.models.TorchModel` the representation is what
+        its ``head`` takes.
+    """
 
     _parameter_constraints = {"model": [LocalModel, None]}
-
-    _doc_parameters = {
-        "model": """\
-            LocalModel or None
-            What every client trains, an object of :mod:`skcfl.models` that is a classifier, in
-            place of the network that ``hidden_layer_sizes``, ``activation``, ``loss`` and
-            ``alpha`` describe. Of a :class:`~skcfl.models.TorchModel` the representation is what
-            its ``head`` takes.""",
-    }
 
     def _local_model(self):
         return super()._local_model() if self.model is None else self.model
@@ -218,16 +220,17 @@ def _of_population_classifier(
 
 
 class PopulationClassifier(_PopulationMixin, ClassifierMixin):
-    """Parameters of the classifier in place of the local model."""
+    """Parameters of the classifier in place of the local model.
+
+    Parameters
+    ----------
+    loss : {"log_loss"}
+        Loss of the model: logistic regression, multinomial with more than two classes.
+    """
 
     _parameters: Any = _of_population_classifier
 
     _parameter_constraints = {"loss": [StrOptions({"log_loss"})]}
-    _doc_parameters = {
-        "loss": """\
-            {"log_loss"}
-            Loss of the model: logistic regression, multinomial with more than two classes.""",
-    }
 
 
 def _of_population_regressor(
@@ -240,16 +243,17 @@ def _of_population_regressor(
 
 
 class PopulationRegressor(_PopulationMixin, RegressorMixin):
-    """Parameters of the regressor in place of the local model."""
+    """Parameters of the regressor in place of the local model.
+
+    Parameters
+    ----------
+    loss : {"squared_error", "poisson", "gamma"}
+        Distribution of the target. "squared_error" is normal with a variance that is
+        estimated. The others have a log link, the prediction is the exponential of the
+        model's: "poisson" suits counts, y >= 0, and "gamma" amounts whose spread grows with
+        them, y > 0, with a shape that is estimated by maximum likelihood.
+    """
 
     _parameters: Any = _of_population_regressor
 
     _parameter_constraints = {"loss": [StrOptions({"squared_error", "poisson", "gamma"})]}
-    _doc_parameters = {
-        "loss": """\
-            {"squared_error", "poisson", "gamma"}
-            Distribution of the target. "squared_error" is normal with a variance that is
-            estimated. The others have a log link, the prediction is the exponential of the
-            model's: "poisson" suits counts, y >= 0, and "gamma" amounts whose spread grows with
-            them, y > 0, with a shape that is estimated by maximum likelihood.""",
-    }

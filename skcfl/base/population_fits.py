@@ -51,6 +51,106 @@ class PopulationFits(BasisChoice):
 
     A subclass has the parameters ``n_clusters``, ``covariance``, ``random``, ``prior``,
     ``dispersion``, ``df``, ``max_iter``, ``tol`` and ``n_init``.
+
+    Attributes
+    ----------
+    alpha_ : float
+        0: the population takes the place of a local penalty.
+    labels_ : ndarray of shape (n_clients,)
+        Most probable cluster of each client, in the order of ``groups_``. Clusters are
+        numbered from 0 by decreasing number of clients, equal ones by their first client.
+    coef_ : ndarray of shape (n_clients, n_features) or (n_clients, n_classes, n_features)
+        Posterior mean of each client's coefficients.
+    cluster_coef_ : ndarray of shape (n_clusters_, n_features) or (n_clusters_, n_classes, \
+    n_features)
+        Coefficients of the clusters' means: fixed effects.
+    covariance_ : ndarray of shape (n_params, n_params)
+        Covariance of the clients' parameters about their cluster's mean, in the units of
+        ``params_``: of each output the coefficients, then the intercept. Diagonal for
+        standardised features need not be diagonal here. A sparse array with more than 256
+        parameters, unless it is full. Of a stack the mean of its populations'.
+    covariance_type_ : {"diag", "full", "spherical", "none", "stacked"}
+        Kind of ``covariance_``: what ``covariance="auto"`` chose, and "none" for clusters
+        without variance.
+    stacking_shares_ : dict of str to float
+        How much each fit counts in all parameters. With ``covariance="stacked"`` and one
+        cluster "diag", "full", "intercept" and "none", as far as there are such: the shares
+        for which the loss of the rows is least, each predicted by the posterior of its
+        client's other rows, where each variance of a slope costs 1.5 units of the noise and
+        each correlation and variance of an intercept a tenth. Else 1 for
+        ``covariance_type_``. Of a stack ``loglik_``, ``bic_``, ``objective_`` and
+        ``history_`` are of that one fit of the first two which has the lower BIC in
+        ``bic_path_``; ``params_std_``, ``standard_errors_`` and predicted standard deviations
+        are those of a mixture, which include what the fits differ by; ``params_``, the means
+        of the population, ``covariance_``, ``dispersion_`` and ``prior_variance_`` are means
+        over the shares.
+    params_std_ : ndarray of shape (n_clients, n_params)
+        Posterior standard deviations of ``params_``, given the variances: of a client about
+        its cluster's mean, and of that mean, which is all there is where clusters have no
+        variance inside. With more than 256 parameters of a covariance that is not full they
+        are given the means too, and NaN for intercepts of centred features where the clients'
+        covariances would take more than 256 MB.
+    mixture_weights_ : ndarray of shape (n_clusters_,)
+        Probabilities of the clusters.
+    responsibilities_ : ndarray of shape (n_clients, n_clusters_)
+        Probabilities of each client's cluster, given its rows.
+    dispersion_ : float
+        Variance of the noise for squared error; one over the shape for the gamma loss, the
+        square of the coefficient of variation; for counts the variance as a multiple of the
+        expectation; 1 for classes.
+    client_dispersion_ : ndarray of shape (n_clients,)
+        The dispersion of each client's rows, an expectation given its rows; ``dispersion_``
+        for all where ``df_`` is infinite. Large ones are those of wild clients.
+    df_ : float
+        Degrees of freedom of the clients' scales; infinite where all have the same. A client
+        of which nothing is known has ``df_ / (df_ - 2)`` times ``covariance_`` and
+        ``dispersion_``. Of a stack that of the fit that ``loglik_`` is of.
+    loglik_ : float
+        Marginal log-likelihood of the rows with all constants, in the units of y; Laplace's
+        approximation but for squared error. Of counts with a dispersion other than 1 that of
+        the double Poisson distribution (Efron, 1986) without its normalising constant, which
+        is nearly 1: an extended quasi-likelihood. Of a stack that of one fit, see
+        ``stacking_shares_``.
+    bic_ : float
+        Bayesian information criterion of ``loglik_``, the clients being the sample.
+    bic_path_ : dict of str to ndarray
+        "n_clusters", "covariance_type", "loglik", "bic", "icl" and "n_iter" of each fit that
+        was tried: several clusters with variance and without ("none"), one with a full
+        covariance where that is part of a stack or a rival of several clusters. ICL is BIC
+        with the rows as the sample of the clusters' means, plus twice the entropy of the
+        responsibilities. It is infinite for what is no cluster: too many clients that are one
+        each, no more clients than coefficients vary, of clusters without variance less than
+        two rows for each coefficient, and gamma losses where most rows go into means.
+    standard_errors_ : ndarray of shape (n_clusters_, n_params)
+        Standard errors of ``cluster_params_``, given the covariance and the prior, which
+        shrinks them with the means; those of maximum likelihood with ``prior=numpy.inf``. NaN
+        with more than 256 parameters of a covariance that is not full, of which clients send
+        no curvatures.
+    basis_ : {"linear", "splines", "shared splines", "trees"}
+        What predictions are a sum of: straight lines, each client's curves, curves that all
+        clients share, or straight lines and trees.
+    feature_importances_ : ndarray of shape (n_features,)
+        With trees: the part of each feature in the sum of squares that they explain.
+    basis_losses_ : dict of str to float
+        With ``basis="auto"``: mean loss of a row held out inside the clients, of straight
+        lines, of curves that all share, of the clients' own, and of trees, as far as they
+        competed; empty where straight lines left nothing to explain.
+    crossed_effects_ : dict of str to dict
+        With ``crossed``: for each grouping the effect of each level, an expectation given the
+        rows. A level not seen in fit has the effect 0.
+    nested_effects_ : dict of str to dict
+        With ``nested``: for each grouping the effect of each (client, level).
+    level_variances_ : dict of str to float
+        With ``crossed`` or ``nested``: the variance of each grouping's effects.
+    prior_variance_ : ndarray of shape (n_clusters_,)
+        Variance of the prior of each cluster mean's slopes, of standardised features;
+        infinite without a prior.
+    objective_ : float
+        Minus the log-likelihood, plus the penalty of the prior.
+    history_ : dict of str to ndarray
+        "loglik" and "objective" after each step of the chosen fit.
+    n_iter_ : int
+        Exchanges of the chosen fit.
     """
 
     n_clusters: Any
@@ -62,132 +162,6 @@ class PopulationFits(BasisChoice):
     max_iter: int
     tol: float
     n_init: int
-
-    _doc_attributes = {
-        "alpha_": """\
-            float
-            0: the population takes the place of a local penalty.""",
-        "labels_": """\
-            ndarray of shape (n_clients,)
-            Most probable cluster of each client, in the order of ``groups_``. Clusters are
-            numbered from 0 by decreasing number of clients, equal ones by their first client.""",
-        "coef_": """\
-            ndarray of shape (n_clients, n_features) or (n_clients, n_classes, n_features)
-            Posterior mean of each client's coefficients.""",
-        "cluster_coef_": """\
-            ndarray of shape (n_clusters_, n_features) or (n_clusters_, n_classes, n_features)
-            Coefficients of the clusters' means: fixed effects.""",
-        "covariance_": """\
-            ndarray of shape (n_params, n_params)
-            Covariance of the clients' parameters about their cluster's mean, in the units of
-            ``params_``: of each output the coefficients, then the intercept. Diagonal for
-            standardised features need not be diagonal here. A sparse array with more than 256
-            parameters, unless it is full. Of a stack the mean of its populations'.""",
-        "covariance_type_": """\
-            {"diag", "full", "spherical", "none", "stacked"}
-            Kind of ``covariance_``: what ``covariance="auto"`` chose, and "none" for clusters
-            without variance.""",
-        "stacking_shares_": """\
-            dict of str to float
-            How much each fit counts in all parameters. With ``covariance="stacked"`` and one
-            cluster "diag", "full", "intercept" and "none", as far as there are such: the shares
-            for which the loss of the rows is least, each predicted by the posterior of its
-            client's other rows, where each variance of a slope costs 1.5 units of the noise and
-            each correlation and variance of an intercept a tenth. Else 1 for
-            ``covariance_type_``. Of a stack ``loglik_``, ``bic_``, ``objective_`` and
-            ``history_`` are of that one fit of the first two which has the lower BIC in
-            ``bic_path_``; ``params_std_``, ``standard_errors_`` and predicted standard deviations
-            are those of a mixture, which include what the fits differ by; ``params_``, the means
-            of the population, ``covariance_``, ``dispersion_`` and ``prior_variance_`` are means
-            over the shares.""",
-        "params_std_": """\
-            ndarray of shape (n_clients, n_params)
-            Posterior standard deviations of ``params_``, given the variances: of a client about
-            its cluster's mean, and of that mean, which is all there is where clusters have no
-            variance inside. With more than 256 parameters of a covariance that is not full they
-            are given the means too, and NaN for intercepts of centred features where the clients'
-            covariances would take more than 256 MB.""",
-        "mixture_weights_": """\
-            ndarray of shape (n_clusters_,)
-            Probabilities of the clusters.""",
-        "responsibilities_": """\
-            ndarray of shape (n_clients, n_clusters_)
-            Probabilities of each client's cluster, given its rows.""",
-        "dispersion_": """\
-            float
-            Variance of the noise for squared error; one over the shape for the gamma loss, the
-            square of the coefficient of variation; for counts the variance as a multiple of the
-            expectation; 1 for classes.""",
-        "client_dispersion_": """\
-            ndarray of shape (n_clients,)
-            The dispersion of each client's rows, an expectation given its rows; ``dispersion_``
-            for all where ``df_`` is infinite. Large ones are those of wild clients.""",
-        "df_": """\
-            float
-            Degrees of freedom of the clients' scales; infinite where all have the same. A client
-            of which nothing is known has ``df_ / (df_ - 2)`` times ``covariance_`` and
-            ``dispersion_``. Of a stack that of the fit that ``loglik_`` is of.""",
-        "loglik_": """\
-            float
-            Marginal log-likelihood of the rows with all constants, in the units of y; Laplace's
-            approximation but for squared error. Of counts with a dispersion other than 1 that of
-            the double Poisson distribution (Efron, 1986) without its normalising constant, which
-            is nearly 1: an extended quasi-likelihood. Of a stack that of one fit, see
-            ``stacking_shares_``.""",
-        "bic_": """\
-            float
-            Bayesian information criterion of ``loglik_``, the clients being the sample.""",
-        "bic_path_": """\
-            dict of str to ndarray
-            "n_clusters", "covariance_type", "loglik", "bic", "icl" and "n_iter" of each fit that
-            was tried: several clusters with variance and without ("none"), one with a full
-            covariance where that is part of a stack or a rival of several clusters. ICL is BIC
-            with the rows as the sample of the clusters' means, plus twice the entropy of the
-            responsibilities. It is infinite for what is no cluster: too many clients that are one
-            each, no more clients than coefficients vary, of clusters without variance less than
-            two rows for each coefficient, and gamma losses where most rows go into means.""",
-        "standard_errors_": """\
-            ndarray of shape (n_clusters_, n_params)
-            Standard errors of ``cluster_params_``, given the covariance and the prior, which
-            shrinks them with the means; those of maximum likelihood with ``prior=numpy.inf``. NaN
-            with more than 256 parameters of a covariance that is not full, of which clients send
-            no curvatures.""",
-        "basis_": """\
-            {"linear", "splines", "shared splines", "trees"}
-            What predictions are a sum of: straight lines, each client's curves, curves that all
-            clients share, or straight lines and trees.""",
-        "feature_importances_": """\
-            ndarray of shape (n_features,)
-            With trees: the part of each feature in the sum of squares that they explain.""",
-        "basis_losses_": """\
-            dict of str to float
-            With ``basis="auto"``: mean loss of a row held out inside the clients, of straight
-            lines, of curves that all share, of the clients' own, and of trees, as far as they
-            competed; empty where straight lines left nothing to explain.""",
-        "crossed_effects_": """\
-            dict of str to dict
-            With ``crossed``: for each grouping the effect of each level, an expectation given the
-            rows. A level not seen in fit has the effect 0.""",
-        "nested_effects_": """\
-            dict of str to dict
-            With ``nested``: for each grouping the effect of each (client, level).""",
-        "level_variances_": """\
-            dict of str to float
-            With ``crossed`` or ``nested``: the variance of each grouping's effects.""",
-        "prior_variance_": """\
-            ndarray of shape (n_clusters_,)
-            Variance of the prior of each cluster mean's slopes, of standardised features;
-            infinite without a prior.""",
-        "objective_": """\
-            float
-            Minus the log-likelihood, plus the penalty of the prior.""",
-        "history_": """\
-            dict of str to ndarray
-            "loglik" and "objective" after each step of the chosen fit.""",
-        "n_iter_": """\
-            int
-            Exchanges of the chosen fit.""",
-    }
 
     def _local_model(self) -> Any:
         model = super()._local_model()

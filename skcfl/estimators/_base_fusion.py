@@ -38,23 +38,61 @@ N_LAMS, N_LAMS_FOLDS = 8, 30
 MAX_COMPLETE = 1_000_000
 # Nearest neighbours that a client is joined to.
 NEIGHBOURS = 5
-# How the texts on lam begin.
-LAM = """\
-            "auto" or float
-            Weight of the penalty, not negative: 0 gives every client its own model, a large value
-            one model to all (of each component of the graph). No number suits all data, so "auto"
-            looks for one"""
-
-_SHARED_GRAPH = """\
-            - a matrix of weights, dense or sparse, symmetric, one row and column per client *in
-              the order of the sorted ids* (``np.unique(groups)``); a :class:`~skcfl.graphs.Graph`
-              with its nodes in that order; or a networkx graph whose nodes are the ids."""
 
 
 class FusionMixin:
     """Common parts of clustering clients and clustering points: the path of lam.
 
     A subclass has ``_fits()``, which returns the solver with its options.
+
+    Parameters
+    ----------
+    lam : "auto" or float
+        Weight of the penalty, not negative: 0 gives every client its own model, a large value
+        one model to all (of each component of the graph). No number suits all data, so "auto"
+        looks for one: it goes up a path of values, refits the clusters of every partition met
+        on their pooled rows, and takes the partition of the least Bayesian information
+        criterion, at the least value where it was met (the notes of
+        :class:`ConvexClusteredFL` have the formula).
+    max_iter : int
+        Most iterations; a ``ConvergenceWarning`` says what was missing when they were not
+        enough.
+    tol : float
+        Relative duality gap to reach: the objective exceeds its minimum by less than
+        ``tol`` times its value.
+    warm_start : bool
+        If True, start from the solution of the last fit, at whatever ``lam`` it was. An
+        earlier fit with other clients, another graph or other parameters is no start and not
+        used. Saves time on a path of ``lam``, and changes nothing beyond ``tol``.
+
+    Attributes
+    ----------
+    lam_ : float
+        The ``lam`` of the fit.
+    lam_search_ : dict of str to ndarray
+        With ``lam="auto"``: the values tried, "lam", ascending, and "n_clusters" and
+        "criterion" at each.
+    graph_ : Graph
+        The graph of the fit, its nodes in the order of ``groups_``.
+    dual_gap_ : float
+        Bound of how much ``objective_`` exceeds the minimum, from a dual solution, the
+        rounding of its own arithmetic included.
+    dual_coef_ : ndarray of shape (n_clients, n_params)
+        Force of the penalty on each client, the net outflow of the dual solution: minus the
+        gradient of the client's objective at the solution.
+    partition_optimal_ : bool
+        True if ``labels_`` are proved to be the partition of the exact solution at ``lam_``,
+        in exact arithmetic. That is no proof that the clusters are real. False only says that
+        no proof was found, or that rounding decides: then ``labels_`` are the equal models of
+        the iterate that reached ``tol``, and another start or a smaller ``tol`` may show
+        others.
+    objective_ : float
+        Value of the penalised objective at ``fusion_params_``.
+    n_iter_ : int
+        Number of iterations at ``lam_``.
+    history_ : dict of str to ndarray
+        What happened at ``lam_`` from check to check: objective, duality gap, number of
+        clusters, numbers sent to and by the server.
     """
 
     _parameter_constraints = {
@@ -62,65 +100,6 @@ class FusionMixin:
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "warm_start": ["boolean"],
-    }
-
-    _doc_parameters = {
-        "lam": f"""\
-{LAM}: it goes up a path of values, refits the clusters of every partition met
-            on their pooled rows, and takes the partition of the least Bayesian information
-            criterion, at the least value where it was met (the notes of
-            :class:`ConvexClusteredFL` have the formula).""",
-        "max_iter": """\
-            int
-            Most iterations; a ``ConvergenceWarning`` says what was missing when they were not
-            enough.""",
-        "tol": """\
-            float
-            Relative duality gap to reach: the objective exceeds its minimum by less than
-            ``tol`` times its value.""",
-        "warm_start": """\
-            bool
-            If True, start from the solution of the last fit, at whatever ``lam`` it was. An
-            earlier fit with other clients, another graph or other parameters is no start and not
-            used. Saves time on a path of ``lam``, and changes nothing beyond ``tol``.""",
-    }
-
-    _doc_attributes = {
-        "lam_": """\
-            float
-            The ``lam`` of the fit.""",
-        "lam_search_": """\
-            dict of str to ndarray
-            With ``lam="auto"``: the values tried, "lam", ascending, and "n_clusters" and
-            "criterion" at each.""",
-        "graph_": """\
-            Graph
-            The graph of the fit, its nodes in the order of ``groups_``.""",
-        "dual_gap_": """\
-            float
-            Bound of how much ``objective_`` exceeds the minimum, from a dual solution, the
-            rounding of its own arithmetic included.""",
-        "dual_coef_": """\
-            ndarray of shape (n_clients, n_params)
-            Force of the penalty on each client, the net outflow of the dual solution: minus the
-            gradient of the client's objective at the solution.""",
-        "partition_optimal_": """\
-            bool
-            True if ``labels_`` are proved to be the partition of the exact solution at ``lam_``,
-            in exact arithmetic. That is no proof that the clusters are real. False only says that
-            no proof was found, or that rounding decides: then ``labels_`` are the equal models of
-            the iterate that reached ``tol``, and another start or a smaller ``tol`` may show
-            others.""",
-        "objective_": """\
-            float
-            Value of the penalised objective at ``fusion_params_``.""",
-        "n_iter_": """\
-            int
-            Number of iterations at ``lam_``.""",
-        "history_": """\
-            dict of str to ndarray
-            What happened at ``lam_`` from check to check: objective, duality gap, number of
-            clusters, numbers sent to and by the server.""",
     }
 
     def _at(self, problem, lam, groups=None):
@@ -138,7 +117,66 @@ class FusionMixin:
 
 
 class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
-    """Base of the fusion methods of clients."""
+    """Base of the fusion methods of clients.
+
+    Parameters
+    ----------
+    lam : "auto" or float
+        Weight of the penalty, not negative: 0 gives every client its own model, a large value
+        one model to all (of each component of the graph). No number suits all data, so "auto"
+        looks for one as ``search`` says, and chooses what else is left open with it: ``graph``,
+        ``penalty``, ``refit`` and ``alpha`` of "auto". The values tried go from 0 to where
+        everything fuses, and others are tried around the best one.
+    graph : {"auto", "complete", "knn"}, array-like, sparse matrix, Graph or networkx graph
+        Which clients' models are compared, and the weights ``w_ij``:
+
+        - "auto": with ``lam="auto"`` the next two compete, "knn" for more than 6 clients, and
+          "complete" as long as its pairs are few (a million numbers: some hundred clients) or
+          the penalty is "squared_l2", which needs none; with a number for ``lam`` it is
+          "complete";
+        - "complete": all pairs, with weight 1;
+        - "knn": every client with the 5 that have the most similar local models, with weights
+          between .001 and 1 that fall with the distance, :func:`skcfl.graphs.knn_graph`.
+          Best where clients have few rows;
+        - a matrix of weights, dense or sparse, symmetric, one row and column per client *in
+          the order of the sorted ids* (``np.unique(groups)``); a :class:`~skcfl.graphs.Graph`
+          with its nodes in that order; or a networkx graph whose nodes are the ids.
+    penalty : {"auto", "l2", "l1", "squared_l2"} or Penalty
+        The function ``phi`` of the difference of two clients' parameters. "l2", the Euclidean
+        norm, makes whole models equal and so forms clusters; "l1", the sum of absolute
+        values, makes single parameters equal; "squared_l2", half the squared norm, only draws
+        models towards each other and forms no clusters, which suits clients that differ
+        without being in clusters. "auto": with ``lam="auto"`` "l2" and "squared_l2" compete;
+        with a number for ``lam`` it is "l2".
+    solver : {"auto", "admm", "primal_dual", "pdmm"} or Solver
+        Algorithm; all give the same solution. "admm" is the alternating direction method of
+        multipliers with an automatic step and exact partitions, which needs fewest iterations.
+        "primal_dual" passes messages along the edges, with exact partitions too; its
+        iterations solve no linear system and are cheaper on large graphs. "auto" is
+        "primal_dual" on graphs of more than 1500 nodes that are not complete, else "admm";
+        "squared_l2" on the complete graph is solved as a smooth problem in the mean model.
+        "pdmm" is the parallel direction method of multipliers, in which some of the clients
+        may take part in a round. An object has options, as ``PDMM(participation=0.4)``, see
+        ``skcfl.fusion.solvers``.
+    refit : "auto" or bool
+        If True, fit each cluster's model anew on the pooled rows of its clients, once the
+        clusters are known. The penalty also draws the models of different clusters to each
+        other; refitting takes that away, which is right where there are clusters and wrong
+        where clients differ without them. "auto": with ``lam="auto"`` both compete; with a
+        number for ``lam`` it is False. The penalised models are kept in
+        ``fusion_params_``.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_clients,)
+        Cluster of each client, in the order of ``groups_``: clients with exactly equal models.
+        Clusters are numbered from 0 by decreasing number of clients, equal ones by their first
+        client. ``sample_labels`` gives one label per row.
+    fusion_params_ : ndarray of shape (n_clients, n_params)
+        Solution of the penalised problem, before any refit.
+    penalty_ : str
+        The penalty of the fit.
+    """
 
     # The problems that local models pose, by kind: of those that are taken.
     _problems: ClassVar[dict[Any, Any]] = {MINIMISED: FusionProblem}
@@ -156,67 +194,6 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         "penalty": [StrOptions({"auto", *PENALTIES}), Penalty],
         "solver": [StrOptions({"auto", *SOLVERS}), Solver],
         "refit": [StrOptions({"auto"}), "boolean"],
-    }
-
-    _doc_parameters = {
-        "lam": f"""\
-{LAM} as ``search`` says, and chooses what else is left open with it: ``graph``,
-            ``penalty``, ``refit`` and ``alpha`` of "auto". The values tried go from 0 to where
-            everything fuses, and others are tried around the best one.""",
-        "graph": f"""\
-            {{"auto", "complete", "knn"}}, array-like, sparse matrix, Graph or networkx graph
-            Which clients' models are compared, and the weights ``w_ij``:
-
-            - "auto": with ``lam="auto"`` the next two compete, "knn" for more than 6 clients, and
-              "complete" as long as its pairs are few (a million numbers: some hundred clients) or
-              the penalty is "squared_l2", which needs none; with a number for ``lam`` it is
-              "complete";
-            - "complete": all pairs, with weight 1;
-            - "knn": every client with the 5 that have the most similar local models, with weights
-              between .001 and 1 that fall with the distance, :func:`skcfl.graphs.knn_graph`.
-              Best where clients have few rows;
-{_SHARED_GRAPH}""",
-        "penalty": """\
-            {"auto", "l2", "l1", "squared_l2"} or Penalty
-            The function ``phi`` of the difference of two clients' parameters. "l2", the Euclidean
-            norm, makes whole models equal and so forms clusters; "l1", the sum of absolute
-            values, makes single parameters equal; "squared_l2", half the squared norm, only draws
-            models towards each other and forms no clusters, which suits clients that differ
-            without being in clusters. "auto": with ``lam="auto"`` "l2" and "squared_l2" compete;
-            with a number for ``lam`` it is "l2".""",
-        "solver": """\
-            {"auto", "admm", "primal_dual", "pdmm"} or Solver
-            Algorithm; all give the same solution. "admm" is the alternating direction method of
-            multipliers with an automatic step and exact partitions, which needs fewest iterations.
-            "primal_dual" passes messages along the edges, with exact partitions too; its
-            iterations solve no linear system and are cheaper on large graphs. "auto" is
-            "primal_dual" on graphs of more than 1500 nodes that are not complete, else "admm";
-            "squared_l2" on the complete graph is solved as a smooth problem in the mean model.
-            "pdmm" is the parallel direction method of multipliers, in which some of the clients
-            may take part in a round. An object has options, as ``PDMM(participation=0.4)``, see
-            ``skcfl.fusion.solvers``.""",
-        "refit": """\
-            "auto" or bool
-            If True, fit each cluster's model anew on the pooled rows of its clients, once the
-            clusters are known. The penalty also draws the models of different clusters to each
-            other; refitting takes that away, which is right where there are clusters and wrong
-            where clients differ without them. "auto": with ``lam="auto"`` both compete; with a
-            number for ``lam`` it is False. The penalised models are kept in
-            ``fusion_params_``.""",
-    }
-
-    _doc_attributes = {
-        "labels_": """\
-            ndarray of shape (n_clients,)
-            Cluster of each client, in the order of ``groups_``: clients with exactly equal models.
-            Clusters are numbered from 0 by decreasing number of clients, equal ones by their first
-            client. ``sample_labels`` gives one label per row.""",
-        "fusion_params_": """\
-            ndarray of shape (n_clients, n_params)
-            Solution of the penalised problem, before any refit.""",
-        "penalty_": """\
-            str
-            The penalty of the fit.""",
     }
 
     # ------------------------------------------------------------------------------ solve

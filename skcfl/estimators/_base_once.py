@@ -8,7 +8,7 @@ from .._checks import Count
 from ..base import BaseFederated
 from ..rounds.alternate import alternate
 from ..rounds.local_training import solve_local
-from ..rounds.round_options import ROUND_CONSTRAINTS, ROUNDS, SUSPICION, make_options, shortened
+from ..rounds.round_options import ROUND_CONSTRAINTS, ROUNDS, make_options, shortened
 from ..rounds.training_options import Training
 from ..search.alpha import n_priors
 from ..search.n_clusters import find_n_clusters
@@ -19,6 +19,12 @@ class ClustersOnce(BaseFederated):
 
     Methods differ in the answers that they ask the clients for, :meth:`_evidence`, and in the
     clusters that they make of them, :meth:`_partition`.
+
+    Attributes
+    ----------
+    search_ : dict of str to ndarray
+        With ``n_clusters="auto"``, one entry for each number tried, see :class:`IFCA`.
+    suspicion_
     """
 
     _option_classes = {"training": Training}
@@ -26,13 +32,6 @@ class ClustersOnce(BaseFederated):
     _parameter_constraints = {
         **ROUND_CONSTRAINTS,
         "n_clusters": [Count(1), StrOptions({"auto"})],
-    }
-
-    _doc_attributes = {
-        "search_": """\
-            dict of str to ndarray
-            With ``n_clusters="auto"``, one entry for each number tried, see :class:`IFCA`.""",
-        "suspicion_": SUSPICION,
     }
 
     @abstractmethod

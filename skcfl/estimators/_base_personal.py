@@ -14,7 +14,6 @@ from ..rounds.model_kinds import kind_of
 from ..rounds.round_options import (
     ROUND_CONSTRAINTS,
     SHARED_ROUNDS,
-    SUSPICION,
     automatic_step,
     layers_named,
     robust_aggregator,
@@ -23,56 +22,46 @@ from ..rounds.round_options import (
 from ..rounds.training_options import LOCAL_STEPS, Training
 from ..rounds.update import Average, client_curvatures
 
-# How they are described.
-TRAINING_DOCS = {
-    "tol": """\
-        float
-        The rounds stop when the shared model moved by less than ``tol`` of its norm in one. 0
-        runs all ``max_iter`` rounds.""",
-    "max_iter": """\
-        "auto" or int
-        Largest number of communication rounds. "auto" is 300 for linear models and 50 for
-        networks. A ``ConvergenceWarning`` says so when it was not enough: of networks only
-        when a number was given, because 50 rounds are how long they train.""",
-}
-
 
 class PersonalMethod(BaseFederated):
-    """Base of the methods with per-client models beside a shared one."""
+    """Base of the methods with per-client models beside a shared one.
+
+    Parameters
+    ----------
+    tol : float
+        The rounds stop when the shared model moved by less than ``tol`` of its norm in one. 0
+        runs all ``max_iter`` rounds.
+    max_iter : "auto" or int
+        Largest number of communication rounds. "auto" is 300 for linear models and 50 for
+        networks. A ``ConvergenceWarning`` says so when it was not enough: of networks only
+        when a number was given, because 50 rounds are how long they train.
+    unseen : {"error", "average", "largest"}
+        What to do in prediction about ids not seen in fit. "error" refuses them; "average"
+        uses the mean of the clients' models, weighted by their rows; "largest" uses the shared
+        model. :meth:`adapt` fits a new client a model of its own to some of its labelled
+        rows.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_clients,)
+        Zeros: all clients share one model.
+    coef_ : ndarray of shape (n_clients, n_features) or (n_clients, n_classes, n_features)
+        Coefficients of each client's own model, in the order of ``groups_`` (linear models
+        only).
+    cluster_coef_ : ndarray of shape (1, n_features) or (1, n_classes, n_features)
+        Coefficients of the shared model (linear models only).
+    cluster_params_ : ndarray of shape (1, n_params)
+        Parameter vector of the shared model.
+    objective_ : float
+        Mean of the clients' losses and local penalties at the models of their own.
+    suspicion_
+    """
 
     # Clients make models of their own when the rounds have ended.
     _publishes_rounds = False
     _parameter_constraints = ROUND_CONSTRAINTS
     _option_classes = {"training": Training}
     _option_names = {"training": SHARED_ROUNDS}
-
-    _doc_parameters = {
-        "unseen": """\
-            {"error", "average", "largest"}
-            What to do in prediction about ids not seen in fit. "error" refuses them; "average"
-            uses the mean of the clients' models, weighted by their rows; "largest" uses the shared
-            model. :meth:`adapt` fits a new client a model of its own to some of its labelled
-            rows.""",
-    }
-    _doc_attributes = {
-        "labels_": """\
-            ndarray of shape (n_clients,)
-            Zeros: all clients share one model.""",
-        "coef_": """\
-            ndarray of shape (n_clients, n_features) or (n_clients, n_classes, n_features)
-            Coefficients of each client's own model, in the order of ``groups_`` (linear models
-            only).""",
-        "cluster_coef_": """\
-            ndarray of shape (1, n_features) or (1, n_classes, n_features)
-            Coefficients of the shared model (linear models only).""",
-        "cluster_params_": """\
-            ndarray of shape (1, n_params)
-            Parameter vector of the shared model.""",
-        "objective_": """\
-            float
-            Mean of the clients' losses and local penalties at the models of their own.""",
-        "suspicion_": SUSPICION,
-    }
 
     def _average(self, pool):
         """How the server averages what clients send."""

@@ -19,7 +19,6 @@ from ..rounds.model_kinds import kind_of
 from ..rounds.record_options import Record
 from ..rounds.round_options import (
     ROUND_CONSTRAINTS,
-    SUSPICION,
     make_options,
     robust_aggregator,
     shared_mask,
@@ -46,26 +45,23 @@ class AlternatingClustering(BaseFederated):
     """Base of the methods that look for clusters by rounds, from one or several starts.
 
     The methods differ in :meth:`_rule`: which client gets which model.
+
+    Attributes
+    ----------
+    search_ : dict of str to ndarray
+        With ``n_clusters="auto"``, one entry for each number tried (that of all clients is a
+        model for each): "n_clusters", "found", "held_out_loss", "gain", "standard_error",
+        "accepted", "floats_up" and "floats_down".
+    suspicion_
+    round_params_ : ndarray of shape (n_rounds, n_clusters, n_params)
+        Cluster models after each round, with ``Record(models=True)``, in the numbering of the
+        rounds, not of ``labels_``.
+    round_labels_ : ndarray of shape (n_rounds, n_clients)
+        Clusters of the clients in each round, likewise; -1 for clients not heard yet.
     """
 
     _parameter_constraints = {**ROUND_CONSTRAINTS, **CHOICE_CONSTRAINTS}
     _option_classes = {"training": Training, "record": Record}
-
-    _doc_attributes = {
-        "search_": """\
-            dict of str to ndarray
-            With ``n_clusters="auto"``, one entry for each number tried (that of all clients is a
-            model for each): "n_clusters", "found", "held_out_loss", "gain", "standard_error",
-            "accepted", "floats_up" and "floats_down".""",
-        "suspicion_": SUSPICION,
-        "round_params_": """\
-            ndarray of shape (n_rounds, n_clusters, n_params)
-            Cluster models after each round, with ``Record(models=True)``, in the numbering of the
-            rounds, not of ``labels_``.""",
-        "round_labels_": """\
-            ndarray of shape (n_rounds, n_clients)
-            Clusters of the clients in each round, likewise; -1 for clients not heard yet.""",
-    }
 
     #: Starts by name; they return models, or models and the clients' first labels.
     _starts = STARTS

@@ -16,7 +16,7 @@ from ..base.everyday import everyday
 from ..rounds.alternate import alternate
 from ..rounds.local_training import solve_local
 from ..rounds.record_options import Record
-from ..rounds.round_options import ROUND_CONSTRAINTS, ROUNDS, SUSPICION, make_options
+from ..rounds.round_options import ROUND_CONSTRAINTS, ROUNDS, make_options
 from ..rounds.splits import Bipartition, Node
 from ..rounds.training_options import Training
 from ..search.n_clusters import find_n_clusters
@@ -29,16 +29,44 @@ if TYPE_CHECKING:
 class CFL(BaseFederated):
     """Clustered federated learning by splits of clusters (CFL), with any local model.
 
-    {use}
+    For a hierarchy of clusters of unknown number, among clients with many rows each. Not for
+    few rows or few rounds, where it splits clients that do not differ, or none that do:
+    :class:`IFCA` with ``n_clusters="auto"`` judges the number by rows held out.
 
     All clients begin in one cluster and train its model. When a cluster model has converged, but
     the updates of single clients are still long, the cluster is split in two by the cosines of
     their updates, and both go on from the same model. The number of clusters is found, and the
     splits form a tree [1]_.
 
-    {parameters}
+    Parameters
+    ----------
+    eps1 : float
+        A cluster model has converged when the mean of its clients' updates is shorter than
+        this part of the longest update of the first round.
+    eps2 : "auto" or float
+        A converged cluster is split when an update of its clients is longer than this part of
+        the longest update of the first round. "auto" tries numbers of splits on held-out rows,
+        and a model for each client, see ``search_``.
+    min_round : int
+        Rounds before the first split; 20 in the published code.
+    gamma_max : float or None
+        The paper's test before a split, which the published code leaves out: with the largest
+        cosine s of two clients of different sides, ``sqrt((1 - s) / 2)`` has to be larger.
+        None makes no such test.
 
-    {attributes}
+    Attributes
+    ----------
+    tree_ : list of dict
+        The splits: one entry per node, the root with all clients first, with "clients"
+        (positions in ``groups_``), "parent" (-1: none), "children" (two nodes, or none), and
+        of nodes that were split "round", "mean_norm" and "max_norm" (relative to the first
+        round), and "similarity", the largest cosine of two clients of different sides. If
+        ``eps2="auto"`` finds that each client needs its own model, the children of the root
+        are one client each.
+    search_ : dict of str to ndarray
+        With ``eps2="auto"``, one entry for each number of clusters tried, that of all clients
+        for a model each; columns are those of :class:`IFCA`.
+    suspicion_
 
     See Also
     --------
@@ -70,7 +98,11 @@ class CFL(BaseFederated):
     the last split of its cluster; one that is first heard when there are several clusters takes
     the model of least loss, as new ones do (``assign``, ``adapt``).
 
-    {references}
+    References
+    ----------
+    .. [1] F. Sattler, K.-R. Mueller, W. Samek. "Clustered Federated Learning: Model-Agnostic
+       Distributed Multitask Optimization under Privacy Constraints". IEEE Transactions on Neural
+       Networks and Learning Systems 32, 2021. arXiv:1910.01991.
 
     Examples
     --------
@@ -84,12 +116,6 @@ class CFL(BaseFederated):
     [12, 8, 4, 4, 4]
     """
 
-    _doc_references = """
-    .. [1] F. Sattler, K.-R. Mueller, W. Samek. "Clustered Federated Learning: Model-Agnostic
-       Distributed Multitask Optimization under Privacy Constraints". IEEE Transactions on Neural
-       Networks and Learning Systems 32, 2021. arXiv:1910.01991.
-    """
-
     _parameter_constraints = {
         **ROUND_CONSTRAINTS,
         "eps1": [NOT_NEGATIVE],
@@ -100,42 +126,6 @@ class CFL(BaseFederated):
     }
     _option_classes = {"training": Training, "record": Record}
     _option_names = {"training": ROUNDS, "record": ("true_labels",)}
-
-    _doc_parameters = {
-        "eps1": """\
-            float
-            A cluster model has converged when the mean of its clients' updates is shorter than
-            this part of the longest update of the first round.""",
-        "eps2": """\
-            "auto" or float
-            A converged cluster is split when an update of its clients is longer than this part of
-            the longest update of the first round. "auto" tries numbers of splits on held-out rows,
-            and a model for each client, see ``search_``.""",
-        "min_round": """\
-            int
-            Rounds before the first split; 20 in the published code.""",
-        "gamma_max": """\
-            float or None
-            The paper's test before a split, which the published code leaves out: with the largest
-            cosine s of two clients of different sides, ``sqrt((1 - s) / 2)`` has to be larger.
-            None makes no such test.""",
-    }
-
-    _doc_attributes = {
-        "tree_": """\
-            list of dict
-            The splits: one entry per node, the root with all clients first, with "clients"
-            (positions in ``groups_``), "parent" (-1: none), "children" (two nodes, or none), and
-            of nodes that were split "round", "mean_norm" and "max_norm" (relative to the first
-            round), and "similarity", the largest cosine of two clients of different sides. If
-            ``eps2="auto"`` finds that each client needs its own model, the children of the root
-            are one client each.""",
-        "search_": """\
-            dict of str to ndarray
-            With ``eps2="auto"``, one entry for each number of clusters tried, that of all clients
-            for a model each; columns are those of :class:`IFCA`.""",
-        "suspicion_": SUSPICION,
-    }
 
     def __init__(
         self,

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 class CLoVE(AlternatingClustering):
     """Clustering of loss vector embeddings (CLoVE) with any local model.
 
-    {use}
+    For crisp clusters of clients, with linear models or networks, where good starts for the
+    cluster models are hard to find. Not for clients that differ by degrees, which
+    :class:`PartialPooling` predicts better, and not for a proof of the clusters
+    (:class:`ConvexClusteredFL`).
 
     Each client sends, in every round, its vector of losses under all cluster models; the server
     clusters these vectors, matches the clusters with the models at the least total loss, and
@@ -32,7 +35,11 @@ class CLoVE(AlternatingClustering):
     options of averaging.  Unlike IFCA, it needs no start near the clusters' models: clients that
     are alike have alike losses under *any* models.
 
-    {parameters}
+    Parameters
+    ----------
+    n_init : "auto" or int
+        Number of starts; the one with the least total loss of its final models is kept. "auto"
+        is 3 for linear models with ``init="loss++"``, else 1, as in the paper.
 
     {attributes}
 
@@ -54,7 +61,10 @@ class CLoVE(AlternatingClustering):
     Vectors that are all the same (equal starts, centred) say nothing: the clients are then dealt
     to the models by chance.
 
-    {references}
+    References
+    ----------
+    .. [1] R. Bhatia, N. Papadis, M. Kodialam, T. V. Lakshman, S. Chakrabarty. "CLoVE: Personalized
+       Federated Learning through Clustering of Loss Vector Embeddings". arXiv:2506.22427, 2025.
 
     Examples
     --------
@@ -67,24 +77,12 @@ class CLoVE(AlternatingClustering):
     array([4, 4, 4])
     """
 
-    _doc_references = """
-    .. [1] R. Bhatia, N. Papadis, M. Kodialam, T. V. Lakshman, S. Chakrabarty. "CLoVE: Personalized
-       Federated Learning through Clustering of Loss Vector Embeddings". arXiv:2506.22427, 2025.
-    """
-
     _fits_estimators = True
     _parameter_constraints = {
         "embedding": [StrOptions(set(EMBEDDINGS))],
         "clusterer": [HasMethods(["fit_predict", "get_params", "set_params"]), None],
     }
     _option_names = {"training": (*ROUNDS, "hold_out")}
-
-    _doc_parameters = {
-        "n_init": """\
-            "auto" or int
-            Number of starts; the one with the least total loss of its final models is kept. "auto"
-            is 3 for linear models with ``init="loss++"``, else 1, as in the paper.""",
-    }
 
     def __init__(
         self,

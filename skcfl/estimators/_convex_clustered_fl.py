@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 class ConvexClusteredFL(Fusion):
     r"""Convex clustering federated learning with any convex local model.
 
-    {use}
+    For an unknown number of clusters of clients, if a proof of the clusters is wanted;
+    with the squared penalty also for clients that differ by degrees. Not for networks
+    (:class:`GTV`, :class:`FPFC`, :class:`IFCA`), and not for thousands of clients on the
+    complete graph, with more pairs than fit in memory (``graph="knn"``).
 
     .. math:: \min_{x_1, \dots, x_N} \; \sum_i f_i(x_i)
               + \lambda \sum_{i<j} w_{ij} \|x_i - x_j\|

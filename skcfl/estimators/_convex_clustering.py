@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -32,7 +32,8 @@ __all__ = ["ConvexClustering"]
 class ConvexClustering(FusionMixin, BasePoints):
     r"""Convex clustering of points.
 
-    {use}
+    For an unknown number of clusters of points, if a proof of the clusters is wanted.
+    Not where the number is known: k-means is faster.
 
     .. math:: \min_{x_1, \dots, x_N} \; \sum_i \ell(\|x_i - a_i\|)
               + \lambda \sum_{i<j} w_{ij} \|x_i - x_j\|
@@ -46,9 +47,45 @@ class ConvexClustering(FusionMixin, BasePoints):
     less.  Every row is a client: this is :class:`ConvexClusteredFL` with
     :class:`~skcfl.models.Location` and one row per client.
 
-    {parameters}
+    Parameters
+    ----------
+    loss : {"squared_error", "huber"}
+        What the distance of a point to its centre costs: half its square, or Huber's
+        function, linear beyond ``delta``.
+    delta : float
+        Where the Huber loss becomes linear, in units of the features.
+    graph : {"knn", "complete"}, array-like, sparse matrix or Graph
+        Which points are compared, and the weights ``w_ij``:
 
-    {attributes}
+        - "knn": every point with its nearest neighbours, the components joined by their
+          shortest links, with weights between .001 and 1 that fall with the distance,
+          ``exp(-(distance / median)**2)`` (:func:`skcfl.graphs.knn_graph`);
+        - "complete": all pairs, with weight 1;
+        - a symmetric matrix of weights, dense or sparse, one row and column per point, or a
+          :class:`~skcfl.graphs.Graph`.
+    n_neighbors : int
+        Neighbours of a point with ``graph="knn"``.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_samples,)
+        Cluster of each point: points with exactly equal centres. Clusters are
+        numbered from 0 by decreasing number of points, equal ones by their first point.
+    cluster_centers_ : ndarray of shape (n_clusters_, n_features)
+        Centres of the clusters, which the penalty draws towards each other: the means are at
+        larger distances.
+    n_clusters_ : int
+        Number of clusters.
+    cluster_sizes_ : ndarray of shape (n_clusters_,)
+        Number of points of each cluster.
+    graph_ : Graph
+        The graph of the fit.
+    dual_coef_ : ndarray of shape (n_samples, n_features)
+        Force of the penalty on each point, the net outflow of the dual solution.
+    objective_ : float
+        Value of the objective at the end.
+    groups_, params_, cluster_params_, model_, classes_, coef_, intercept_ : None
+    cluster_coef_, cluster_intercept_, floats_up_, floats_down_ : None
 
     See Also
     --------
@@ -94,62 +131,6 @@ class ConvexClustering(FusionMixin, BasePoints):
         "graph": [StrOptions({"knn", "complete"}), "array-like", "sparse matrix", Graph],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "verbose": ["verbose"],
-    }
-
-    _doc_parameters = {
-        "loss": """\
-            {"squared_error", "huber"}
-            What the distance of a point to its centre costs: half its square, or Huber's
-            function, linear beyond ``delta``.""",
-        "delta": """\
-            float
-            Where the Huber loss becomes linear, in units of the features.""",
-        "graph": """\
-            {"knn", "complete"}, array-like, sparse matrix or Graph
-            Which points are compared, and the weights ``w_ij``:
-
-            - "knn": every point with its nearest neighbours, the components joined by their
-              shortest links, with weights between .001 and 1 that fall with the distance,
-              ``exp(-(distance / median)**2)`` (:func:`skcfl.graphs.knn_graph`);
-            - "complete": all pairs, with weight 1;
-            - a symmetric matrix of weights, dense or sparse, one row and column per point, or a
-              :class:`~skcfl.graphs.Graph`.""",
-        "n_neighbors": """\
-            int
-            Neighbours of a point with ``graph="knn"``.""",
-    }
-
-    _doc_attributes: dict[str, Any] = {
-        "labels_": """\
-            ndarray of shape (n_samples,)
-            Cluster of each point: points with exactly equal centres. Clusters are
-            numbered from 0 by decreasing number of points, equal ones by their first point.""",
-        "cluster_centers_": """\
-            ndarray of shape (n_clusters_, n_features)
-            Centres of the clusters, which the penalty draws towards each other: the means are at
-            larger distances.""",
-        "n_clusters_": """\
-            int
-            Number of clusters.""",
-        "cluster_sizes_": """\
-            ndarray of shape (n_clusters_,)
-            Number of points of each cluster.""",
-        "graph_": """\
-            Graph
-            The graph of the fit.""",
-        "dual_coef_": """\
-            ndarray of shape (n_samples, n_features)
-            Force of the penalty on each point, the net outflow of the dual solution.""",
-        "objective_": """\
-            float
-            Value of the objective at the end.""",
-        **dict.fromkeys(
-            (
-                *("groups_", "params_", "cluster_params_", "model_", "classes_"),
-                *("coef_", "intercept_", "cluster_coef_", "cluster_intercept_"),
-                *("floats_up_", "floats_down_"),
-            )
-        ),
     }
 
     def __init__(

@@ -37,7 +37,9 @@ NETWORK_LAM = 0.01
 class Ditto(PersonalMethod):
     """Ditto: per-client models, pulled to that of federated averaging, with any local model.
 
-    {use}
+    For clients that differ by degrees from one shared model, with linear models or networks.
+    Not for crisp clusters, where cluster models (:class:`IFCA`) are better; with linear models
+    :class:`PartialPooling` estimates how far each coefficient differs.
 
     The shared model w is that of :class:`FedAvg`; client i predicts with
     ``argmin f_i(v) + lam / 2 ||v - w||^2``, which never leaves it but to be published [1]_. For
@@ -45,9 +47,28 @@ class Ditto(PersonalMethod):
     networks train a per-client model beside the shared one in every round. With ``within`` clients
     are pulled to the model of a cluster that is found by another method.
 
-    {parameters}
+    Parameters
+    ----------
+    lam : "auto" or float
+        Strength of the pull of the clients' own models to the shared one, in [0, inf]: 0 is
+        :class:`LocalModels`, ``numpy.inf`` :class:`FedAvg`. "auto" judges both and eleven
+        strengths between on rows held out inside the clients (four folds), for linear models;
+        of networks it is 0.01.
+    within : estimator or None
+        A method that finds clusters by rounds, such as ``IFCA(n_clusters=3)`` or
+        ``OracleClusters(labels=...)``: clients are pulled to the model of their cluster. Its
+        local model and random state are not used, but those of this estimator; parameters of
+        the rounds are its own. None is one shared model, by federated averaging.
 
-    {attributes}
+    Attributes
+    ----------
+    lam_ : float
+        The strength of the pull.
+    lam_search_ : dict of str to ndarray
+        With ``lam="auto"``, "lam" and "held_out_loss" of what was tried (linear models of
+        several clients).
+    labels_ : ndarray of shape (n_clients,)
+        Zeros; with ``within`` the clusters of the clients.
 
     See Also
     --------
@@ -85,33 +106,6 @@ class Ditto(PersonalMethod):
         "within": [BaseFederated, None],
     }
     _option_names = {"training": ROUNDS}
-
-    _doc_parameters = {
-        "lam": """\
-            "auto" or float
-            Strength of the pull of the clients' own models to the shared one, in [0, inf]: 0 is
-            :class:`LocalModels`, ``numpy.inf`` :class:`FedAvg`. "auto" judges both and eleven
-            strengths between on rows held out inside the clients (four folds), for linear models;
-            of networks it is 0.01.""",
-        "within": """\
-            estimator or None
-            A method that finds clusters by rounds, such as ``IFCA(n_clusters=3)`` or
-            ``OracleClusters(labels=...)``: clients are pulled to the model of their cluster. Its
-            local model and random state are not used, but those of this estimator; parameters of
-            the rounds are its own. None is one shared model, by federated averaging.""",
-    }
-    _doc_attributes = {
-        "lam_": """\
-            float
-            The strength of the pull.""",
-        "lam_search_": """\
-            dict of str to ndarray
-            With ``lam="auto"``, "lam" and "held_out_loss" of what was tried (linear models of
-            several clients).""",
-        "labels_": """\
-            ndarray of shape (n_clients,)
-            Zeros; with ``within`` the clusters of the clients.""",
-    }
 
     def __init__(
         self,

@@ -20,7 +20,6 @@ from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
 from ..rounds.round_options import ROUND_CONSTRAINTS
 from ..rounds.training_options import Training
 from ._base_personal import (
-    TRAINING_DOCS,
     PersonalMethod,
     own_rates,
     training_options,
@@ -40,13 +39,31 @@ BLENDS = {MINIMISED: 1.0, TRAINED: 1e3}
 class FedALA(PersonalMethod):
     """FedALA: per-client models, into which the mean model is blended by learned weights.
 
-    {use}
+    For networks of clients that differ by degrees, where the strength of the tie is to be
+    learned. Not for crisp clusters, where cluster models (:class:`IFCA`) are better.
 
     At the beginning of a round client i replaces its lower layers by those of the mean model w,
     and its last ones by ``theta_i + (w - theta_i) * W_i``, elementwise with weights in [0, 1] that
     lower its loss; then it trains, and the server averages the models [1]_.
 
-    {parameters}
+    Parameters
+    ----------
+    blended_layers : int
+        How many of the last layers clients blend, elementwise; they take the lower ones as
+        they are sent. One layer is weights and biases, the paper's p = 2 tensors.
+    blend_rate : "auto" or float
+        Step of the gradient descent on the weights of the blend, the paper's eta. "auto" is
+        the paper's 1 for linear models; networks would otherwise keep the weights of the
+        shared model, and "auto" is 1000 over the number of batches of a client with a median
+        number of rows. Losses in units of the targets count relative to their first value.
+    blend_share : float
+        Part of a client's rows, drawn anew in every round, that the weights are learned
+        from. The paper's is 0.8. Less than 1 makes the result depend on the order of the
+        rows, and a weight of 2 is then not the row twice.
+    blend_tol : float
+        The weights are learned, the first time, until the standard deviation of the losses of
+        ten epochs in a row is less than this, and for 60 epochs at most; later a round takes
+        one. An epoch is one step, or with ``batch_size`` one of every batch.
 
     {attributes}
 
@@ -88,30 +105,6 @@ class FedALA(PersonalMethod):
         "blend_rate": [POSITIVE, StrOptions({"auto"})],
         "blend_share": [Interval(Real, 0, 1, closed="right")],
         "blend_tol": [Interval(Real, 0, None, closed="left")],
-    }
-
-    _doc_parameters = {
-        **TRAINING_DOCS,
-        "blended_layers": """\
-            int
-            How many of the last layers clients blend, elementwise; they take the lower ones as
-            they are sent. One layer is weights and biases, the paper's p = 2 tensors.""",
-        "blend_rate": """\
-            "auto" or float
-            Step of the gradient descent on the weights of the blend, the paper's eta. "auto" is
-            the paper's 1 for linear models; networks would otherwise keep the weights of the
-            shared model, and "auto" is 1000 over the number of batches of a client with a median
-            number of rows. Losses in units of the targets count relative to their first value.""",
-        "blend_share": """\
-            float
-            Part of a client's rows, drawn anew in every round, that the weights are learned
-            from. The paper's is 0.8. Less than 1 makes the result depend on the order of the
-            rows, and a weight of 2 is then not the row twice.""",
-        "blend_tol": """\
-            float
-            The weights are learned, the first time, until the standard deviation of the losses of
-            ten epochs in a row is less than this, and for 60 epochs at most; later a round takes
-            one. An epoch is one step, or with ``batch_size`` one of every batch.""",
     }
 
     def __init__(

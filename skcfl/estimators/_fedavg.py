@@ -14,7 +14,6 @@ from ..rounds.alternate import alternate
 from ..rounds.round_options import (
     ROUND_CONSTRAINTS,
     ROUNDS,
-    SUSPICION,
     make_options,
     robust_aggregator,
 )
@@ -28,7 +27,9 @@ if TYPE_CHECKING:
 class FedAvg(BaseFederated):
     """One model for all clients, with any local model: federated averaging.
 
-    {use}
+    For clients that do not differ, or have too few rows to show it, and as the baseline that
+    every other method has to beat. Not where clients differ: see :class:`PartialPooling` and
+    :class:`IFCA`.
 
     The baseline of federated learning [1]_: every round the clients send gradients, or models
     trained for some local steps, and the server averages them.  With the defaults a
@@ -36,7 +37,9 @@ class FedAvg(BaseFederated):
 
     {parameters}
 
-    {attributes}
+    Attributes
+    ----------
+    suspicion_
 
     See Also
     --------
@@ -64,7 +67,6 @@ class FedAvg(BaseFederated):
     _parameter_constraints = ROUND_CONSTRAINTS
     _option_classes = {"training": Training}
     _option_names = {"training": ROUNDS}
-    _doc_attributes = {"suspicion_": SUSPICION}
 
     def __init__(
         self,

@@ -41,15 +41,55 @@ def _objective(result):
 class FedEM(MixturePredictions):
     """Federated expectation maximisation (FedEM): clients mix shared models of any kind.
 
-    {use}
+    For clients with rows of several kinds, so that no single cluster model suits a
+    client. Not where each client belongs to one cluster: :class:`IFCA` finds it with a
+    fraction of the messages.
 
     A client's rows are a mixture of K models that all clients share, with weights per client: soft
     clusters of rows, and of clients. Every round the clients compute how responsible each model is
     for each of their rows, and the models are fitted to the rows so weighted [1]_.
 
-    {parameters}
+    Parameters
+    ----------
+    n_clusters : int or "auto"
+        Number of shared models. "auto" tries 1, 2, ... on three quarters of every client's
+        rows, four times over, for as long as the log-likelihood of the others under the
+        client's mixture rises by more than its standard error.
+    max_iter : "auto" or int
+        Largest number of communication rounds; "auto" is 300 for linear models, 50 for
+        networks.
+    tol : float
+        The fit stops when no client's largest share changed its model and no model moved by
+        more than ``tol`` of its norm in a round. 0 runs all ``max_iter`` rounds.
+    n_init : "auto" or int
+        Number of starts; the one of the largest likelihood is kept. "auto" is 3 for linear
+        models with ``init="loss++"``, 10 with random ones, 1 for networks.
+    share_steps : int
+        Steps in which a client estimates its shares in a round, under models that stay: they
+        cost little, no exchange, and rounds in which the shares settle. 1 is the paper's.
 
-    {attributes}
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_clients,)
+        Model of each client's largest share, in the order of ``groups_``. Clusters are
+        numbered from 0 by decreasing number of clients, equal ones by their first client.
+    mixture_weights_ : ndarray of shape (n_clients, n_models)
+        Shares of the models in each client's rows. The first ``n_clusters_`` models are the
+        clusters', the others are no client's largest.
+    mixture_params_ : ndarray of shape (n_models, n_params)
+        Parameter vectors of all models.
+    dispersion_ : float
+        Dispersion of the losses, of which the noise variance is that of "squared_error"; 1 for
+        losses that are likelihoods themselves.
+    coef_ : ndarray of shape (n_clients, n_features) or (n_clients, n_classes, n_features)
+        Mean of the models' coefficients by each client's shares (linear models only):
+        regressions without a link predict by it, classifiers mix probabilities.
+    objective_ : float
+        Minus the mean log-density of a row, up to a constant, and the penalty.
+    search_ : dict of str to ndarray
+        With ``n_clusters="auto"``, one entry for each number tried: "n_clusters", "found"
+        (those with clients), "held_out_loss", "gain" and "standard_error" against the best
+        number before, "accepted", "floats_up" and "floats_down".
 
     See Also
     --------
@@ -69,7 +109,10 @@ class FedEM(MixturePredictions):
     Predictions are means of the models' by the client's shares. A new client (``assign``,
     ``adapt``) fits its shares only. One that does not answer keeps those it had.
 
-    {references}
+    References
+    ----------
+    .. [1] O. Marfoq, G. Neglia, A. Bellet, L. Kameni, R. Vidal. "Federated Multi-Task Learning
+       under a Mixture of Distributions". NeurIPS 2021. arXiv:2108.10252.
 
     Examples
     --------
@@ -83,11 +126,6 @@ class FedEM(MixturePredictions):
     np.float64(1.0)
     """
 
-    _doc_references = """
-    .. [1] O. Marfoq, G. Neglia, A. Bellet, L. Kameni, R. Vidal. "Federated Multi-Task Learning
-       under a Mixture of Distributions". NeurIPS 2021. arXiv:2108.10252.
-    """
-
     _parameter_constraints = {
         **ROUND_CONSTRAINTS,
         **{name: CHOICE_CONSTRAINTS[name] for name in ("n_clusters", "init", "n_init")},
@@ -98,60 +136,6 @@ class FedEM(MixturePredictions):
     _option_names = {"training": (*STEPS, "participation"), "record": ("true_labels",)}
 
     _publishes_rounds = False
-
-    _doc_parameters = {
-        "n_clusters": """\
-            int or "auto"
-            Number of shared models. "auto" tries 1, 2, ... on three quarters of every client's
-            rows, four times over, for as long as the log-likelihood of the others under the
-            client's mixture rises by more than its standard error.""",
-        "max_iter": """\
-            "auto" or int
-            Largest number of communication rounds; "auto" is 300 for linear models, 50 for
-            networks.""",
-        "tol": """\
-            float
-            The fit stops when no client's largest share changed its model and no model moved by
-            more than ``tol`` of its norm in a round. 0 runs all ``max_iter`` rounds.""",
-        "n_init": """\
-            "auto" or int
-            Number of starts; the one of the largest likelihood is kept. "auto" is 3 for linear
-            models with ``init="loss++"``, 10 with random ones, 1 for networks.""",
-        "share_steps": """\
-            int
-            Steps in which a client estimates its shares in a round, under models that stay: they
-            cost little, no exchange, and rounds in which the shares settle. 1 is the paper's.""",
-    }
-
-    _doc_attributes = {
-        "labels_": """\
-            ndarray of shape (n_clients,)
-            Model of each client's largest share, in the order of ``groups_``. Clusters are
-            numbered from 0 by decreasing number of clients, equal ones by their first client.""",
-        "mixture_weights_": """\
-            ndarray of shape (n_clients, n_models)
-            Shares of the models in each client's rows. The first ``n_clusters_`` models are the
-            clusters', the others are no client's largest.""",
-        "mixture_params_": """\
-            ndarray of shape (n_models, n_params)
-            Parameter vectors of all models.""",
-        "dispersion_": """\
-            float
-            Dispersion of the losses, of which the noise variance is that of "squared_error"; 1 for
-            losses that are likelihoods themselves.""",
-        "coef_": """\
-            ndarray of shape (n_clients, n_features) or (n_clients, n_classes, n_features)
-            Mean of the models' coefficients by each client's shares (linear models only):
-            regressions without a link predict by it, classifiers mix probabilities.""",
-        "objective_": """\
-            float
-            Minus the mean log-density of a row, up to a constant, and the penalty.""",
-        "search_": """\
-            dict of str to ndarray
-            With ``n_clusters="auto"``, one entry for each number tried: "n_clusters", "found"
-            (those with clients), "held_out_loss", "gain" and "standard_error" against the best
-            number before, "accepted", "floats_up" and "floats_down".""",
-    }
 
     def __init__(
         self,

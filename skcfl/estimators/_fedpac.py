@@ -16,7 +16,6 @@ from ..personal.shared_rounds import publish, run_shared
 from ..rounds.round_options import ROUND_CONSTRAINTS
 from ..rounds.training_options import Training
 from ._base_personal import (
-    TRAINING_DOCS,
     PersonalMethod,
     own_rates,
     training_options,
@@ -32,7 +31,9 @@ __all__ = ["FedPACClassifier"]
 class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     """FedPAC: a shared body, and for each client the mixture of heads that suits it best.
 
-    {use}
+    For classifiers by networks, if the clients have the representation of the classes in
+    common, where the labels' distributions differ. Not for crisp clusters of clients that
+    label alike rows differently (:class:`IFCA`).
 
     Clients train the last layer of a network, then the layers below, with representations drawn to
     the mean ones of the classes; the server averages what is below, and each client gets a mixture
@@ -40,9 +41,18 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     its variance [1]_. A linear model is all last layer, of the features themselves: what is left
     is the mixing.
 
-    {parameters}
+    Parameters
+    ----------
+    lam : float
+        Strength of the pull of representations to the classes' means; networks only.
+    head_steps : int
+        Steps of the last layer in a round.
 
-    {attributes}
+    Attributes
+    ----------
+    mixing_weights_ : ndarray of shape (n_clients, n_clients)
+        Weights of all clients' last layers (columns) in each client's (rows), when they were
+        mixed last.
 
     See Also
     --------
@@ -75,22 +85,6 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
         **ROUND_CONSTRAINTS,
         "lam": [NOT_NEGATIVE],
         "head_steps": [Count(1, MOST_STEPS)],
-    }
-
-    _doc_parameters = {
-        **TRAINING_DOCS,
-        "lam": """\
-            float
-            Strength of the pull of representations to the classes' means; networks only.""",
-        "head_steps": """\
-            int
-            Steps of the last layer in a round.""",
-    }
-    _doc_attributes = {
-        "mixing_weights_": """\
-            ndarray of shape (n_clients, n_clients)
-            Weights of all clients' last layers (columns) in each client's (rows), when they were
-            mixed last.""",
     }
 
     def __init__(

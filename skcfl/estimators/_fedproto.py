@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from ..personal.shared_rounds import publish, run_shared
 from ..rounds.round_options import ROUND_CONSTRAINTS, STEPS
 from ..rounds.training_options import Training
 from ._base_personal import (
-    TRAINING_DOCS,
     PersonalMethod,
     training_options,
 )
@@ -32,16 +31,48 @@ __all__ = ["FedProtoClassifier"]
 class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     """FedProto: per-client networks that share prototypes of the classes.
 
-    {use}
+    For classifiers by networks where little may be sent: clients exchange mean
+    representations of the classes and no parameters. Not where parameters may be averaged,
+    which is more accurate (:class:`FedRep`, :class:`FedPACClassifier`).
 
     Clients send the mean representation (the last hidden states) of each class that they have, the
     server averages these, and clients train their network with ``lam`` times the mean squared
     distance of a row's representation to its class's prototype added to the loss [1]_. The class
     of the nearest prototype is predicted.
 
-    {parameters}
+    Parameters
+    ----------
+    tol : float
+        The rounds stop when the prototypes moved by less than ``tol`` of their norm in one. 0
+        runs all ``max_iter`` rounds.
+    hidden_layer_sizes : int or sequence of int
+        Units of each hidden layer of the clients' networks, at least one. The last one is the
+        representation. Scale the features to about unit size.
+    activation : {"relu", "tanh", "logistic", "identity"}
+        Activation of the hidden layers.
+    lam : float
+        Strength of the pull to the prototypes.
+    unseen : {"error", "average", "largest"}
+        What to do in prediction about ids not seen in fit. "error" refuses them; "average"
+        uses the mean of the clients' networks, weighted by their rows, which nothing has
+        trained to be a good one; "largest" is refused here, as all clusters have one client.
+        :meth:`adapt` trains a network on labelled rows of a new client.
 
-    {attributes}
+    Attributes
+    ----------
+    prototypes_ : ndarray of shape (n_classes, n_units)
+        Mean representations of the classes; NaN of classes that were never heard of.
+    labels_ : ndarray of shape (n_clients,)
+        ``[0, 1, ..., n_clients - 1]``: every client is its own cluster.
+    cluster_params_ : ndarray of shape (n_clients, n_params)
+        Parameter vectors of the clients.
+    suspicion_ : ndarray of shape (n_clients,)
+        Under an ``aggregation`` other than "mean": how far the means of each client's classes
+        lay from the prototypes, in the round in which they lay farthest, as a part of the
+        most that is expected of an honest client; infinity is who did not answer. The networks
+        of who is beyond 1 do not count in ``unseen="average"``; see
+        :class:`~skcfl.inspection.SuspicionDisplay`.
+    coef_, intercept_, cluster_coef_, cluster_intercept_ : None
 
     See Also
     --------
@@ -77,49 +108,6 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
 
     _parameter_constraints = {**ROUND_CONSTRAINTS, "lam": [NOT_NEGATIVE]}
     _option_names = {"training": (*STEPS, "participation")}
-
-    _doc_parameters = {
-        **TRAINING_DOCS,
-        "hidden_layer_sizes": """\
-            int or sequence of int
-            Units of each hidden layer of the clients' networks, at least one. The last one is the
-            representation. Scale the features to about unit size.""",
-        "activation": """\
-            {"relu", "tanh", "logistic", "identity"}
-            Activation of the hidden layers.""",
-        "lam": """\
-            float
-            Strength of the pull to the prototypes.""",
-        "tol": """\
-            float
-            The rounds stop when the prototypes moved by less than ``tol`` of their norm in one. 0
-            runs all ``max_iter`` rounds.""",
-        "unseen": """\
-            {"error", "average", "largest"}
-            What to do in prediction about ids not seen in fit. "error" refuses them; "average"
-            uses the mean of the clients' networks, weighted by their rows, which nothing has
-            trained to be a good one; "largest" is refused here, as all clusters have one client.
-            :meth:`adapt` trains a network on labelled rows of a new client.""",
-    }
-    _doc_attributes: dict[str, Any] = {
-        "prototypes_": """\
-            ndarray of shape (n_classes, n_units)
-            Mean representations of the classes; NaN of classes that were never heard of.""",
-        "labels_": """\
-            ndarray of shape (n_clients,)
-            ``[0, 1, ..., n_clients - 1]``: every client is its own cluster.""",
-        "cluster_params_": """\
-            ndarray of shape (n_clients, n_params)
-            Parameter vectors of the clients.""",
-        "suspicion_": """\
-            ndarray of shape (n_clients,)
-            Under an ``aggregation`` other than "mean": how far the means of each client's classes
-            lay from the prototypes, in the round in which they lay farthest, as a part of the
-            most that is expected of an honest client; infinity is who did not answer. The networks
-            of who is beyond 1 do not count in ``unseen="average"``; see
-            :class:`~skcfl.inspection.SuspicionDisplay`.""",
-        **dict.fromkeys(("coef_", "intercept_", "cluster_coef_", "cluster_intercept_")),
-    }
 
     def __init__(
         self,

@@ -23,7 +23,6 @@ from ..rounds.model_kinds import kind_of
 from ..rounds.round_options import ROUND_CONSTRAINTS
 from ..rounds.training_options import Training
 from ._base_personal import (
-    TRAINING_DOCS,
     PersonalMethod,
     common_rate,
     layer_mask,
@@ -38,14 +37,27 @@ if TYPE_CHECKING:
 class FedRep(PersonalMethod):
     """FedRep and FedPer: shared layers and per-client layers, with any local model.
 
-    {use}
+    For networks of clients that share a representation and differ in the last layer, as where
+    labels have other meanings. Not where the features mean other things from client to
+    client. With linear models each client has an intercept, and nothing else, of its own.
 
     All clients have the representation in common, that is the first layers of a network, and each
     has its own last layer, which never leaves it but to be published. Clients train the per-client
     layers first and the shared ones then [1]_, or all at once with ``alternate=False`` [2]_. With
     a linear model the coefficients are shared and the intercepts are per client: fixed effects.
 
-    {parameters}
+    Parameters
+    ----------
+    shared_layers : "auto", int, str or list of str
+        Layers that all clients have in common: the first so many, or by name
+        (``model_.layer_slices()``). "auto" is all but the last; of linear models the
+        coefficients, so that clients have intercepts of their own. All layers make
+        :class:`FedAvg`, none :class:`LocalModels`.
+    alternate : bool
+        If True, clients train their last layers first and then the shared ones, which is
+        FedRep. If False, all at once, which is FedPer.
+    head_steps : int
+        Steps of the own layers in a round, with ``alternate``.
 
     {attributes}
 
@@ -91,23 +103,6 @@ class FedRep(PersonalMethod):
         ],
         "alternate": ["boolean"],
         "head_steps": [Count(1, MOST_STEPS)],
-    }
-
-    _doc_parameters = {
-        **TRAINING_DOCS,
-        "shared_layers": """\
-            "auto", int, str or list of str
-            Layers that all clients have in common: the first so many, or by name
-            (``model_.layer_slices()``). "auto" is all but the last; of linear models the
-            coefficients, so that clients have intercepts of their own. All layers make
-            :class:`FedAvg`, none :class:`LocalModels`.""",
-        "alternate": """\
-            bool
-            If True, clients train their last layers first and then the shared ones, which is
-            FedRep. If False, all at once, which is FedPer.""",
-        "head_steps": """\
-            int
-            Steps of the own layers in a round, with ``alternate``.""",
     }
 
     def __init__(

@@ -22,13 +22,25 @@ if TYPE_CHECKING:
 class FeSEM(AlternatingClustering):
     """Federated stochastic expectation maximisation (FeSEM) with any local model.
 
-    {use}
+    For comparison with clusters by loss (:class:`IFCA`): here clients are clustered by the
+    distance of their parameters. Not for networks without a common start: their parameters
+    cannot be compared.
 
     Each round has three steps: clients train from the model of their cluster, go to the cluster
     model that is nearest to theirs in parameter space, and the server makes each cluster's model
     the mean of those of its clients [1]_.
 
-    {parameters}
+    Parameters
+    ----------
+    init : {"kmeans", "random"} or array of shape (n_clusters, n_params)
+        Start of the cluster models. With "kmeans" every client trains some steps from one
+        common start, and k-means (k-means++, ten starts) clusters the models: 30 steps of
+        linear models, 50 of networks. "random" draws the models, and gives all clients the one
+        that is nearest to their common start, which they seldom leave: the published code. An
+        array gives the models; clients then train first from their mean.
+    n_init : "auto" or int
+        Number of starts; the one with the least total loss of its final models is kept. "auto"
+        is 1, as k-means has tried ten.
 
     {attributes}
 
@@ -49,7 +61,10 @@ class FeSEM(AlternatingClustering):
     Distances of networks mean something only near a common start: two networks with permuted units
     compute the same. A new client (``assign``, ``adapt``) goes by loss.
 
-    {references}
+    References
+    ----------
+    .. [1] G. Long, M. Xie, T. Shen, T. Zhou, X. Wang, J. Jiang. "Multi-center federated learning:
+       clients clustering for better personalization". World Wide Web 26, 2023. arXiv:2108.08647.
 
     Examples
     --------
@@ -62,11 +77,6 @@ class FeSEM(AlternatingClustering):
     array([4, 4, 4])
     """
 
-    _doc_references = """
-    .. [1] G. Long, M. Xie, T. Shen, T. Zhou, X. Wang, J. Jiang. "Multi-center federated learning:
-       clients clustering for better personalization". World Wide Web 26, 2023. arXiv:2108.08647.
-    """
-
     _starts = {"kmeans": trained_means, "random": nearest_to_start}
 
     _parameter_constraints = {
@@ -75,20 +85,6 @@ class FeSEM(AlternatingClustering):
     }
 
     _option_names = {"training": (*SHARED_ROUNDS, "polish")}
-
-    _doc_parameters = {
-        "init": """\
-            {"kmeans", "random"} or array of shape (n_clusters, n_params)
-            Start of the cluster models. With "kmeans" every client trains some steps from one
-            common start, and k-means (k-means++, ten starts) clusters the models: 30 steps of
-            linear models, 50 of networks. "random" draws the models, and gives all clients the one
-            that is nearest to their common start, which they seldom leave: the published code. An
-            array gives the models; clients then train first from their mean.""",
-        "n_init": """\
-            "auto" or int
-            Number of starts; the one with the least total loss of its final models is kept. "auto"
-            is 1, as k-means has tried ten.""",
-    }
 
     def __init__(
         self,

@@ -43,14 +43,43 @@ class Directed(Partition):
 class FlexCFL(ClustersOnce):
     """Groups of clients by the direction of their first update, with any local model.
 
-    {use}
+    For crisp clusters that are to be found before the training, from one update per client.
+    Not where first updates do not show the differences, for want of rows: :class:`IFCA`
+    revises its clusters in every round.
 
     Clients train some steps from one common start, the server clusters the directions in which
     they moved, and then trains a model for each group by federated averaging; groups stay. This
     is FlexCFL, first called FedGroup [1]_, and with ``embedding="flhc"`` the hierarchical
     clustering of updates of Briggs et al. [2]_ (FL+HC).
 
-    {parameters}
+    Parameters
+    ----------
+    n_clusters : int or "auto"
+        Number of groups. "auto" tries 1, 2, ... on three quarters of every client's rows, four
+        times over, for as long as the loss on the others falls by more than its standard error
+        and 1 %, then a model for each client; ``search_`` has what was tried. With
+        `distance_threshold` the number is found.
+    embedding : {"edc", "madc", "flhc"}
+        What of the clients' updates is clustered. "edc": cosines with the first K singular
+        directions of all updates, by k-means; "madc": mean absolute differences of the
+        cosines with all others, by complete linkage; its costs grow with the cube of the
+        clients; "flhc": the updates themselves after some rounds of FedAvg, by hierarchical
+        clustering, the method of Briggs et al. [2]_.
+    pretrain_steps : int
+        Local steps from the common start that make an update.
+    n_pretrain : "auto" or int
+        How many clients, drawn at random, make the groups; the others are newcomers and go by
+        direction. "auto" is 20 times the number of groups, of "flhc" all.
+    warm_up : "auto" or int
+        Rounds of FedAvg before the updates are made; "auto" is 10 for "flhc", else 0.
+    linkage : {"ward", "complete", "average", "single"}
+        Linkage of "flhc". "ward", which is with ``metric="euclidean"`` only, found more than
+        the others on the clusters of :mod:`skcfl.datasets`.
+    metric : {"euclidean", "manhattan", "cosine"}
+        Distance of updates for "flhc".
+    distance_threshold : float or None
+        For "flhc": where its tree is cut, in medians of the distances between clients, so that
+        units do not matter. None cuts at `n_clusters`.
 
     {attributes}
 
@@ -71,7 +100,13 @@ class FlexCFL(ClustersOnce):
     The published code clusters by a matrix of cosines of the last layer's updates; here all
     parameters count.
 
-    {references}
+    References
+    ----------
+    .. [1] M. Duan, D. Liu, X. Ji, Y. Wu, L. Liang, X. Chen, Y. Tan, A. Ren. "Flexible Clustered
+       Federated Learning for Client-Level Data Distribution Shift". IEEE Transactions on Parallel
+       and Distributed Systems 33, 2022. arXiv:2108.09749.
+    .. [2] C. Briggs, Z. Fan, P. Andras. "Federated learning with hierarchical clustering of local
+       updates to improve training on non-IID data". IJCNN 2020. arXiv:2004.11791.
 
     Examples
     --------
@@ -89,14 +124,6 @@ class FlexCFL(ClustersOnce):
     # New clients go by what the clusters were found by.
     _mixes_newcomers = False
 
-    _doc_references = """
-    .. [1] M. Duan, D. Liu, X. Ji, Y. Wu, L. Liang, X. Chen, Y. Tan, A. Ren. "Flexible Clustered
-       Federated Learning for Client-Level Data Distribution Shift". IEEE Transactions on Parallel
-       and Distributed Systems 33, 2022. arXiv:2108.09749.
-    .. [2] C. Briggs, Z. Fan, P. Andras. "Federated learning with hierarchical clustering of local
-       updates to improve training on non-IID data". IJCNN 2020. arXiv:2004.11791.
-    """
-
     _parameter_constraints = {
         "embedding": [StrOptions({"edc", "madc", "flhc"})],
         "pretrain_steps": [Count(1)],
@@ -105,43 +132,6 @@ class FlexCFL(ClustersOnce):
         "linkage": [StrOptions({"ward", "complete", "average", "single"})],
         "metric": [StrOptions({"euclidean", "manhattan", "cosine"})],
         "distance_threshold": [POSITIVE, None],
-    }
-
-    _doc_parameters = {
-        "n_clusters": """\
-            int or "auto"
-            Number of groups. "auto" tries 1, 2, ... on three quarters of every client's rows, four
-            times over, for as long as the loss on the others falls by more than its standard error
-            and 1 %, then a model for each client; ``search_`` has what was tried. With
-            `distance_threshold` the number is found.""",
-        "embedding": """\
-            {"edc", "madc", "flhc"}
-            What of the clients' updates is clustered. "edc": cosines with the first K singular
-            directions of all updates, by k-means; "madc": mean absolute differences of the
-            cosines with all others, by complete linkage; its costs grow with the cube of the
-            clients; "flhc": the updates themselves after some rounds of FedAvg, by hierarchical
-            clustering, the method of Briggs et al. [2]_.""",
-        "pretrain_steps": """\
-            int
-            Local steps from the common start that make an update.""",
-        "n_pretrain": """\
-            "auto" or int
-            How many clients, drawn at random, make the groups; the others are newcomers and go by
-            direction. "auto" is 20 times the number of groups, of "flhc" all.""",
-        "warm_up": """\
-            "auto" or int
-            Rounds of FedAvg before the updates are made; "auto" is 10 for "flhc", else 0.""",
-        "linkage": """\
-            {"ward", "complete", "average", "single"}
-            Linkage of "flhc". "ward", which is with ``metric="euclidean"`` only, found more than
-            the others on the clusters of :mod:`skcfl.datasets`.""",
-        "metric": """\
-            {"euclidean", "manhattan", "cosine"}
-            Distance of updates for "flhc".""",
-        "distance_threshold": """\
-            float or None
-            For "flhc": where its tree is cut, in medians of the distances between clients, so that
-            units do not matter. None cuts at `n_clusters`.""",
     }
 
     def __init__(

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 class FPFC(LamChoiceMixin, BaseFederated):
     r"""Fusion penalised federated clustering with any local model.
 
-    {use}
+    For an unknown number of clusters of clients, with linear models or networks, if
+    clusters are well separated and their models should not be biased towards each other. Not
+    where the clusters are to be proved: the problem is not convex
+    (:class:`ConvexClusteredFL`).
 
     .. math:: \min_{w_1, \dots, w_m} \; \sum_i f_i(w_i)
               + \frac{s}{m} \sum_{i<j} g_\lambda(\|w_i - w_j\|)
@@ -43,9 +46,70 @@ class FPFC(LamChoiceMixin, BaseFederated):
     In every round some clients take some steps on their own rows, drawn to a model the server
     sends them; the server then updates all pairs.  Local models need no second derivatives.
 
-    {parameters}
+    Parameters
+    ----------
+    lam : "auto" or float
+        The paper's lambda, not negative: 0 gives every client its own model. Models nearer
+        than about ``lam`` are drawn together, models farther apart than ``a * lam`` are
+        independent of each other, so that ``a * lam`` should lie between the distances of
+        local models within and between clusters. "auto" tries a grid from the least to the
+        largest distance, 0, and one model for all, and takes the best by ``search``.
+    penalty : {"scad", "mcp", "l2", "l1"}, SCAD or MCP
+        The function of a pair's difference. "scad", the paper's, and "mcp" are concave: they
+        do not bias distant clusters. An object has parameters, such as
+        ``SCAD(a=5.0, scale=1.0)``; the estimator's ``lam`` replaces its own. "l2" and "l1" are
+        norms, for comparison; ``ConvexClusteredFL(lam=lam / n_clients)`` has the same
+        solution.
+    solver : FPFCRounds or None
+        What the server does in a round, and when the rounds end before ``tol``, see
+        :class:`skcfl.fusion.solvers.FPFCRounds`; None is its defaults.
+    refit : bool
+        If True, each cluster's model is fitted anew on the pooled rows of its clients. False
+        gives a cluster the mean of its clients' models, weighted by their rows, as in the
+        paper. The clients' own models are kept in ``fusion_params_``.
+    init : {"auto", "local", "common"} or array-like of shape (n_clients, n_params)
+        Models to start from. "local" is each client's own converged model; "auto" is the same,
+        drawn a little to the common model, because local models of few rows are mostly noise
+        (not for networks). "common" is the same model for all, as in the paper, from which a
+        narrow range of ``lam`` finds clusters. An array gives them, in the order of the
+        sorted ids.
+    max_iter : "auto" or int
+        Most rounds (for every ``lam`` that is tried); a ``ConvergenceWarning`` says what was
+        missing when they were not enough. "auto" is 500 over ``participation``.
+    tol : float
+        Stationarity residual at which the rounds end, relative to the clients' gradients
+        before any training and to the distances of the local models. 0 runs all ``max_iter``
+        rounds.
+    warm_start : bool
+        If True, start from the models of the last fit, if it was of as many clients and
+        parameters; with the same penalty and ``rho`` the rounds just go on. As the problem is
+        not convex, the result depends on the start.
 
-    {attributes}
+    Attributes
+    ----------
+    lam_ : float
+        The ``lam`` of the fit.
+    fusion_params_ : ndarray of shape (n_clients, n_params)
+        The clients' own models at the end of the rounds.
+    penalty_scale_ : float
+        The factor of the penalty.
+    rho_ : float
+        Weight of the augmented term; NaN where no rounds were run, as at ``lam=0``.
+    nu_ : float
+        The threshold of clusters.
+    residual_ : float
+        Stationarity residual: the larger of the clients' gradients of the objective over those
+        before any training, and of ``w_i - w_j - theta_ij`` over the distances of the local
+        models, both root mean squares. Where a settled partition ended the rounds it is
+        larger than ``tol``.
+    objective_ : float
+        Value of the penalised objective at ``fusion_params_``.
+    n_iter_ : int
+        Number of rounds at ``lam_``.
+    history_ : dict of str to ndarray
+        What happened at ``lam_`` from check to check: the round; the objective, the augmented
+        Lagrangian and the residual; the residual of theta; number of clusters; participants
+        and numbers sent to and by the server since the last check, its own cost included.
 
     See Also
     --------
@@ -62,7 +126,10 @@ class FPFC(LamChoiceMixin, BaseFederated):
     that the distances between clusters are not fuses all.  The scale s, starts and networks have
     a section in the :ref:`guide <fpfc-details>`.
 
-    {references}
+    References
+    ----------
+    .. [1] X. Yu, Z. Liu, Y. Sun, W. Wang. "Clustered Federated Learning for Heterogeneous Data
+       (Student Abstract)". AAAI Conference on Artificial Intelligence, 2023.
 
     Examples
     --------
@@ -82,11 +149,6 @@ class FPFC(LamChoiceMixin, BaseFederated):
     }
     _option_names = {"training": (*STEPS, "participation")}
 
-    _doc_references = """
-    .. [1] X. Yu, Z. Liu, Y. Sun, W. Wang. "Clustered Federated Learning for Heterogeneous Data
-       (Student Abstract)". AAAI Conference on Artificial Intelligence, 2023.
-    """
-
     _parameter_constraints = {
         "lam": [StrOptions({"auto"}), NOT_NEGATIVE],
         "penalty": [StrOptions({*CONCAVE, "l1", "l2"}), ConcavePenalty],
@@ -97,88 +159,6 @@ class FPFC(LamChoiceMixin, BaseFederated):
         "max_iter": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "warm_start": ["boolean"],
-    }
-
-    _doc_parameters = {
-        "lam": """\
-            "auto" or float
-            The paper's lambda, not negative: 0 gives every client its own model. Models nearer
-            than about ``lam`` are drawn together, models farther apart than ``a * lam`` are
-            independent of each other, so that ``a * lam`` should lie between the distances of
-            local models within and between clusters. "auto" tries a grid from the least to the
-            largest distance, 0, and one model for all, and takes the best by ``search``.""",
-        "penalty": """\
-            {"scad", "mcp", "l2", "l1"}, SCAD or MCP
-            The function of a pair's difference. "scad", the paper's, and "mcp" are concave: they
-            do not bias distant clusters. An object has parameters, such as
-            ``SCAD(a=5.0, scale=1.0)``; the estimator's ``lam`` replaces its own. "l2" and "l1" are
-            norms, for comparison; ``ConvexClusteredFL(lam=lam / n_clients)`` has the same
-            solution.""",
-        "solver": """\
-            FPFCRounds or None
-            What the server does in a round, and when the rounds end before ``tol``, see
-            :class:`skcfl.fusion.solvers.FPFCRounds`; None is its defaults.""",
-        "refit": """\
-            bool
-            If True, each cluster's model is fitted anew on the pooled rows of its clients. False
-            gives a cluster the mean of its clients' models, weighted by their rows, as in the
-            paper. The clients' own models are kept in ``fusion_params_``.""",
-        "init": """\
-            {"auto", "local", "common"} or array-like of shape (n_clients, n_params)
-            Models to start from. "local" is each client's own converged model; "auto" is the same,
-            drawn a little to the common model, because local models of few rows are mostly noise
-            (not for networks). "common" is the same model for all, as in the paper, from which a
-            narrow range of ``lam`` finds clusters. An array gives them, in the order of the
-            sorted ids.""",
-        "max_iter": """\
-            "auto" or int
-            Most rounds (for every ``lam`` that is tried); a ``ConvergenceWarning`` says what was
-            missing when they were not enough. "auto" is 500 over ``participation``.""",
-        "tol": """\
-            float
-            Stationarity residual at which the rounds end, relative to the clients' gradients
-            before any training and to the distances of the local models. 0 runs all ``max_iter``
-            rounds.""",
-        "warm_start": """\
-            bool
-            If True, start from the models of the last fit, if it was of as many clients and
-            parameters; with the same penalty and ``rho`` the rounds just go on. As the problem is
-            not convex, the result depends on the start.""",
-    }
-
-    _doc_attributes = {
-        "lam_": """\
-            float
-            The ``lam`` of the fit.""",
-        "fusion_params_": """\
-            ndarray of shape (n_clients, n_params)
-            The clients' own models at the end of the rounds.""",
-        "penalty_scale_": """\
-            float
-            The factor of the penalty.""",
-        "rho_": """\
-            float
-            Weight of the augmented term; NaN where no rounds were run, as at ``lam=0``.""",
-        "nu_": """\
-            float
-            The threshold of clusters.""",
-        "residual_": """\
-            float
-            Stationarity residual: the larger of the clients' gradients of the objective over those
-            before any training, and of ``w_i - w_j - theta_ij`` over the distances of the local
-            models, both root mean squares. Where a settled partition ended the rounds it is
-            larger than ``tol``.""",
-        "objective_": """\
-            float
-            Value of the penalised objective at ``fusion_params_``.""",
-        "n_iter_": """\
-            int
-            Number of rounds at ``lam_``.""",
-        "history_": """\
-            dict of str to ndarray
-            What happened at ``lam_`` from check to check: the round; the objective, the augmented
-            Lagrangian and the residual; the residual of theta; number of clusters; participants
-            and numbers sent to and by the server since the last check, its own cost included.""",
     }
 
     def __init__(

@@ -22,40 +22,37 @@ if TYPE_CHECKING:
 
 
 class NodesMixin:
-    """Clients are the nodes of a graph, whether they have rows or not."""
+    """Clients are the nodes of a graph, whether they have rows or not.
+
+    Parameters
+    ----------
+    graph : {"complete", "knn"}, array-like, sparse matrix, Graph or networkx graph
+        Which clients' models are compared, and the weights :math:`A_{ij}`:
+
+        - "knn": every client with the 5 that have the most similar local models, with weights
+          between .001 and 1 that fall with the distance, :func:`skcfl.graphs.knn_graph`;
+        - "complete": all pairs, with weight 1;
+        - a matrix of weights, dense or sparse, symmetric, one row and column per node in the
+          order of ``nodes``, without ``nodes`` in the order of the sorted ids
+          (``np.unique(groups)``); or a :class:`~skcfl.graphs.Graph` with its nodes in that
+          order;
+        - a networkx graph whose nodes are the ids. Those without rows take part.
+    nodes : array-like of shape (n_clients,) or None
+        The id of every node, each once, in the order of the matrix or
+        :class:`~skcfl.graphs.Graph` given as ``graph``. Nodes without rows then take part and
+        get a model from their neighbours. None: the clients in the rows, or the nodes
+        of a networkx graph.
+
+    Attributes
+    ----------
+    groups_ : ndarray of shape (n_clients,)
+        The ids of all nodes, sorted; those without rows too. ``[0]`` after a fit without
+        ids.
+    without_rows_ : ndarray of shape (n_clients,) of bool
+        Which nodes had no rows, in the order of ``groups_``.
+    """
 
     _parameter_constraints: dict[str, Any] = {"nodes": ["array-like", None]}
-
-    _doc_parameters = {
-        "graph": """\
-            {"complete", "knn"}, array-like, sparse matrix, Graph or networkx graph
-            Which clients' models are compared, and the weights :math:`A_{ij}`:
-
-            - "knn": every client with the 5 that have the most similar local models, with weights
-              between .001 and 1 that fall with the distance, :func:`skcfl.graphs.knn_graph`;
-            - "complete": all pairs, with weight 1;
-            - a matrix of weights, dense or sparse, symmetric, one row and column per node in the
-              order of ``nodes``, without ``nodes`` in the order of the sorted ids
-              (``np.unique(groups)``); or a :class:`~skcfl.graphs.Graph` with its nodes in that
-              order;
-            - a networkx graph whose nodes are the ids. Those without rows take part.""",
-        "nodes": """\
-            array-like of shape (n_clients,) or None
-            The id of every node, each once, in the order of the matrix or
-            :class:`~skcfl.graphs.Graph` given as ``graph``. Nodes without rows then take part and
-            get a model from their neighbours. None: the clients in the rows, or the nodes
-            of a networkx graph.""",
-    }
-
-    _doc_attributes = {
-        "groups_": """\
-            ndarray of shape (n_clients,)
-            The ids of all nodes, sorted; those without rows too. ``[0]`` after a fit without
-            ids.""",
-        "without_rows_": """\
-            ndarray of shape (n_clients,) of bool
-            Which nodes had no rows, in the order of ``groups_``.""",
-    }
 
     def _encode_ids(self, ids):
         """Sorted ids of all nodes, and each row's place among them."""
@@ -138,7 +135,9 @@ def _named(groups, places, at_most=3):
 class GTV(NodesMixin, NetworkFusionMixin, Fusion):
     r"""GTV minimisation on a graph of clients with any local model.
 
-    {use}
+    For clients on a graph that says which of them are alike, and for clients without rows,
+    which get a model from their neighbours. Not where no such graph is known:
+    :class:`ConvexClusteredFL` compares all pairs.
 
     .. math:: \min_{w_1, \dots, w_N} \; \sum_i L_i(w_i)
               + \lambda \sum_{\{i, j\} \in E} A_{ij} \, \phi(w_i - w_j)

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 class IFCA(AlternatingClustering):
     """Iterative federated clustering (IFCA) with any local model.
 
-    {use}
+    For crisp clusters of clients, with linear models or networks; clients choose their cluster
+    by their own loss. Not for clients that differ by degrees, which :class:`PartialPooling`
+    predicts better, and not for a proof of the clusters (:class:`ConvexClusteredFL`).
 
     Each client takes, in every round, the cluster model of least loss on its rows, and sends back
     its choice and a gradient there (or a model trained from there); the server updates each
@@ -51,7 +53,10 @@ class IFCA(AlternatingClustering):
 
     With automatic steps a cluster with a rising objective takes its last step again, half as long.
 
-    {references}
+    References
+    ----------
+    .. [1] A. Ghosh, J. Chung, D. Yin, K. Ramchandran. "An Efficient Framework for Clustered
+       Federated Learning". NeurIPS 2020.
 
     Examples
     --------
@@ -62,11 +67,6 @@ class IFCA(AlternatingClustering):
     >>> ifca = IFCA(LinearModel(loss="huber"), n_clusters=2, random_state=0)
     >>> ifca.fit(data.X, data.y, groups=data.groups).cluster_sizes_
     array([6, 6])
-    """
-
-    _doc_references = """
-    .. [1] A. Ghosh, J. Chung, D. Yin, K. Ramchandran. "An Efficient Framework for Clustered
-       Federated Learning". NeurIPS 2020.
     """
 
     _fits_estimators = True

@@ -24,16 +24,35 @@ if TYPE_CHECKING:
 class LocalModels(BaseFederated):
     """A model for each client, fitted on its own rows only.
 
-    {use}
+    For clients with many rows each, and as the baseline that every method has to beat. Not for
+    clients with few rows, which need those of others: see :class:`PartialPooling` and
+    :class:`IFCA`.
 
     The baseline without any federation: each client's model is the exact minimiser of its
     mean loss plus the local penalty; a network, which has none, is trained from a start that all
     clients have in common. It is the best to do with many rows per client, and what
     clustered methods must beat where rows are few.
 
-    {parameters}
+    Parameters
+    ----------
+    unseen : {"error", "average", "largest"}
+        What to do in prediction about ids not seen in fit. "error" refuses them; "average"
+        uses the mean of the clients' models, weighted by their rows; "largest" is refused
+        here, as all clusters have one client. :meth:`adapt` fits a model from labelled rows
+        of a new client.
+    max_iter : "auto" or int
+        Networks only, as `training` and `tol`: linear models are solved exactly, by Newton's
+        method. Largest number of rounds of local steps that every client trains its own
+        network for; "auto" is 50, as in the methods these models are compared with. A
+        ``ConvergenceWarning`` says so when a number given was not enough.
+    tol : float
+        Training stops when no model moved by more than ``tol`` of its norm in a round. 0
+        runs all ``max_iter`` rounds.
 
-    {attributes}
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_clients,)
+        ``[0, 1, ..., n_clients - 1]``: every client is its own cluster.
 
     See Also
     --------
@@ -64,30 +83,6 @@ class LocalModels(BaseFederated):
     }
     _option_classes = {"training": Training}
     _option_names = {"training": STEPS}
-
-    _doc_attributes = {
-        "labels_": """\
-            ndarray of shape (n_clients,)
-            ``[0, 1, ..., n_clients - 1]``: every client is its own cluster.""",
-    }
-    _doc_parameters = {
-        "unseen": """\
-            {"error", "average", "largest"}
-            What to do in prediction about ids not seen in fit. "error" refuses them; "average"
-            uses the mean of the clients' models, weighted by their rows; "largest" is refused
-            here, as all clusters have one client. :meth:`adapt` fits a model from labelled rows
-            of a new client.""",
-        "max_iter": """\
-            "auto" or int
-            Networks only, as `training` and `tol`: linear models are solved exactly, by Newton's
-            method. Largest number of rounds of local steps that every client trains its own
-            network for; "auto" is 50, as in the methods these models are compared with. A
-            ``ConvergenceWarning`` says so when a number given was not enough.""",
-        "tol": """\
-            float
-            Training stops when no model moved by more than ``tol`` of its norm in a round. 0
-            runs all ``max_iter`` rounds.""",
-    }
 
     def __init__(
         self,

@@ -39,13 +39,47 @@ NETWORK_STEPS = 50
 class OneShot(ClustersOnce):
     """One-shot clustering of the clients' local models, of any kind.
 
-    {use}
+    For crisp clusters where rounds are expensive: clusters are found in one exchange. Not for
+    clients with too few rows to fit a local model (:class:`IFCA`).
 
     Every client sends the minimiser of its objective, once; the server clusters these models [1]_.
     With ``rounds=0`` the mean of a cluster's models is its model, and one exchange is all (ODCL
     [2]_); else the models are trained on by federated averaging within the clusters, which stay.
 
-    {parameters}
+    Parameters
+    ----------
+    n_clusters : int or "auto"
+        Number of clusters. "auto" leaves it to a `clusterer` that has no such parameter
+        (``ConvexClustering``, ``DBSCAN``); for others it tries 1, 2, ... on three quarters of
+        every client's rows, four times over, for as long as the loss on the others falls by
+        more than its standard error and 1 %, then a model for each client. ``search_`` has
+        what was tried.
+    clusterer : {"auto", "kmeans", "trimmed", "median"} or clusterer
+        What clusters the models that the clients send, unless ``rounds=0`` in coordinates in
+        which linear models are as far apart as their predictions. "kmeans" is k-means
+        weighted by `weights` (ten starts of k-means++); "trimmed" leaves out of the means the
+        share `trim` of the clients that are farthest from them, and finds clusters without as
+        many of these as is needed; "median" has geometric medians for centres. "auto" is
+        "kmeans" where the aggregation is the mean, else "trimmed", which tolerates clients
+        that send anything. Or a clusterer of scikit-learn or this package, such as
+        :class:`~skcfl.ConvexClustering`, cloned, its ``n_clusters`` set if it has one;
+        clients that it calls noise go to the nearest
+        mean.
+    trim : float
+        Share of the clients that the trimmed clusterer leaves out, in [0, .5).
+    combine : {"mean", "precision"}
+        How a cluster's model is made of its clients': their mean by rows (or what
+        `aggregation` puts in its place), or the mean weighted by their Hessians, which they
+        then send too; for "squared_error" that is the fit to the pooled rows. What further
+        rounds start from.
+    rounds : "auto" or int
+        Communication rounds after the clusters are found, in which their models are trained
+        and the clusters stay. 0 is one exchange and no more: each cluster's model is what
+        `combine` makes of its clients' (ODCL). "auto" trains to the end, at most 300 rounds
+        of linear models and 50 of networks.
+    pretrain_steps : "auto" or int
+        Networks only: steps that every client trains from one common start before it sends
+        its model; "auto" is 50. Linear models are solved exactly.
 
     {attributes}
 
@@ -101,47 +135,6 @@ class OneShot(ClustersOnce):
         "trim": [Interval(Real, 0, 0.5, closed="left")],
         "combine": [StrOptions({"mean", "precision"})],
         "pretrain_steps": [Count(1), StrOptions({"auto"})],
-    }
-
-    _doc_parameters = {
-        "n_clusters": """\
-            int or "auto"
-            Number of clusters. "auto" leaves it to a `clusterer` that has no such parameter
-            (``ConvexClustering``, ``DBSCAN``); for others it tries 1, 2, ... on three quarters of
-            every client's rows, four times over, for as long as the loss on the others falls by
-            more than its standard error and 1 %, then a model for each client. ``search_`` has
-            what was tried.""",
-        "clusterer": """\
-            {"auto", "kmeans", "trimmed", "median"} or clusterer
-            What clusters the models that the clients send, unless ``rounds=0`` in coordinates in
-            which linear models are as far apart as their predictions. "kmeans" is k-means
-            weighted by `weights` (ten starts of k-means++); "trimmed" leaves out of the means the
-            share `trim` of the clients that are farthest from them, and finds clusters without as
-            many of these as is needed; "median" has geometric medians for centres. "auto" is
-            "kmeans" where the aggregation is the mean, else "trimmed", which tolerates clients
-            that send anything. Or a clusterer of scikit-learn or this package, such as
-            :class:`~skcfl.ConvexClustering`, cloned, its ``n_clusters`` set if it has one;
-            clients that it calls noise go to the nearest
-            mean.""",
-        "trim": """\
-            float
-            Share of the clients that the trimmed clusterer leaves out, in [0, .5).""",
-        "combine": """\
-            {"mean", "precision"}
-            How a cluster's model is made of its clients': their mean by rows (or what
-            `aggregation` puts in its place), or the mean weighted by their Hessians, which they
-            then send too; for "squared_error" that is the fit to the pooled rows. What further
-            rounds start from.""",
-        "rounds": """\
-            "auto" or int
-            Communication rounds after the clusters are found, in which their models are trained
-            and the clusters stay. 0 is one exchange and no more: each cluster's model is what
-            `combine` makes of its clients' (ODCL). "auto" trains to the end, at most 300 rounds
-            of linear models and 50 of networks.""",
-        "pretrain_steps": """\
-            "auto" or int
-            Networks only: steps that every client trains from one common start before it sends
-            its model; "auto" is 50. Linear models are solved exactly.""",
     }
 
     def __init__(

@@ -24,12 +24,18 @@ if TYPE_CHECKING:
 class OracleClusters(BaseFederated):
     """Federated averaging in each of some known clusters, with any local model.
 
-    {use}
+    For clusters that are known beforehand, and as the bound of what a clustered method can
+    reach. Not where the clusters are to be found.
 
     An upper bound for clustered methods, or the way to fit models for clusters that come from
     elsewhere.
 
-    {parameters}
+    Parameters
+    ----------
+    labels : dict, array-like of shape (n_clients,) or None
+        The clusters: a dict from client id to label, or one label per client in the order of
+        the sorted ids (``np.unique(groups)``). None puts all clients in one cluster.
+        Labels may be of any type that can be sorted; ``labels_`` numbers them anew.
 
     {attributes}
 
@@ -58,14 +64,6 @@ class OracleClusters(BaseFederated):
     _parameter_constraints = {**ROUND_CONSTRAINTS, "labels": [dict, "array-like", None]}
     _option_classes = {"training": Training}
     _option_names = {"training": ROUNDS}
-
-    _doc_parameters = {
-        "labels": """\
-            dict, array-like of shape (n_clients,) or None
-            The clusters: a dict from client id to label, or one label per client in the order of
-            the sorted ids (``np.unique(groups)``). None puts all clients in one cluster.
-            Labels may be of any type that can be sorted; ``labels_`` numbers them anew.""",
-    }
 
     def __init__(
         self,

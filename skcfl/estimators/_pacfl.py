@@ -34,13 +34,34 @@ class Spanned(Partition):
 class PACFL(ClustersOnce):
     """Clusters by principal angles between the clients' subspaces (PACFL), with any local model.
 
-    {use}
+    For clusters that differ in their features, such as rotated images, found before any
+    training. Not for clusters with the same features and other targets, such as swapped
+    labels, which it cannot see (:class:`IFCA`).
 
     Before any training each client sends the first left singular vectors of its rows, class by
     class; the server clusters the clients by the principal angles between their subspaces, and
     trains a model for each cluster by federated averaging [1]_.
 
-    {parameters}
+    Parameters
+    ----------
+    n_clusters : int or "auto"
+        Number of clusters. "auto" tries 1, 2, ... on three quarters of every client's rows,
+        four times over, for as long as the loss on the others falls by more than its standard
+        error and 1 %, then a model for each client; ``search_`` has what was tried. With
+        `distance_threshold` the number is found.
+    n_vectors : int
+        Singular vectors that a client sends of each of its classes (of all its rows, of
+        regressions). More span so much that the smallest angles vanish; so many that they
+        would span all features are cut to one less than the features, over all classes.
+    angle : {"smallest", "mean", "largest"}
+        Which of the principal angles of two clients' subspaces, in degrees, is their distance.
+        "smallest" is the paper's first choice; the mean separated rotated digits for any
+        number of vectors, the smallest for few only.
+    linkage : {"average", "complete", "single"}
+        Linkage of the hierarchical clustering.
+    distance_threshold : float or None
+        Degrees at which the tree is cut, so that the number of clusters is found; None cuts
+        at `n_clusters`.
 
     {attributes}
 
@@ -64,7 +85,11 @@ class PACFL(ClustersOnce):
     ``assign`` needs no targets: without `y` the directions of all rows of a new client are
     compared with those of the clusters' clients.
 
-    {references}
+    References
+    ----------
+    .. [1] S. Vahidian, M. Morafah, W. Wang, V. Kungurtsev, C. Chen, M. Shah, B. Lin. "Efficient
+       Distribution Similarity Identification in Clustered Federated Learning via Principal Angles
+       between Client Data Subspaces". AAAI 2023. arXiv:2209.10526.
 
     Examples
     --------
@@ -86,12 +111,6 @@ class PACFL(ClustersOnce):
     # New clients go by what the clusters were found by.
     _mixes_newcomers = False
 
-    _doc_references = """
-    .. [1] S. Vahidian, M. Morafah, W. Wang, V. Kungurtsev, C. Chen, M. Shah, B. Lin. "Efficient
-       Distribution Similarity Identification in Clustered Federated Learning via Principal Angles
-       between Client Data Subspaces". AAAI 2023. arXiv:2209.10526.
-    """
-
     _assigns_by_features = True
 
     _parameter_constraints = {
@@ -99,32 +118,6 @@ class PACFL(ClustersOnce):
         "angle": [StrOptions(set(ANGLES))],
         "linkage": [StrOptions({"average", "complete", "single"})],
         "distance_threshold": [POSITIVE, None],
-    }
-
-    _doc_parameters = {
-        "n_clusters": """\
-            int or "auto"
-            Number of clusters. "auto" tries 1, 2, ... on three quarters of every client's rows,
-            four times over, for as long as the loss on the others falls by more than its standard
-            error and 1 %, then a model for each client; ``search_`` has what was tried. With
-            `distance_threshold` the number is found.""",
-        "n_vectors": """\
-            int
-            Singular vectors that a client sends of each of its classes (of all its rows, of
-            regressions). More span so much that the smallest angles vanish; so many that they
-            would span all features are cut to one less than the features, over all classes.""",
-        "angle": """\
-            {"smallest", "mean", "largest"}
-            Which of the principal angles of two clients' subspaces, in degrees, is their distance.
-            "smallest" is the paper's first choice; the mean separated rotated digits for any
-            number of vectors, the smallest for few only.""",
-        "linkage": """\
-            {"average", "complete", "single"}
-            Linkage of the hierarchical clustering.""",
-        "distance_threshold": """\
-            float or None
-            Degrees at which the tree is cut, so that the number of clusters is found; None cuts
-            at `n_clusters`.""",
     }
 
     def __init__(

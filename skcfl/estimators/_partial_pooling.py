@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 class PartialPooling(PopulationFits):
     """Partial pooling: per-client coefficients, drawn from one population.
 
-    {use}
+    The method to begin with on tables: for clients that differ by degrees, are in clusters or
+    do not differ, and it estimates which. Not for networks, nor for losses that are no
+    likelihood, such as Huber's (:class:`IFCA`); :class:`ConvexClusteredFL` has proofs.
 
     The population is normal, or of clusters that are normal about their means with one
     covariance, the heterogeneity model of Verbeke and Lesaffre [1]_. With one cluster it is
@@ -44,7 +46,67 @@ class PartialPooling(PopulationFits):
     parameter-expanded and extrapolated EM and, for squared error, quasi-Newton steps; the number
     of clusters by ICL [2]_.
 
-    {parameters}
+    Parameters
+    ----------
+    n_clusters : "auto" or int
+        Number of clusters. "auto" takes the one of least ICL; several must beat one, a
+        continuum of clients, by very strong evidence. See :doc:`/partial_pooling`.
+    covariance : {"stacked", "auto", "diag", "full", "spherical"}
+        Covariance of the clients' parameters about their cluster's mean. "diag" has a
+        variance for each parameter (of standardised features), "full" correlations too, as
+        lme4's ``(x | client)``, "spherical" one variance. "auto" is "diag" or, for one
+        cluster where BIC prefers it, "full". "stacked" takes a mean of several fits of one
+        cluster, see ``stacking_shares_``; it predicts best. Take one covariance to test
+        hypotheses.
+    random : {"all", "intercept"} or list of str or int
+        What differs between clients: all coefficients, the intercept alone, or the intercept
+        and the coefficients of the features listed, by name or by position among the features
+        (the column of ``group_col`` left out). lme4 writes ``(1 | client)`` for "intercept"
+        and ``(x | client)`` for ``["x"]``.
+    basis : {"auto", "linear", "splines", "trees"}, SplineBasis or TreeBasis
+        What a prediction is a sum of: straight lines of the features, smooth curves
+        ("splines" is ``SplineBasis()``), each client's drawn to the population's, or straight
+        lines and trees that all clients share ("trees" is ``TreeBasis()``). "auto" keeps
+        the lines unless another basis is better on rows held out inside the clients, by more
+        than a standard error and 1 %. See :doc:`/partial_pooling`.
+    crossed : str, int, list of str or int, or None
+        Columns of X, by name or position, with the ids of other groupings, such as items or
+        raters, with levels that many clients meet. The levels have random intercepts with one
+        variance a grouping, lme4's ``(1 | item)``. For squared error, two classes or counts,
+        the latter by Laplace's approximation, and one cluster.
+    nested : str, int, list of str or int, or None
+        Columns with ids of groupings inside the clients, such as classes of a school: an id
+        means another level at each client. Random intercepts as for ``crossed``, lme4's
+        ``(1 | client:class)``.
+    prior : "auto" or float
+        Variance of a normal prior of the slopes of the clusters' means (of standardised
+        features; intercepts are free). "auto" estimates it by empirical Bayes, and draws the
+        correlations of a full covariance to zero; ``numpy.inf`` is no prior, which is maximum
+        likelihood.
+    dispersion : "auto" or float
+        Scatter of the rows about their expectation: the variance of the noise for squared
+        error, one over the shape for the gamma loss, and for counts the variance as a
+        multiple of Poisson's. "auto" estimates it, of counts no less than 1. It is 1 for
+        classes, and for counts with crossed or nested groupings.
+    df : "auto" or float
+        Degrees of freedom of the clients' scales, of squared error. With a finite number,
+        more than 2, each client has a scale of its own, and outlying clients count less.
+        ``numpy.inf`` is one scale for all, as in lme4. "auto" estimates it, and keeps one
+        scale unless BIC has very strong evidence against it. See :doc:`/partial_pooling`.
+    max_iter : int
+        Largest number of exchanges with the clients of the fit of one number of clusters,
+        and of each part of a stack. A ``ConvergenceWarning`` is issued if it was not
+        enough.
+    tol : float
+        The fit stops when the log-likelihood has gained less than ``tol`` a client in three
+        steps.
+    n_init : int
+        Starts of each number of clusters by k-means++ of the clients' posterior means,
+        besides those that split a cluster of the previous fit.
+    unseen : {"error", "average", "largest"}
+        Prediction for ids not seen in fit. "error" refuses them; "average" uses the mean of
+        the population, ``mixture_weights_ @ cluster_params_``; "largest" the mean of the
+        largest cluster. :meth:`adapt` gives a new client its posterior.
 
     {attributes}
 
@@ -113,81 +175,6 @@ class PartialPooling(PopulationFits):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [NOT_NEGATIVE],
         "n_init": [Count(1, 10**6)],
-    }
-
-    _doc_parameters = {
-        "n_clusters": """\
-            "auto" or int
-            Number of clusters. "auto" takes the one of least ICL; several must beat one, a
-            continuum of clients, by very strong evidence. See :doc:`/partial_pooling`.""",
-        "covariance": """\
-            {"stacked", "auto", "diag", "full", "spherical"}
-            Covariance of the clients' parameters about their cluster's mean. "diag" has a
-            variance for each parameter (of standardised features), "full" correlations too, as
-            lme4's ``(x | client)``, "spherical" one variance. "auto" is "diag" or, for one
-            cluster where BIC prefers it, "full". "stacked" takes a mean of several fits of one
-            cluster, see ``stacking_shares_``; it predicts best. Take one covariance to test
-            hypotheses.""",
-        "random": """\
-            {"all", "intercept"} or list of str or int
-            What differs between clients: all coefficients, the intercept alone, or the intercept
-            and the coefficients of the features listed, by name or by position among the features
-            (the column of ``group_col`` left out). lme4 writes ``(1 | client)`` for "intercept"
-            and ``(x | client)`` for ``["x"]``.""",
-        "basis": """\
-            {"auto", "linear", "splines", "trees"}, SplineBasis or TreeBasis
-            What a prediction is a sum of: straight lines of the features, smooth curves
-            ("splines" is ``SplineBasis()``), each client's drawn to the population's, or straight
-            lines and trees that all clients share ("trees" is ``TreeBasis()``). "auto" keeps
-            the lines unless another basis is better on rows held out inside the clients, by more
-            than a standard error and 1 %. See :doc:`/partial_pooling`.""",
-        "crossed": """\
-            str, int, list of str or int, or None
-            Columns of X, by name or position, with the ids of other groupings, such as items or
-            raters, with levels that many clients meet. The levels have random intercepts with one
-            variance a grouping, lme4's ``(1 | item)``. For squared error, two classes or counts,
-            the latter by Laplace's approximation, and one cluster.""",
-        "nested": """\
-            str, int, list of str or int, or None
-            Columns with ids of groupings inside the clients, such as classes of a school: an id
-            means another level at each client. Random intercepts as for ``crossed``, lme4's
-            ``(1 | client:class)``.""",
-        "prior": """\
-            "auto" or float
-            Variance of a normal prior of the slopes of the clusters' means (of standardised
-            features; intercepts are free). "auto" estimates it by empirical Bayes, and draws the
-            correlations of a full covariance to zero; ``numpy.inf`` is no prior, which is maximum
-            likelihood.""",
-        "dispersion": """\
-            "auto" or float
-            Scatter of the rows about their expectation: the variance of the noise for squared
-            error, one over the shape for the gamma loss, and for counts the variance as a
-            multiple of Poisson's. "auto" estimates it, of counts no less than 1. It is 1 for
-            classes, and for counts with crossed or nested groupings.""",
-        "df": """\
-            "auto" or float
-            Degrees of freedom of the clients' scales, of squared error. With a finite number,
-            more than 2, each client has a scale of its own, and outlying clients count less.
-            ``numpy.inf`` is one scale for all, as in lme4. "auto" estimates it, and keeps one
-            scale unless BIC has very strong evidence against it. See :doc:`/partial_pooling`.""",
-        "max_iter": """\
-            int
-            Largest number of exchanges with the clients of the fit of one number of clusters,
-            and of each part of a stack. A ``ConvergenceWarning`` is issued if it was not
-            enough.""",
-        "tol": """\
-            float
-            The fit stops when the log-likelihood has gained less than ``tol`` a client in three
-            steps.""",
-        "n_init": """\
-            int
-            Starts of each number of clusters by k-means++ of the clients' posterior means,
-            besides those that split a cluster of the previous fit.""",
-        "unseen": """\
-            {"error", "average", "largest"}
-            Prediction for ids not seen in fit. "error" refuses them; "average" uses the mean of
-            the population, ``mixture_weights_ @ cluster_params_``; "largest" the mean of the
-            largest cluster. :meth:`adapt` gives a new client its posterior.""",
     }
 
     def __init__(

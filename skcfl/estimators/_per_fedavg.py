@@ -17,7 +17,6 @@ from ..rounds.round_options import ROUND_CONSTRAINTS
 from ..rounds.training_options import Training
 from ..rounds.update import client_curvatures
 from ._base_personal import (
-    TRAINING_DOCS,
     PersonalMethod,
     common_rate,
     training_options,
@@ -51,13 +50,26 @@ INNER_STEPS = {
 class PerFedAvg(PersonalMethod):
     """Per-FedAvg: a shared model to take one gradient step from, with any local model.
 
-    {use}
+    For new clients with few rows, which are to take one gradient step from a shared model. Not
+    where clients are in crisp clusters, for which a step is too little (:class:`IFCA`).
 
     The shared model minimises the mean of ``f_i(w - a grad f_i(w))``: it is the best to start
     from, not the best itself. The per-client model is one step from there on all of the client's
     rows [1]_.
 
-    {parameters}
+    Parameters
+    ----------
+    inner_step : "auto" or float
+        The paper's alpha: length of the gradient step of a client's own, which the shared
+        model is trained for. "auto" is 0.9 over the client's curvature for linear models,
+        and 0.1 for networks in classification, 0.03 in regression.
+    personal_steps : int
+        How many such steps, on all of its rows, a client takes from the shared model to its
+        own. The shared model is trained for one.
+    exact : "auto" or bool
+        If True, gradients pass through the inner step, by products with the Hessian. If False,
+        they leave its derivative out (the paper's first-order variant). "auto" does where
+        there are second derivatives, that is for linear models.
 
     {attributes}
 
@@ -93,24 +105,6 @@ class PerFedAvg(PersonalMethod):
         "inner_step": [POSITIVE, StrOptions({"auto"})],
         "personal_steps": [Count(1, MOST_STEPS)],
         "exact": ["boolean", StrOptions({"auto"})],
-    }
-
-    _doc_parameters = {
-        **TRAINING_DOCS,
-        "inner_step": """\
-            "auto" or float
-            The paper's alpha: length of the gradient step of a client's own, which the shared
-            model is trained for. "auto" is 0.9 over the client's curvature for linear models,
-            and 0.1 for networks in classification, 0.03 in regression.""",
-        "personal_steps": """\
-            int
-            How many such steps, on all of its rows, a client takes from the shared model to its
-            own. The shared model is trained for one.""",
-        "exact": """\
-            "auto" or bool
-            If True, gradients pass through the inner step, by products with the Hessian. If False,
-            they leave its derivative out (the paper's first-order variant). "auto" does where
-            there are second derivatives, that is for linear models.""",
     }
 
     def __init__(

@@ -20,7 +20,6 @@ from ..rounds.round_options import ROUND_CONSTRAINTS
 from ..rounds.training_options import Training
 from ..search.pull import choose_pull, pull_grid
 from ._base_personal import (
-    TRAINING_DOCS,
     PersonalMethod,
     training_options,
 )
@@ -41,16 +40,39 @@ PROX_STEPS = 5
 class PFedMe(PersonalMethod):
     """pFedMe: per-client models pulled to a shared one, by Moreau envelopes, any local model.
 
-    {use}
+    For clients that differ by degrees from one shared model, by the published method.
+    :class:`Ditto` has the same aim with the shared model of federated averaging. Not for crisp
+    clusters, where cluster models (:class:`IFCA`) are better.
 
     The shared model minimises the mean of the clients' ``min f_i(v) + lam / 2 ||v - w||^2`` and is
     the mean of the per-client models, which are where these minima are taken [1]_. With linear
     models proximal points are exact, and Anderson acceleration finds the fixed point of the rounds
     in which the server averages them.
 
-    {parameters}
+    Parameters
+    ----------
+    lam : "auto" or float
+        Strength of the pull of the clients' own models to the shared one, positive. "auto"
+        judges five strengths on rows held out inside the clients (four folds), for linear
+        models; of networks it is 0.1.
+    beta : float
+        How far the shared model moves to the mean of the clients' in a round: all the way by
+        default. The public code's default of 0 never moves it, and is refused.
+    outer_step : "auto" or float
+        The paper's eta: a client's centre moves by ``outer_step * lam`` of its distance to
+        the proximal point. "auto" is ``1 / lam``, all the way.
+    local_rounds : "auto" or int
+        Moves of a client's centre in a round, the paper's R. "auto" is 1 for linear models,
+        with which the rounds end at the minimum, and 2 for networks. More of them drift from
+        it where clients differ.
 
-    {attributes}
+    Attributes
+    ----------
+    lam_ : float
+        The strength of the pull.
+    lam_search_ : dict of str to ndarray
+        With ``lam="auto"``, "lam" and "held_out_loss" of what was tried (linear models of
+        several clients).
 
     See Also
     --------
@@ -90,37 +112,6 @@ class PFedMe(PersonalMethod):
         "beta": [Interval(Real, 0, 100, closed="right")],
         "outer_step": [POSITIVE, StrOptions({"auto"})],
         "local_rounds": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-    }
-
-    _doc_parameters = {
-        **TRAINING_DOCS,
-        "lam": """\
-            "auto" or float
-            Strength of the pull of the clients' own models to the shared one, positive. "auto"
-            judges five strengths on rows held out inside the clients (four folds), for linear
-            models; of networks it is 0.1.""",
-        "beta": """\
-            float
-            How far the shared model moves to the mean of the clients' in a round: all the way by
-            default. The public code's default of 0 never moves it, and is refused.""",
-        "outer_step": """\
-            "auto" or float
-            The paper's eta: a client's centre moves by ``outer_step * lam`` of its distance to
-            the proximal point. "auto" is ``1 / lam``, all the way.""",
-        "local_rounds": """\
-            "auto" or int
-            Moves of a client's centre in a round, the paper's R. "auto" is 1 for linear models,
-            with which the rounds end at the minimum, and 2 for networks. More of them drift from
-            it where clients differ.""",
-    }
-    _doc_attributes = {
-        "lam_": """\
-            float
-            The strength of the pull.""",
-        "lam_search_": """\
-            dict of str to ndarray
-            With ``lam="auto"``, "lam" and "held_out_loss" of what was tried (linear models of
-            several clients).""",
     }
 
     def __init__(

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 class RobustClusteredFL(OneShot):
     """Clustered federated learning robust to false clients, in three stages, any local model.
 
-    {use}
+    For crisp clusters where some clients may send false (Byzantine) models. Not where all
+    clients are honest: :class:`OneShot` is the same without what honest clients do not
+    need.
 
     #. Every client sends the minimiser of its own objective (networks: a model trained from a
        common start).

@@ -43,12 +43,6 @@ STEPS = "local_steps", "optimizer", "step_size", "batch_size"
 SHARED_ROUNDS = *STEPS, "participation", "weights"
 ROUNDS = "averaging", *SHARED_ROUNDS, "polish"
 
-SUSPICION = """\
-    ndarray of shape (n_clients,)
-    With an ``aggregation`` other than "mean": distance of each client's message or loss from its
-    cluster, relative to the largest distance expected of an honest client. Values above 1:
-    excluded; infinity: no answer. See :class:`~skcfl.inspection.SuspicionDisplay`."""
-
 
 def shared_mask(layers, slices, n_params):
     """Mask of the parameters of some layers, None if there are none.
