@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, settings
 # complaint about slow data generation. In CI the examples are the same on every run; elsewhere
 # each run tries new ones.
 _common = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("ci", **_common, derandomize=True, print_blob=True)
-settings.register_profile("dev", **_common)
+settings.register_profile("ci", **_common, max_examples=25, derandomize=True, print_blob=True)
+settings.register_profile("dev", **_common, max_examples=25)
 settings.register_profile("thorough", **_common, max_examples=1000)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE")
 settings.load_profile(PROFILE or ("ci" if os.environ.get("CI") else "dev"))

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from trials import examples
 
 from skcfl.penalties import L1, L2, MCP, PENALTIES, SCAD, SquaredL2, make_penalty
 from skcfl.testing import check_penalty
@@ -28,7 +29,7 @@ def size(Z, t):
     return 1.0 + np.abs(Z).max() ** 2 * (1.0 + np.max(t))
 
 
-@settings(max_examples=40)
+@examples(14)
 @given(
     st.sampled_from(
         [

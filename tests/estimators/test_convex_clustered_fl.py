@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import ConvergenceWarning
@@ -15,7 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from trials import some
+from trials import examples, some
 
 from skcfl import (
     ConvexClusteredFL,
@@ -372,7 +372,7 @@ ESTIMATORS = [
 
 
 @pytest.mark.parametrize("estimator", some(ESTIMATORS, 1), ids=str)
-@settings(max_examples=3)
+@examples(3)
 @given(seed=st.integers(0, 10**6))
 def test_order_of_rows_and_names_of_clients_do_not_matter(estimator, seed):
     rng = np.random.RandomState(seed)
@@ -391,7 +391,7 @@ def test_order_of_rows_and_names_of_clients_do_not_matter(estimator, seed):
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
-@settings(max_examples=3)
+@examples(3)
 @given(seed=st.integers(0, 10**6))
 def test_weights_are_repetitions(estimator, seed):
     data = regression(seed, n_samples=(20, 40))

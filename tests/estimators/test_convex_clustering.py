@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kernels import maximisers
 from scipy.optimize import minimize
@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from trials import some
+from trials import examples, some
 
 from skcfl import ConvexClusteredFL, ConvexClustering
 from skcfl.calls.curvatures import Prox
@@ -140,7 +140,7 @@ def test_huber_of_a_row_has_closed_forms():
 # -------------------------------------------------------------------------- invariances
 
 
-@settings(max_examples=5)
+@examples(5)
 @given(seed=st.integers(0, 10**6))
 @pytest.mark.parametrize("loss", ["squared_error", "huber"])
 def test_order_place_and_units_do_not_matter(loss, seed):

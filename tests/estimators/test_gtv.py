@@ -5,13 +5,14 @@ import warnings
 import numpy as np
 import pytest
 from fusion_problems import make_problem, optimum
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import GridSearchCV, ShuffleSplit, cross_val_predict
+from trials import examples
 
 from skcfl import (
     GTV,
@@ -58,7 +59,7 @@ GROUPS = [0, 0, 0, 1, 1, 1]
 @pytest.mark.parametrize("solver", ["admm", "primal_dual"])
 @pytest.mark.parametrize("penalty", [L2(), L1(), SquaredL2(), SquaredL2(Q2)], ids=str)
 @pytest.mark.parametrize("loss", ["squared_error", "log_loss"])
-@settings(max_examples=4)
+@examples(4)
 @given(seed=st.integers(0, 2**31 - 1), share=st.floats(0.02, 1.0))
 def test_equal_to_cvxpy(loss, penalty, solver, seed, share):
     """Primal and dual meet at the optimum, on random weighted graphs."""
@@ -79,7 +80,7 @@ def test_equal_to_cvxpy(loss, penalty, solver, seed, share):
 
 @pytest.mark.parametrize("penalty", [L2(), L1(), SquaredL2()], ids=str)
 @pytest.mark.parametrize("loss", ["squared_error", "log_loss"])
-@settings(max_examples=4)
+@examples(4)
 @given(seed=st.integers(0, 2**31 - 1))
 def test_nodes_without_rows_as_cvxpy_has_them(loss, penalty, seed):
     """Their objective is zero: no loss, and no local penalty."""
@@ -194,7 +195,7 @@ def test_every_form_of_graph_with_nodes_without_rows(form):
     assert_array_equal(gtv.sample_labels(["cedar", "oak"]), [0, 1])
 
 
-@settings(max_examples=10)
+@examples(5)
 @given(seed=st.integers(0, 2**31 - 1))
 def test_order_of_nodes_changes_nothing(seed):
     X, y, groups = sensors(empty=("birch", "oak"))

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from trials import examples
 
 from skcfl.clients.blocks import (
     FEW,
@@ -51,7 +52,7 @@ def forms(test):
 
 
 @forms
-@settings(max_examples=40)
+@examples(14)
 @given(sizes=sizes, seed=seeds, size=block_bytes)
 def test_every_row_is_stored_once_in_order(as_sparse, sizes, seed, size):
     rows = Rows(sizes, seed, as_sparse=as_sparse)
@@ -78,7 +79,7 @@ def test_every_row_is_stored_once_in_order(as_sparse, sizes, seed, size):
             assert_allclose(block.weights[k].sum(), float(length > 0), rtol=1e-14)
 
 
-@settings(max_examples=40)
+@examples(14)
 @given(sizes=sizes, seed=seeds, size=block_bytes)
 def test_blocks_are_small_and_full(sizes, seed, size):
     rows = Rows(sizes, seed)
@@ -98,7 +99,7 @@ def test_small_blocks_are_padded_large_ones_are_full():
 
 
 @forms
-@settings(max_examples=30)
+@examples(10)
 @given(sizes=sizes, seed=seeds, size=block_bytes)
 def test_products(as_sparse, sizes, seed, size):
     """All products of a block, client by client."""
@@ -124,7 +125,7 @@ def test_products(as_sparse, sizes, seed, size):
 
 
 @forms
-@settings(max_examples=30)
+@examples(10)
 @given(sizes=sizes, seed=seeds, data=st.data())
 def test_take_and_batch(as_sparse, sizes, seed, data):
     rows = Rows(sizes, seed, as_sparse=as_sparse)

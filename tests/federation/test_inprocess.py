@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kernels import hessians
 from loss_objects import loss_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from trials import examples
 
 import skcfl.federation.inprocess
 from skcfl.calls.curvatures import (
@@ -153,7 +154,7 @@ def models(pool, K, seed=0):
 
 @every_loss
 @every_form
-@settings(max_examples=5)
+@examples(5)
 @given(
     seed=seeds,
     C=st.sampled_from([2, 3]),
@@ -479,7 +480,7 @@ def test_pools_of_clients_without_rows_only(loss, form):
 
 @every_loss
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
-@settings(max_examples=5)
+@examples(5)
 @given(
     seed=seeds, C=st.sampled_from([2, 3]), weighted=st.booleans(), size=st.sampled_from([1, 2**21])
 )
@@ -666,7 +667,7 @@ def test_the_pull_ends_at_the_proximal_point():
 
 
 @every_loss
-@settings(max_examples=6)
+@examples(6)
 @given(seed=seeds, log_rate=st.floats(-2, 4), log_units=st.floats(-2, 3), pulled=st.booleans())
 def test_monotone_training_never_raises_an_objective(loss, seed, log_rate, log_units, pulled):
     """Steps far too long, columns in unlike units, Poisson out of range."""
@@ -706,7 +707,7 @@ def test_monotone_training_is_gradient_descent_where_that_descends():
 
 
 @every_loss
-@settings(max_examples=6)
+@examples(6)
 @given(seed=seeds, data=st.data())
 def test_subsets(loss, seed, data):
     """Of subsets, in any order; every answer is that of the client in the whole pool."""
@@ -763,7 +764,7 @@ def test_subsets_by_mask_and_bad_subsets():
 
 @every_loss
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
-@settings(max_examples=6)
+@examples(6)
 @given(seed=seeds, fraction=st.floats(0.01, 0.99))
 def test_hold_out_splits_every_client(loss, form, seed, fraction):
     fed = Federation(loss, seed, weighted=True)

@@ -1,7 +1,8 @@
 """The ledger counts; what every call of a pool books is tested with the pool."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from trials import examples
 
 from skcfl.federation.ledger import Ledger
 
@@ -13,7 +14,7 @@ def test_a_new_ledger_is_empty():
     assert (ledger.up, ledger.down, ledger.since_mark()) == (0, 0, (0, 0))
 
 
-@settings(max_examples=50)
+@examples(18)
 @given(rounds=st.lists(st.lists(st.tuples(amounts, amounts), max_size=4), max_size=5))
 def test_rounds_add_up_to_the_totals(rounds):
     ledger, marks = Ledger(), []

@@ -5,11 +5,12 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.sparse.csgraph import connected_components
 from sklearn.base import clone, is_classifier
+from trials import examples
 
 from skcfl import (
     FedAvgClassifier,
@@ -149,7 +150,7 @@ def test_a_message_is_independent_of_its_vector():
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=5))
-@settings(max_examples=50, deadline=None)
+@examples(18)
 def test_fixed_point_is_exact_to_its_grid(values):
     values = np.array(values)
     assert_allclose(decoded(encoded(values, SCALE), SCALE), values, atol=0.5 / SCALE)
@@ -166,7 +167,7 @@ def test_graphs(n):
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.0, 0.4))
-@settings(max_examples=40, deadline=None)
+@examples(14)
 def test_components_are_those_of_the_graph(seed, share):
     """Of parties that are left some may be cut off: each knows how many it is summed with."""
     rng = np.random.default_rng(seed)

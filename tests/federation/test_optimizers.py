@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from trials import examples
 
 from skcfl.clients.blocks import Block
 from skcfl.clients.optimizers import OPTIMIZERS, Batches, make_optimizer
@@ -40,7 +41,7 @@ TEXTBOOK = {
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
-@settings(max_examples=15)
+@examples(5)
 @given(seed=seeds, steps=st.integers(1, 40), size=st.sampled_from([1e-6, 1.0, 1e6]))
 def test_updates_are_the_textbook_s(name, seed, steps, size):
     rng = np.random.default_rng(seed)
@@ -86,7 +87,7 @@ def block_of(lengths, padded, seed=0, first=0):
 lengths = st.lists(st.integers(0, 9), min_size=1, max_size=6)
 
 
-@settings(max_examples=40)
+@examples(14)
 @given(lengths=lengths, size=st.integers(1, 12), seed=seeds)
 def test_an_epoch_visits_every_row_once(lengths, size, seed):
     block = block_of(lengths, max(*lengths, 1))
@@ -113,7 +114,7 @@ def test_an_epoch_visits_every_row_once(lengths, size, seed):
             assert sorted(epoch) == list(range(n))
 
 
-@settings(max_examples=20)
+@examples(7)
 @given(lengths=lengths, size=st.integers(1, 5), seed=seeds)
 def test_batches_do_not_depend_on_the_block(lengths, size, seed):
     """A client alone, with less padding, sees the rows it sees among others."""

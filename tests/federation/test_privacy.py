@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named
 from scipy.stats import beta
-from trials import some
+from trials import examples, some
 
 import skcfl
 from skcfl import FedAvgRegressor, PartialPoolingClassifier, PartialPoolingRegressor
@@ -103,7 +103,7 @@ def test_accounting_is_that_of_dp_accounting(epsilon, n_releases):
     st.floats(1e-3, 1e3),
     st.integers(0, 2**32 - 1),
 )
-@settings(max_examples=100, deadline=None)
+@examples(35)
 def test_no_client_moves_a_sum_by_more_than_its_bound(values, clip, seed):
     others = np.random.default_rng(seed).standard_normal((5, 4))
     blocks = {"a": Block((4,), clip, 1.0), "clipped": Block((1,), 1.0, 0.02)}
@@ -138,7 +138,7 @@ def arguments_of(release, model, K, rng, scale=1.0):
 
 @pytest.mark.parametrize("release", [Moves, SharedMoves, PosteriorMoments])
 @given(seed=st.integers(0, 2**32 - 1), size=st.sampled_from([1e-6, 1.0, 1e4, 1e9]))
-@settings(max_examples=25, deadline=None)
+@examples(9)
 def test_no_neighbour_moves_a_release_by_more_than_its_bound(release, seed, size):
     """A client with the worst rows, and the federation without it, under any models."""
     rng = np.random.default_rng(seed)

@@ -14,9 +14,9 @@ from fusion_problems import (
     optimum,
     pool_of,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from trials import some
+from trials import examples, some
 
 from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import ObjectivesGradients
@@ -117,7 +117,7 @@ def test_ends_of_the_path():
 # ------------------------------------------------------------------------ honest results
 
 
-@settings(max_examples=60)
+@examples(21)
 @given(
     st.sampled_from(LOSSES),
     st.sampled_from(GRAPHS),
@@ -172,7 +172,7 @@ def test_partitions_are_exact_and_proved(graph):
 # ---------------------------------------------------------------------------- invariance
 
 
-@settings(max_examples=15)
+@examples(5)
 @given(st.sampled_from(LOSSES), st.sampled_from(GRAPHS), st.floats(0.05, 1.1), seeds)
 def test_the_order_of_clients_does_not_matter(loss, graph, share, seed):
     n, rng = 7, np.random.RandomState(seed % 2**32)

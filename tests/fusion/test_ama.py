@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
+from trials import examples
 
 from skcfl.calls.proofs_asked import Conjugate
 from skcfl.federation.inprocess import open_rows
@@ -39,7 +40,7 @@ def draw(seed):
     return make_problem(points, graph), size * 10 ** rng.uniform(-3, 2)
 
 
-@settings(max_examples=40)
+@examples(14)
 @given(seed=st.integers(0, 10**6), proof=st.booleans())
 # A proof about a rough reduced solution; all clusters taken apart; two points at one place.
 @example(seed=2039, proof=True)
@@ -83,7 +84,7 @@ def test_path_up_and_down_is_certified():
     assert numbers[2:10] == numbers[::-1][2:10]
 
 
-@settings(max_examples=20)
+@examples(7)
 @given(seed=st.integers(0, 10**6))
 def test_path_of_any_points_is_certified(seed):
     """Up and down, over five orders of lam, with and without proofs in between."""

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
+from trials import examples
 
 from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import Objectives, ObjectivesGradients
@@ -175,7 +176,7 @@ def test_history_has_the_objective(penalty):
     assert len({len(column) for column in result.history.values()}) == 1
 
 
-@settings(max_examples=15)
+@examples(5)
 @given(st.integers(0, 10**6), st.sampled_from(["squared_error", "log_loss"]))
 def test_objective_never_increases(seed, loss):
     """With all clients, exact updates and rho beyond twice the curvature of the penalty.

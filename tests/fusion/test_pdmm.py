@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from trials import examples
 
 from skcfl.calls.curvatures import Prox, Solve
 from skcfl.calls.first_order import ObjectivesGradients
@@ -135,7 +136,7 @@ def test_twenty_clients_at_forty_percent(sampling):
     assert (np.diff(gap) <= 0).all() and (result.history["participants"] == 8).all()
 
 
-@settings(max_examples=25)
+@examples(9)
 @given(data=st.data())
 def test_gap_bounds_the_excess_on_any_graph(data):
     n = data.draw(st.integers(1, 7), label="clients")

@@ -14,10 +14,10 @@ from fusion_problems import (
     make_rows,
     optimum,
 )
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
-from trials import some
+from trials import examples, some
 
 import skcfl.fusion.flows
 import skcfl.graphs.edges
@@ -71,7 +71,7 @@ def storage(request, monkeypatch):
 
 @pytest.mark.parametrize("penalty", [L2(), L1()], ids=repr)
 @pytest.mark.parametrize("stored", [True, False])
-@settings(max_examples=25)
+@examples(9)
 @given(kind=connected, seed=seeds)
 def test_bounds_hold_the_flow_value_and_are_tight(penalty, stored, kind, seed):
     graph, b = draw_flow(kind, seed)
@@ -85,7 +85,7 @@ def test_bounds_hold_the_flow_value_and_are_tight(penalty, stored, kind, seed):
     assert upper[0] <= lower[0] * (1 + 2e-3)
 
 
-@settings(max_examples=25)
+@examples(9)
 @given(kind=connected, seed=seeds)
 def test_single_nodes_and_theorem_1_hold_the_flow_value(kind, seed):
     """The ratios lie on their sides of the exact value; a few times apart at worst."""
@@ -109,7 +109,7 @@ def flow_of_least_energy(graph, b):
     return inside.flow(inside.potentials(b))
 
 
-@settings(max_examples=40)
+@examples(14)
 @given(kind=connected, seed=seeds, share=st.sampled_from([0.8, 0.97, 0.99, 1.01, 1.03, 1.3]))
 def test_a_level_is_decided_on_the_right_side(kind, seed, share):
     graph, b = draw_flow(kind, seed)
@@ -124,7 +124,7 @@ def test_a_level_is_decided_on_the_right_side(kind, seed, share):
         assert (lower[0] > level) == (share < 1)
 
 
-@settings(max_examples=25)
+@examples(9)
 @given(seed=seeds)
 def test_exact_on_trees_and_in_one_dimension(seed):
     graph, b = draw_flow("tree", seed)
@@ -142,7 +142,7 @@ def test_exact_on_trees_and_in_one_dimension(seed):
     assert upper[0] == pytest.approx(lower[0], rel=1e-12)
 
 
-@settings(max_examples=25)
+@examples(9)
 @given(kind=st.sampled_from(["weighted", "knn", "complete"]), seed=seeds)
 def test_exact_where_coordinates_do_not_see_each_other(kind, seed):
     """One coordinate, or the penalty "l1": the best of all cuts, on any graph."""
@@ -194,7 +194,7 @@ def test_a_cluster_in_two_pieces_has_no_flow():
     assert np.isinf(upper).all() and np.isinf(lower).all()
 
 
-@settings(max_examples=20)
+@examples(7)
 @given(n=st.integers(2, 25), seed=seeds)
 def test_a_solvers_flow_within_clusters(n, seed):
     """Tiles of the whole graph, cut down to tiles within clusters, and lists of edges agree."""
@@ -463,7 +463,7 @@ def test_clients_without_rows_start_between_their_neighbours(kind, seed):
 
 
 @pytest.mark.parametrize("loss", ["squared_error", "log_loss"])
-@settings(max_examples=15)
+@examples(5)
 @given(kind=connected, seed=seeds)
 def test_gaps_beside_a_client_without_weight(loss, kind, seed):
     """Its intercept is in no objective: what flows in has to flow out, or no gap is finite."""
@@ -486,7 +486,7 @@ def test_gaps_beside_a_client_without_weight(loss, kind, seed):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@settings(max_examples=10)
+@examples(5)
 @given(kind=st.sampled_from(GRAPHS), seed=st.integers(0, 10**6))
 def test_models_apart_are_found_or_left(loss, kind, seed):
     """Found from anywhere near, they are proved and optimal; else nothing is claimed."""

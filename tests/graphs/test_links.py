@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components, minimum_spanning_tree
 from scipy.spatial.distance import cdist
+from trials import examples
 
 from skcfl.graphs import links as _links
 from skcfl.graphs.links import shortest_links
@@ -18,7 +19,7 @@ def draw_groups(rng, n, n_groups, blocks):
     return rng.randint(n_groups, size=n)
 
 
-@settings(max_examples=80)
+@examples(28)
 @given(
     seed=st.integers(0, 10**6), few=st.sampled_from([0, 3, 32]), sample=st.sampled_from([1, 256])
 )

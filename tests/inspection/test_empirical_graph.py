@@ -5,8 +5,9 @@ import sys
 import numpy as np
 import pytest
 from fusion_problems import make_graph, make_rows
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from trials import examples
 
 from skcfl import ConvexClusteredFLRegressor, ConvexClustering, GTVRegressor, LocalModelsRegressor
 from skcfl.graphs import Graph, chain_graph, complete_graph, from_adjacency
@@ -44,7 +45,7 @@ def fit(graph, lam=0.1, penalty="l2", seed=0, empty=()):
 
 
 @pytest.mark.parametrize("penalty", ["l2", "l1"])
-@settings(max_examples=10)
+@examples(5)
 @given(seed=st.integers(0, 1000))
 def test_on_a_tree_the_flow_is_what_leaves_one_side(penalty, seed):
     graph = make_graph(np.random.RandomState(seed), 7, "tree")
@@ -60,7 +61,7 @@ def test_on_a_tree_the_flow_is_what_leaves_one_side(penalty, seed):
         assert load == pytest.approx(np.linalg.norm(flow, order) / (0.1 * weight), abs=2e-3)
 
 
-@settings(max_examples=10)
+@examples(5)
 @given(seed=st.integers(0, 1000), share=st.floats(0.05, 1.0))
 def test_edges_between_clusters_are_saturated(seed, share):
     graph = make_graph(np.random.RandomState(seed), 8, "weighted")

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
+from trials import examples
 
 import skcfl.models._network
 from skcfl import IFCA, FedAvg
@@ -56,7 +57,7 @@ def test_bad_parameters_are_named(bad):
 
 @every_form
 @pytest.mark.parametrize("output_activation", ["identity", "sigmoid"])
-@settings(max_examples=10)
+@examples(5)
 @given(
     seed=seeds,
     activation=st.sampled_from(sorted(ACTIVATIONS)),
@@ -83,7 +84,7 @@ def test_gradients_are_those_of_finite_differences(
 
 @every_form
 @pytest.mark.parametrize("output_activation", ["identity", "sigmoid"])
-@settings(max_examples=5)
+@examples(5)
 @given(seed=seeds)
 def test_losses_are_half_the_mean_squared_errors_of_reconstructions(form, output_activation, seed):
     model = Autoencoder((3,), output_activation=output_activation, precision="double")

@@ -5,7 +5,7 @@ from functools import partial
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from kernels import hessians, maximisers, minimisers_from
 from loss_objects import loss_of
@@ -21,6 +21,7 @@ from sklearn.linear_model import (
     TweedieRegressor,
 )
 from sklearn.metrics import mean_pinball_loss, mean_tweedie_deviance
+from trials import examples
 
 import skcfl.models._convex
 import skcfl.models._linear
@@ -209,7 +210,7 @@ def test_float32_predictions_stay_float32():
 
 
 @every_loss
-@settings(max_examples=12)
+@examples(5)
 @given(
     seed=seeds,
     alpha=st.sampled_from([0.0, 1e-4, 1.0]),
@@ -245,7 +246,7 @@ def test_prox_forgets_where_it_starts(loss, far):
 
 
 @every_loss
-@settings(max_examples=10)
+@examples(5)
 @given(seed=seeds, alpha=st.sampled_from([0.0, 1e-2]))
 def test_prox_is_firmly_non_expansive(loss, seed, alpha):
     """``|P u - P v|^2 <= <P u - P v, u - v>``."""
@@ -259,7 +260,7 @@ def test_prox_is_firmly_non_expansive(loss, seed, alpha):
 
 
 @every_loss
-@settings(max_examples=10)
+@examples(5)
 @given(seed=seeds)
 def test_moreau(loss, seed):
     """``v - P v`` is the proximal point of the conjugate: the pair meets Fenchel's equality."""
@@ -275,7 +276,7 @@ def test_moreau(loss, seed):
     assert_allclose(reached, bound, rtol=1e-7, atol=1e-8)
 
 
-@settings(max_examples=15)
+@examples(5)
 @given(seed=seeds)
 def test_moreau_with_the_closed_form_of_least_squares(seed):
     """``prox_{f/rho}(v) + prox_{rho f*}(rho v) / rho = v``."""
@@ -369,7 +370,7 @@ def test_prox_against_cvxpy(loss, i):
 
 
 @every_loss
-@settings(max_examples=10)
+@examples(5)
 @given(seed=seeds, scaled=st.booleans(), fit_intercept=st.booleans())
 def test_minimisers_are_optimal(loss, seed, scaled, fit_intercept):
     problem = Problem(
@@ -513,7 +514,7 @@ def test_least_norm_where_least_squares_has_many_minimisers(fit_intercept, units
         assert_allclose(w[i], wanted, rtol=1e-7, atol=1e-8 * max(np.abs(wanted).max(), 1e-300))
 
 
-@settings(max_examples=10)
+@examples(5)
 @given(seed=seeds, alpha=st.sampled_from([1e-4, 1e-2]))
 def test_multinomial_models_are_centred(seed, alpha):
     """Their free direction is at zero: intercepts sum to zero, as coefficients do anyway."""
@@ -735,7 +736,7 @@ def test_wide_least_squares_with_a_free_intercept(alpha, scaled):
 
 
 @every_loss
-@settings(max_examples=12)
+@examples(5)
 @given(
     seed=seeds,
     alpha=st.sampled_from([0.0, 1e-4, 1.0]),
@@ -777,7 +778,7 @@ def test_small_slopes_next_to_large_ones_are_not_lost():
 
 
 @every_loss
-@settings(max_examples=6)
+@examples(6)
 @given(seed=seeds, alpha=st.sampled_from([0.0, 1e-4, 1.0]), log_size=st.floats(-2, 1))
 def test_conjugate_is_never_too_small(loss, seed, alpha, log_size):
     """``f*(s) >= <s, x> - f(x)`` for all s and x: slopes in and out of the domain."""
@@ -815,7 +816,7 @@ def test_conjugate_holds_however_short_the_search(loss, monkeypatch):
     assert loss == "squared_error" or (quick > full + 1e-6).any()
 
 
-@settings(max_examples=15)
+@examples(5)
 @given(seed=seeds)
 def test_conjugate_of_least_squares_in_closed_form(seed):
     problem = Problem("squared_error", seed)
@@ -919,7 +920,7 @@ def test_conjugate_outside_of_other_domains():
 
 
 @every_loss
-@settings(max_examples=10)
+@examples(5)
 @given(
     seed=seeds,
     alpha=st.sampled_from([0.0, 1e-4, 1.0]),

@@ -5,11 +5,12 @@ import warnings
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kernels import maximisers
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from trials import examples
 
 import skcfl.models._convex
 from skcfl.calls.curvatures import Hessians, Prox, Solve
@@ -105,7 +106,7 @@ def test_row_losses_are_the_pool_s(loss, form):
 
 
 @both
-@settings(max_examples=10)
+@examples(5)
 @given(seed=seeds)
 def test_minimisers(loss, seed):
     problem = Problem(loss, seed)
@@ -120,7 +121,7 @@ def test_minimisers(loss, seed):
 
 
 @both
-@settings(max_examples=10)
+@examples(5)
 @given(seed=seeds, log_spread=st.floats(-3, 3), start=st.sampled_from([None, 1.0, 1e3, 1e8]))
 def test_prox_is_optimal(loss, seed, log_spread, start):
     spread = 10.0**log_spread
@@ -137,7 +138,7 @@ def test_prox_is_optimal(loss, seed, log_spread, start):
 
 
 @both
-@settings(max_examples=10)
+@examples(5)
 @given(seed=seeds)
 def test_prox_is_firmly_non_expansive_and_meets_moreau(loss, seed):
     problem = Problem(loss, seed)
@@ -152,7 +153,7 @@ def test_prox_is_firmly_non_expansive_and_meets_moreau(loss, seed):
     assert_allclose(pool.ask(Objectives, x) + bound, (s * x).sum(axis=1), rtol=1e-9, atol=1e-9)
 
 
-@settings(max_examples=10)
+@examples(5)
 @given(seed=seeds)
 def test_prox_of_one_row_in_closed_form(seed):
     """Huber of the distance to a: towards `a` in full if near, else by ``delta / rho``."""
@@ -232,7 +233,7 @@ def test_outliers_cost_no_digits(outlier):
     assert_allclose(pool.ask(ObjectivesGradients, w)[1][0], problem.gradient(0, w[0]), rtol=1e-12)
 
 
-@settings(max_examples=15)
+@examples(5)
 @given(seed=seeds, log_delta=st.floats(-6, 1), d=st.sampled_from([1, 2, 5]))
 def test_spatial_medians(seed, log_delta, d):
     """A tiny delta: nearly no curvature anywhere, least of all in one dimension."""
@@ -267,7 +268,7 @@ def test_nothing_warns_where_there_is_no_maximiser(loss):
 
 
 @both
-@settings(max_examples=10)
+@examples(5)
 @given(seed=seeds, spread=st.sampled_from([0.1, 1.0, 5.0]))
 @example(seed=262, spread=5.0)
 def test_conjugate_is_tight_and_never_too_small(loss, seed, spread):
@@ -308,7 +309,7 @@ def test_conjugate_against_cvxpy(loss):
         assert_allclose(bound[i], -least, rtol=1e-6, atol=1e-6)
 
 
-@settings(max_examples=10)
+@examples(5)
 @given(seed=seeds)
 def test_conjugates_in_closed_form(seed):
     """Squares: ``<s, mean> + |s|^2 / 2 - spread / 2``; a row's Huber: ``<s, a> + |s|^2 / 2``."""
@@ -336,7 +337,7 @@ def test_conjugates_in_closed_form(seed):
 
 
 @both
-@settings(max_examples=10)
+@examples(5)
 @given(seed=seeds)
 def test_spectrum_bounds_the_curvature(loss, seed):
     problem = Problem(loss, seed)

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from loss_objects import loss_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, softmax
+from trials import examples
 
 from skcfl.models.losses import (
     CLASSIFICATION_LOSSES,
@@ -50,7 +51,7 @@ def test_table_and_kinds_agree():
 
 
 @every_loss
-@settings(max_examples=15)
+@examples(5)
 @given(
     seed=seeds,
     delta=st.floats(0.01, 10.0),
@@ -63,7 +64,7 @@ def test_every_loss_passes_the_check(name, n_classes, seed, **parameters):
 
 
 @every_loss
-@settings(max_examples=15)
+@examples(5)
 @given(seed=seeds)
 def test_max_curvature_bounds_and_is_reached(name, n_classes, seed):
     loss, z, y = rows(name, n_classes, seed, n=400)
@@ -141,7 +142,7 @@ def test_the_check_says_what_is_wrong(wrong, message):
 
 
 @every_loss
-@settings(max_examples=8)
+@examples(8)
 @given(seed=seeds)
 def test_conjugate_is_the_largest_difference(name, n_classes, seed):
     """Against the definition, ``sup_z <a, z> - l(z)``, also outside of the domain."""

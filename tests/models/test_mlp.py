@@ -4,13 +4,14 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from loss_objects import loss_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.neural_network import MLPClassifier, MLPRegressor
+from trials import examples
 
 import skcfl.federation.inprocess
 import skcfl.models._network
@@ -194,7 +195,7 @@ def test_starts_are_those_of_scikit_learn():
 
 @every_loss
 @every_activation
-@settings(max_examples=4)
+@examples(4)
 @given(
     seed=seeds,
     hidden=st.sampled_from([(), (5,), (4, 3), (3, 4, 2)]),
@@ -217,7 +218,7 @@ def test_gradients_are_those_of_finite_differences(
 
 
 @every_loss
-@settings(max_examples=8)
+@examples(8)
 @given(seed=seeds, activation=st.sampled_from(sorted(ACTIVATIONS)), form=st.booleans())
 def test_losses_are_means_of_row_losses(loss, seed, activation, form):
     problem = Problem(loss, seed, activation=activation)
@@ -330,7 +331,7 @@ def assert_same(found, wanted, rtol=1e-9, atol=1e-11, skip=()):
             assert_allclose(found[name], a, rtol=rtol, atol=atol, err_msg=name)
 
 
-@settings(max_examples=10)
+@examples(5)
 @given(seed=seeds, activation=st.sampled_from(sorted(ACTIVATIONS)), loss=st.sampled_from(LOSSES))
 def test_blocks_padding_and_form_change_nothing(seed, activation, loss):
     problem = Problem(loss, seed, activation=activation)
@@ -344,7 +345,7 @@ def test_blocks_padding_and_form_change_nothing(seed, activation, loss):
         assert_same(everything(problem.pool(), w), wanted)
 
 
-@settings(max_examples=10)
+@examples(5)
 @given(seed=seeds, loss=st.sampled_from(LOSSES))
 def test_the_order_of_rows_and_the_names_of_clients_do_not_matter(seed, loss):
     problem = Problem(loss, seed, activation="tanh")

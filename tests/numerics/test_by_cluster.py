@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from trials import examples
 
 from skcfl.numerics import by_cluster
 from skcfl.numerics.by_cluster import (
@@ -20,7 +21,7 @@ BOTH = pytest.mark.parametrize("few", [0, 1000])
 
 
 @BOTH
-@settings(max_examples=20)
+@examples(7)
 @given(seed=seeds, n=st.integers(1, 12), K=st.integers(1, 4))
 def test_sums_are_those_of_each_cluster(few, seed, n, K):
     rng = np.random.default_rng(seed)
@@ -53,7 +54,7 @@ def test_single_precision_stays(few, monkeypatch):
     assert_array_equal(summed, [[1.5, 1.5], [2.0, 2.0]])
 
 
-@settings(max_examples=20)
+@examples(7)
 @given(seed=seeds, n=st.integers(1, 12))
 def test_means_are_averages_of_each_cluster(seed, n):
     rng = np.random.default_rng(seed)

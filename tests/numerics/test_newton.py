@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
+from trials import examples
 
 import skcfl.numerics.newton
 from skcfl import FPFCRegressor, GTVRegressor
@@ -64,7 +65,7 @@ def positive_definite(rng, p, condition=1e3):
     return (Q * np.geomspace(1, condition, p)) @ Q.T
 
 
-@settings(max_examples=30)
+@examples(10)
 @given(seed=seeds, m=st.integers(1, 5), p=st.integers(1, 6))
 def test_quadratics_take_one_step_and_refinements(seed, m, p):
     rng = np.random.default_rng(seed)
@@ -78,7 +79,7 @@ def test_quadratics_take_one_step_and_refinements(seed, m, p):
     assert (decrement <= 1e-16).all()
 
 
-@settings(max_examples=20)
+@examples(7)
 @given(seed=seeds)
 def test_a_function_is_minimised_as_if_it_were_alone(seed):
     """Easy and hard functions side by side, starts from which exp overflows."""
@@ -171,7 +172,7 @@ def test_damping_rises_where_steps_overshoot_and_falls_again():
 # -------------------------------------------------------------------------- linear systems
 
 
-@settings(max_examples=30)
+@examples(10)
 @given(seed=seeds, p=st.integers(1, 8))
 def test_solve_scaled_does_not_see_units(seed, p):
     rng = np.random.default_rng(seed)
@@ -182,7 +183,7 @@ def test_solve_scaled_does_not_see_units(seed, p):
     assert_allclose(found, x, rtol=1e-8, atol=1e-9)
 
 
-@settings(max_examples=30)
+@examples(10)
 @given(seed=seeds, p=st.integers(2, 8))
 def test_solve_scaled_solves_singular_systems_in_their_range(seed, p):
     rng = np.random.default_rng(seed)
@@ -199,7 +200,7 @@ def test_solve_scaled_steps_along_the_slope_where_nothing_is_curved():
     assert_array_equal(solve_scaled(H, g), g)
 
 
-@settings(max_examples=30)
+@examples(10)
 @given(seed=seeds, m=st.integers(1, 4), p=st.integers(1, 8))
 def test_conjugate_gradients_solve_and_precondition(seed, m, p):
     rng = np.random.default_rng(seed)
@@ -219,7 +220,7 @@ def test_conjugate_gradients_solve_and_precondition(seed, m, p):
     assert len(calls) <= 3 * p + 10
 
 
-@settings(max_examples=20)
+@examples(7)
 @given(seed=seeds, p=st.integers(1, 8))
 def test_the_inverse_is_the_best_preconditioner(seed, p):
     rng = np.random.default_rng(seed)
@@ -245,7 +246,7 @@ def test_the_inverse_is_the_best_preconditioner(seed, p):
     assert len(calls) <= 6
 
 
-@settings(max_examples=20)
+@examples(7)
 @given(seed=seeds, m=st.integers(1, 3), p=st.integers(2, 12))
 def test_directions_in_memory_stay_conjugate(seed, m, p):
     """As many products as unknowns, however ill-conditioned, the sum of two parts or not."""
@@ -350,7 +351,7 @@ def nearly_kinked(A, y, width):
     return f
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(seed=seeds, width=st.sampled_from([1.0, 1e-2, 1e-4]))
 def test_convexity_saves_trials(seed, width):
     """Steps that a tangent shows to be too long are not tried: the same steps, fewer trials."""

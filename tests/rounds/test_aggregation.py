@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
+from trials import examples
 
 from skcfl.numerics.quantiles import weighted_quantile
 from skcfl.rounds.aggregation import (
@@ -36,7 +37,7 @@ far = st.floats(1e2, 1e200)
 
 
 @pytest.mark.parametrize("name", ROBUST)
-@settings(max_examples=25)
+@examples(9)
 @given(honest=vectors, size=far, seed=st.integers(0, 99))
 def test_breakdown_point(name, honest, size, seed):
     """However far away the false ones are, the value stays near the honest ones."""
@@ -64,7 +65,7 @@ def test_it_breaks_beyond_its_breakdown_point(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=15)
+@examples(5)
 @given(messages=vectors, seed=st.integers(0, 99))
 def test_order_place_and_units(name, messages, seed):
     messages = np.round(messages, 3) + 0.1 * np.random.RandomState(seed).normal(size=(11, 3))
@@ -192,7 +193,7 @@ def test_names_and_objects():
         make_aggregator(object())
 
 
-@settings(max_examples=25)
+@examples(9)
 @given(seed=st.integers(0, 999), equal=st.booleans())
 def test_medians_of_numbers_by_cluster(seed, equal):
     """One sort for all clusters, and one for each."""
@@ -207,7 +208,7 @@ def test_medians_of_numbers_by_cluster(seed, equal):
 
 
 @pytest.mark.parametrize("name", ["median", "trimmed_mean"])
-@settings(max_examples=20)
+@examples(7)
 @given(seed=st.integers(0, 999))
 def test_what_is_told_of_weights_once(name, seed):
     """Weights that are alike, or not, all or some there: cluster by cluster the same."""
@@ -227,7 +228,7 @@ def test_what_is_told_of_weights_once(name, seed):
             assert_allclose(found, wanted, atol=1e-12)
 
 
-@settings(max_examples=25)
+@examples(9)
 @given(seed=st.integers(0, 999), n=st.integers(0, 30))
 def test_who_is_served_by_no_model(seed, n):
     rng = np.random.RandomState(seed)

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from loss_objects import loss_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
+from trials import examples
 
 import skcfl.rounds.polish
 from skcfl.calls.curvatures import Hessians, Solve
@@ -103,7 +104,7 @@ def test_clusters_are_scikit_learn_s_fits_of_their_rows(form, uniform):
 
 
 @pytest.mark.parametrize("loss", LOSSES + LOCATIONS)
-@settings(max_examples=6)
+@examples(6)
 @given(seed=seeds, K=st.integers(1, 4), scale=st.sampled_from([0.0, 1.0, 30.0]))
 def test_clusters_are_stationary_from_any_start(loss, seed, K, scale):
     problem = Problem(loss, seed)

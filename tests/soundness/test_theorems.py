@@ -18,9 +18,10 @@ from exact_fusion import (
     laplacian_potentials,
 )
 from fusion_problems import make_points, make_problem
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 from line_trials import Tally, chain, draw_graph, draw_lam, draw_points, line_problem
+from trials import examples
 
 from skcfl.certificates import clustering_error_bound, well_connected
 from skcfl.federation.inprocess import open_rows
@@ -35,7 +36,7 @@ from skcfl.penalties import L1, L2
 seeds = st.integers(0, 2**31)
 offsets = st.sampled_from([0.0, 1.0, 1e4, 1e8, 1e12])
 kinds = st.sampled_from(["plain", "scales", "ties", "light", "mixed"])
-some = settings(max_examples=30, suppress_health_check=list(HealthCheck))
+some = examples(10, suppress_health_check=list(HealthCheck))
 
 
 def rng_of(seed):

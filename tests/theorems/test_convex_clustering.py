@@ -9,9 +9,9 @@ solution by cvxpy or one that a duality gap of rounding size certifies.
 import numpy as np
 import pytest
 from fusion_problems import GRAPHS, LOSSES, make_points, make_problem, optimum, pool_of
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
-from trials import some
+from trials import examples, some
 
 from skcfl.calls.first_order import Objectives, ObjectivesGradients
 from skcfl.fusion.admm import admm
@@ -26,7 +26,7 @@ kinds, seeds = st.sampled_from(KINDS), st.integers(0, 2**31)
 # The share of lam_max at which a theorem is tried.
 shares = st.floats(0.02, 1.2)
 
-few = settings(max_examples=60, suppress_health_check=list(HealthCheck))
+few = examples(21, suppress_health_check=list(HealthCheck))
 slow = pytest.mark.slow
 
 
@@ -129,7 +129,7 @@ def test_theorem_1_clients_of_a_cluster_have_equal_models(kind, seed, factor):
 
 
 @slow
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@examples(35, suppress_health_check=list(HealthCheck))
 @given(kinds, seeds, st.floats(0.9, 2.0))
 def test_theorem_1_thoroughly(kind, seed, factor):
     check_theorem_1(kind, seed, factor)
@@ -190,7 +190,7 @@ def test_theorem_2_models_of_different_clusters_differ(kind, seed, factor):
 
 
 @slow
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@examples(35, suppress_health_check=list(HealthCheck))
 @given(kinds, seeds, st.floats(0.3, 1.0))
 def test_theorem_2_thoroughly(kind, seed, factor):
     check_theorem_2(kind, seed, factor)
@@ -324,7 +324,7 @@ def test_exact_test_of_a_partition(kind, seed, share):
 
 
 @slow
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@examples(35, suppress_health_check=list(HealthCheck))
 @given(kinds, seeds, shares)
 def test_exact_test_thoroughly(kind, seed, share):
     check_exact_test(kind, seed, share)

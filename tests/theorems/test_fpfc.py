@@ -8,8 +8,9 @@ does not define, is ``L_f + rho``, the curvature of a client's problem.
 """
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from trials import examples
 
 from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import Objectives, ObjectivesGradients
@@ -72,7 +73,7 @@ def run(problem, lam):
     return np.array(in_w), np.array(in_v), np.array(distances), (rho, steps, c, lipschitz)
 
 
-@settings(max_examples=25)
+@examples(9)
 @given(problems())
 def test_theorem_1(drawn):
     """Averages of squared gradients fall as 1 / K, and the prox's residual is bounded."""

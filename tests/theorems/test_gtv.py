@@ -9,8 +9,9 @@ an exact solution.  The paper's ``lam`` is the package's; its squared error has 
 import numpy as np
 import pytest
 from fusion_problems import LOSSES, make_graph, make_points, make_problem, optimum
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
+from trials import examples
 
 from skcfl.calls.first_order import ObjectivesGradients
 from skcfl.calls.proofs_asked import Conjugate
@@ -28,8 +29,8 @@ PENALTIES = (L2(), L1(), SquaredL2(), SquaredL2(Q=[[2.0, 0.3], [0.3, 1.0]]))
 SMOOTH = (*(loss for loss in LOSSES if loss != "poisson"), "points", "points, Huber")
 smooth, seeds = st.sampled_from(SMOOTH), st.integers(0, 2**31)
 
-some = settings(max_examples=50, suppress_health_check=list(HealthCheck))
-many = settings(max_examples=100, suppress_health_check=list(HealthCheck))
+some = examples(18, suppress_health_check=list(HealthCheck))
+many = examples(35, suppress_health_check=list(HealthCheck))
 slow = pytest.mark.slow
 
 
@@ -154,7 +155,7 @@ def draw_graph(rng, n):
     return A + A.T, labels, delta, rng.uniform(0.5, 3.0, labels.max() + 1), beta
 
 
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@examples(35, suppress_health_check=list(HealthCheck))
 @given(seeds, st.integers(1, 9), st.floats(0.05, 5.0))
 def test_well_connected_agrees_with_brute_force(seed, n, lam):
     A, labels, delta, alpha, beta = draw_graph(np.random.RandomState(seed % 2**32), n)
@@ -163,7 +164,7 @@ def test_well_connected_agrees_with_brute_force(seed, n, lam):
     np.testing.assert_array_equal(well_connected(A, labels, lam, delta, alpha, beta), expected)
 
 
-@settings(max_examples=100)
+@examples(35)
 @given(seeds, st.integers(2, 8))
 def test_equality_is_not_enough(seed, n):
     """Integers: where a set has exactly what it needs, the strict (35) does not hold."""
@@ -309,7 +310,7 @@ def test_the_premise_of_theorem_2_is_no_rarity():
     assert 0.3 < np.mean(held) < 0.9
 
 
-@settings(max_examples=30)
+@examples(10)
 @given(st.floats(0.01, 2.0), st.floats(0.01, 1.0), st.floats(0.5, 3.0))
 def test_the_error_bound_is_attained(lam, weight, stretch):
     """Two clients on a line that pull each other: the constant of (37) is 1 and no less."""
