@@ -248,10 +248,10 @@ def document(cls: _T) -> _T:
         return cls
     written = filled = inspect.cleandoc(cls.__doc__)
     for title, entries in (("Parameters", _parameters), ("Attributes", _attributes)):
-        listed = "\n".join(entries(cls))
-        section = f"{title}\n{'-' * len(title)}\n{listed}\n"
-        mark = re.compile(rf"^{{{title.lower()}}}$\n?|" + SECTION.format(title), re.M | re.S)
-        filled = mark.sub(lambda _, text=section: text + "\n", filled)
+        section = "\n".join([title, "-" * len(title), *entries(cls), "\n"])
+        mark = rf"^{{{title.lower()}}}$\n?|" + SECTION.format(title)
+        if found := re.search(mark, filled, re.M | re.S):
+            filled = filled[: found.start()] + section + filled[found.end() :]
     cls._written = written  # type: ignore[attr-defined]
     cls.__doc__ = re.sub(r"\n{3,}", "\n\n", filled).rstrip() + "\n"
     return cls
