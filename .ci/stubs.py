@@ -36,10 +36,14 @@ class Source:
             for alias in n.names
         } | dict.fromkeys(self.classes, module)
 
-    def constructor(self, owner):
-        """The constructor of a class."""
-        body = self.classes[owner].body
-        return next(n for n in body if isinstance(n, ast.FunctionDef) and n.name == "__init__")
+    def written(self, owner):
+        """Annotated attributes of a class, which are its parameters, and whether by place."""
+        cls, placed = self.classes[owner], True
+        for n in cls.body if cls.decorator_list else ():
+            if isinstance(n, ast.AnnAssign):
+                placed = placed and n.target.id != "_"
+                if not n.target.id.startswith("_"):
+                    yield n.target.id, (n.annotation, n.value, placed, self)
 
     def parameters(self, owner):
         """The function that has a mixin's parameters."""
@@ -48,61 +52,73 @@ class Source:
         return self.functions[next(marked).value.id]
 
 
-def words_of(function, defaults):
-    """Parameters of a function by kind: name, and the text of the name, its type and default."""
-    a, found = function.args, {"placed": {}, "named": {}}
-    own = len(a.args) - len(a.defaults)
-    placed = zip(a.args[own:], a.defaults, strict=True)
-    named = zip(a.kwonlyargs, a.kw_defaults, strict=True)
-    for kind, pairs in (("placed", placed), ("named", named)):
-        for one, default in pairs:
-            default = defaults.get(one.arg, default)
-            hint, value = (ast.unparse(n).replace("'", '"') for n in (one.annotation, default))
-            found[kind][one.arg] = f"{one.arg}: {hint} = {value}"
-    return found
+def parameters_of(owner, sources):
+    """Parameters of a class and its bases: type, default, if by place, and where it is written."""
+    source = next(source for source in sources if owner in source.classes)
+    inherited = {}
+    for base in reversed(source.classes[owner].bases):
+        if any(base.id in source.classes for source in sources):
+            inherited |= parameters_of(base.id, sources)
+    found = dict(source.written(owner))
+    added = {name: one for name, one in found.items() if name not in inherited}
+    return added | inherited | found
 
 
-def names_in(function):
-    """Names in the types of a function's parameters."""
-    hints = [one.annotation for one in (*function.args.args, *function.args.kwonlyargs)]
-    return {n.id for h in hints if h for n in ast.walk(h) if isinstance(n, ast.Name)}
+def parameters_in(source, function):
+    """The same of a function that has parameters by keyword only."""
+    args = function.args
+    triples = zip(args.kwonlyargs, args.kw_defaults, strict=True)
+    return {one.arg: (one.annotation, default, False, source) for one, default in triples}
 
 
-def twins(source, flavours):
+def words_of(parameters, defaults=()):
+    """The text of each parameter: its name, type and default."""
+    given = {name: (hint, value) for name, (hint, value, *_) in parameters.items()}
+    given |= {name: (given[name][0], value) for name, value in dict(defaults).items()}
+    for name, nodes in given.items():
+        hint, value = (ast.unparse(n).replace("'", '"') for n in nodes)
+        yield f"{name}: {hint} = {value}"
+
+
+def origins_of(parameters):
+    """Where the names in the types of parameters come from."""
+    return {
+        n.id: source.origins.get(n.id)
+        for hint, _, _, source in parameters.values()
+        for n in ast.walk(hint)
+        if isinstance(n, ast.Name)
+    }
+
+
+def twins(source, flavours, sources):
     """Lines of the twins in a module, and where the names in them come from."""
     for cls in source.classes.values():
         for mark in cls.decorator_list:
             call = mark if isinstance(mark, ast.Call) else ast.Call(mark, [], [])
             if isinstance(call.func, ast.Name) and call.func.id == "everyday":
                 given = {k.arg: k.value for k in call.keywords}
-                yield from twins_of(source, flavours, cls.name, given)
+                yield from twins_of(source, flavours, sources, cls.name, given)
 
 
-def twins_of(source, flavours, method, given):
+def twins_of(source, flavours, sources, method, given):
     """The classifier and the regressor of a method, with what the decorator is given."""
     network = given.pop("networks", None)
     chosen = {"Classifier": "classifier", "Regressor": "regressor"}
     chosen = {kind: given.pop(key, None) for kind, key in chosen.items()}
+    generic = parameters_of(method, sources)
+    generic.pop("model")
     for kind, mixin in chosen.items():
         mixins = [mixin.id if mixin else f"{kind}Mixin"]
         mixins += ["NeuralMixin"] if network is None or network.value else []
-        generic = source.constructor(method)
-        origins = {method: source.origins[method]}
-        origins |= {name: source.origins.get(name) for name in names_in(generic)}
-        parts = words_of(generic, given)
-        parts["placed"].pop("model")
         more = {}
         for name in mixins:
             where = source if name in source.classes else flavours
-            function = where.parameters(name)
-            more |= words_of(function, {})["named"]
-            origins |= {name: where.origins.get(name) for name in names_in(function)}
-        placed, named = list(parts["placed"].values()), list(parts["named"].values())
-        more = list(more.values())
-        if not placed:
-            placed, more = more[:1], more[1:]
-        words = ["self", *placed, "*", *more, *named]
-        lines = textwrap.wrap(", ".join(words), WIDTH - 8, break_long_words=False)
+            more |= parameters_in(where, where.parameters(name))
+        n_placed = sum(placed for _, _, placed, _ in generic.values())
+        words = list(words_of(generic, given))
+        words[n_placed:n_placed] = words_of(more)
+        words.insert(max(n_placed, 1), "*")
+        lines = textwrap.wrap(", ".join(["self", *words]), WIDTH - 8, break_long_words=False)
         yield (
             f"{method}{kind}",
             [
@@ -112,7 +128,7 @@ def twins_of(source, flavours, method, given):
                 "    ) -> None: ...",
                 "",
             ],
-            origins,
+            {method: source.origins[method]} | origins_of(generic) | origins_of(more),
         )
 
 
@@ -120,8 +136,11 @@ def text():
     """What the stub has to be."""
     flavours = Source(PACKAGE / "base" / "everyday_models.py", FLAVOURS)
     body, made, origins = [], set(), {}
-    for path in sorted((PACKAGE / "estimators").glob("_[a-z]*.py")):
-        for name, lines, names in twins(Source(path, f".{path.stem}"), flavours):
+    paths = sorted((PACKAGE / "estimators").glob("_[a-z]*.py"))
+    sources = [Source(path, "..base") for path in (PACKAGE / "base").glob("*.py")]
+    sources += [Source(path, f".{path.stem}") for path in paths]
+    for source in sources:
+        for name, lines, names in twins(source, flavours, sources):
             body += lines
             made.add(name)
             origins |= {n: o for n, o in names.items() if o is not None}

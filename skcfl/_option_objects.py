@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY
 from functools import cache
 from importlib import metadata
-from typing import Any, ClassVar, Self
+from inspect import Parameter, Signature, signature
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import InvalidParameterError
 
-__all__ = ["DocLinkMixin", "Options", "TakesOptions"]
-
+_T = TypeVar("_T", bound=type)
 
 # Modules with a page for each class; representations link to these.
 DOCUMENTED = {
@@ -32,6 +34,63 @@ def documentation_site() -> str | None:
         return None
     named = dict(url.split(", ", 1) for url in urls)
     return named["Documentation"].rstrip("/") if "Documentation" in named else None
+
+
+def constructor(parameters: Iterable[Parameter]) -> Callable[..., None]:
+    """A constructor that sets its parameters, which `inspect.signature` and help show.
+
+    Their types are in ``__annotations__`` only, for help to remain readable.
+    """
+    hints = {parameter.name: parameter.annotation for parameter in parameters}
+    plain = [parameter.replace(annotation=Parameter.empty) for parameter in parameters]
+    shown = Signature([Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), *plain])
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            given = shown.bind(self, *args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{type(self).__name__}.__init__() {error}") from None
+        given.apply_defaults()
+        for name, value in list(given.arguments.items())[1:]:
+            setattr(self, name, value)
+
+    __init__.__annotations__ = hints | {"return": "None"}
+    __init__.__signature__ = shown  # type: ignore[attr-defined]
+    return __init__
+
+
+def parameters_of(cls: type) -> dict[str, Parameter]:
+    """Parameters of a class's constructor, with their types."""
+    made = vars(cls)["__init__"]
+    hints = made.__annotations__
+    given = list(signature(made).parameters.items())[1:]
+    return {name: one.replace(annotation=hints.get(name, "")) for name, one in given}
+
+
+@dataclass_transform()
+def parameters(cls: _T) -> _T:
+    """Write the constructor of a class, which keeps its parameters under their names.
+
+    The parameters are the annotated attributes of the class and of its base, as in a dataclass:
+    by keyword only after ``_: KW_ONLY``.  They are no attributes of the class itself.
+    """
+    base = next(base for base in cls.__mro__[1:] if "__init__" in vars(base))
+    inherited = parameters_of(base) if hasattr(vars(base)["__init__"], "__signature__") else {}
+    found, kind = {}, Parameter.POSITIONAL_OR_KEYWORD
+    for name, hint in vars(cls).get("__annotations__", {}).items():
+        if hint in ("KW_ONLY", KW_ONLY):
+            kind = Parameter.KEYWORD_ONLY
+        elif not name.startswith("_"):
+            default = vars(cls).get(name, Parameter.empty)
+            here = inherited[name].kind if name in inherited else kind
+            found[name] = Parameter(name, here, default=default, annotation=hint)
+            if name in vars(cls):
+                delattr(cls, name)
+    every = (inherited | found).values()
+    later = {name for name, one in inherited.items() if one.kind is Parameter.KEYWORD_ONLY}
+    ordered = sorted(every, key=lambda one: (one.kind, one.name in later))
+    cls.__init__ = constructor(ordered)  # type: ignore[misc]
+    return cls
 
 
 class DocLinkMixin:

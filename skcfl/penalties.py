@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from ._checks import LEAST, MOST, real_array, real_number
-from ._option_objects import DocLinkMixin
+from ._option_objects import DocLinkMixin, parameters
 from ._typing import Array, ArrayLike
 
 __all__ = ["L1", "L2", "MCP", "SCAD", "ConcavePenalty", "Penalty", "SquaredL2"]
@@ -363,6 +363,7 @@ class ConcavePenalty(Penalty):
         return np.where(np.abs(_differences(U, "U")).max(axis=0) == 0.0, at_zero, np.inf)
 
 
+@parameters
 class SCAD(ConcavePenalty):
     r"""Smoothly clipped absolute deviation of the length of a difference, smoothed at zero.
 
@@ -395,17 +396,10 @@ class SCAD(ConcavePenalty):
 
     least_a = 2.0
 
-    def __init__(
-        self,
-        lam: float = 1.0,
-        a: float = 3.7,
-        xi: float | None = None,
-        scale: float | None = None,
-    ) -> None:
-        self.lam = lam
-        self.a = a
-        self.xi = xi
-        self.scale = scale
+    lam: float = 1.0
+    a: float = 3.7
+    xi: float | None = None
+    scale: float | None = None
 
     @property
     def concavity(self) -> float:
@@ -422,6 +416,7 @@ class SCAD(ConcavePenalty):
         return np.where(r <= lam + lam * t, r - lam * t, np.where(r <= a * lam, bent, r))
 
 
+@parameters
 class MCP(ConcavePenalty):
     r"""Minimax concave penalty of the length of a difference, smoothed at zero.
 
@@ -450,17 +445,10 @@ class MCP(ConcavePenalty):
            [0. , 0. , 8. ]])
     """
 
-    def __init__(
-        self,
-        lam: float = 1.0,
-        a: float = 3.0,
-        xi: float | None = None,
-        scale: float | None = None,
-    ) -> None:
-        self.lam = lam
-        self.a = a
-        self.xi = xi
-        self.scale = scale
+    lam: float = 1.0
+    a: float = 3.0
+    xi: float | None = None
+    scale: float | None = None
 
     @property
     def concavity(self) -> float:

@@ -14,16 +14,16 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable
-from typing import Any
+from typing import Any, dataclass_transform
 
+from .._option_objects import constructor, parameters, parameters_of
 from .docs import document
 from .everyday_models import ClassifierMixin, NeuralMixin, RegressorMixin
 
-NAMED = inspect.Parameter.KEYWORD_ONLY
 PLACED = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
+@dataclass_transform()
 def everyday(
     method: Any = None,
     *,
@@ -34,7 +34,9 @@ def everyday(
 ) -> Any:
     """Make the classifier and the regressor of a method that takes any local model.
 
-    They are in the module of the method, under its name and "Classifier" or "Regressor".
+    The annotated attributes of the method are its parameters, see
+    :func:`~skcfl._option_objects.parameters`.  The twins are in the module of the method, under
+    its name and "Classifier" or "Regressor".
 
     Parameters
     ----------
@@ -56,6 +58,8 @@ def everyday(
         return lambda cls: everyday(
             cls, classifier=classifier, regressor=regressor, networks=networks, **defaults
         )
+    if "__init__" not in vars(method):
+        parameters(method)
     text = method.__doc__
     for kind, mixin in (("Classifier", classifier), ("Regressor", regressor)):
         mixins = (NeuralMixin, mixin) if networks else (mixin,)
@@ -64,7 +68,7 @@ def everyday(
             name,
             (*mixins, method),
             {
-                "__init__": _constructor(_parameters_of_twin(method, mixins, defaults)),
+                "__init__": constructor(_parameters_of_twin(method, mixins, defaults)),
                 "__module__": method.__module__,
                 "__doc__": text and _text_of_twin(text, method.__name__, kind),
             },
@@ -75,39 +79,16 @@ def everyday(
 
 def _parameters_of_twin(method: Any, mixins: Any, defaults: Any) -> list[inspect.Parameter]:
     """Parameters: what may be given by position after ``model`` may be, else the loss."""
-    parameters = dict(inspect.signature(method.__init__).parameters)
+    given = parameters_of(method)
     for name, default in defaults.items():
-        parameters[name] = parameters[name].replace(default=default)
-    own, _, *rest = parameters.values()
+        given[name] = given[name].replace(default=default)
+    _, *rest = given.values()
     placed = sum(parameter.kind is PLACED for parameter in rest)
     signatures = [inspect.signature(mixin._parameters) for mixin in reversed(mixins)]
     more = [one for signature in signatures for one in signature.parameters.values()]
     if not placed:
         more[0] = more[0].replace(kind=PLACED)
-    return [own, *rest[:placed], *more, *rest[placed:]]
-
-
-def _constructor(parameters: list[inspect.Parameter]) -> Callable[..., None]:
-    """A constructor that sets its parameters, which `inspect.signature` and help show.
-
-    Their types are in ``__annotations__`` only, for help to remain readable, and in the stub that
-    is made with the package for type checkers, which do not run code.
-    """
-    plain = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]
-    signature = inspect.Signature(plain)
-
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        try:
-            given = signature.bind(self, *args, **kwargs)
-        except TypeError as error:
-            raise TypeError(f"{type(self).__name__}.__init__() {error}") from None
-        given.apply_defaults()
-        for name, value in list(given.arguments.items())[1:]:
-            setattr(self, name, value)
-
-    __init__.__annotations__ = {p.name: p.annotation for p in parameters[1:]} | {"return": "None"}
-    __init__.__signature__ = signature  # type: ignore[attr-defined]
-    return __init__
+    return [*rest[:placed], *more, *rest[placed:]]
 
 
 TWIN = """\

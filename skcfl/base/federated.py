@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import KW_ONLY
 from numbers import Integral
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
@@ -16,8 +17,18 @@ import numpy as np
 from sklearn.utils import ClassifierTags, RegressorTags, check_random_state
 from sklearn.utils._param_validation import StrOptions
 
+from .._option_objects import parameters
 from .._progress import remark
-from .._typing import Array, ArrayLike, ClientIds, DTypeLike, MatrixLike, fit_context
+from .._typing import (
+    Array,
+    ArrayLike,
+    ClientIds,
+    DTypeLike,
+    MatrixLike,
+    RandomState,
+    Unseen,
+    fit_context,
+)
 from ..calls.kept_models import Recall
 from ..exceptions import UnitsWarning
 from ..federation.presence import ClientsLost
@@ -26,6 +37,7 @@ from ..numerics.by_cluster import numbered_by_size
 from ..search.alpha import alpha_unit, is_automatic
 from .absent import options_of, with_absent
 from .checkpointing import checkpointed
+from .docs import document
 from .ensembles import boosted, check_fits_whole, with_estimators
 from .fitting import Task, given_to_fit
 from .predicting import OF_CLUSTERS
@@ -41,13 +53,23 @@ if TYPE_CHECKING:
 _REQUEST_GROUPS = {"groups": True}
 
 
+@document
+@parameters
 class BaseFederated(PrivateFits, Reports):
     """Base of the federated estimators.
 
-    A subclass has the parameters ``model``, ``group_col``, ``unseen``, ``n_jobs``,
-    ``random_state`` and ``verbose`` besides its own, and implements ``_solve``. Its
-    ``_parameter_constraints`` need to list only what its bases do not have.
+    A subclass has the parameter ``model`` and implements ``_solve``. It annotates, and has in
+    ``_parameter_constraints``, only the parameters that its bases do not have.
+
+    {parameters}
     """
+
+    _: KW_ONLY
+    group_col: str | int | None = None
+    unseen: Unseen = "error"
+    n_jobs: int | None = None
+    random_state: RandomState = None
+    verbose: int = 0
 
     _parameter_constraints: dict[str, Any] = {
         "model": [LocalModel, None],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import KW_ONLY, asdict, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Literal
 
@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import NOT_NEGATIVE, Count
-from .._typing import Aggregation, RandomState, Unseen
+from .._typing import Aggregation
 from ..base import BaseFederated
 from ..base.everyday import everyday
 from ..rounds.alternate import alternate
@@ -127,40 +127,17 @@ class CFL(BaseFederated):
     _option_classes = {"training": Training, "record": Record}
     _option_names = {"training": ROUNDS, "record": ("true_labels",)}
 
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        *,
-        eps1: float = 0.1,
-        eps2: float | Literal["auto"] = "auto",
-        min_round: int = 0,
-        gamma_max: float | None = None,
-        max_iter: int | Literal["auto"] = "auto",
-        training: Training | None = None,
-        aggregation: Aggregation = "mean",
-        tol: float = 1e-4,
-        record: Record | None = None,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.eps1 = eps1
-        self.eps2 = eps2
-        self.min_round = min_round
-        self.gamma_max = gamma_max
-        self.max_iter = max_iter
-        self.training = training
-        self.aggregation = aggregation
-        self.tol = tol
-        self.record = record
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    model: LocalModel | None = None
+    _: KW_ONLY
+    eps1: float = 0.1
+    eps2: float | Literal["auto"] = "auto"
+    min_round: int = 0
+    gamma_max: float | None = None
+    max_iter: int | Literal["auto"] = "auto"
+    training: Training | None = None
+    aggregation: Aggregation = "mean"
+    tol: float = 1e-4
+    record: Record | None = None
 
     def _solve_options(self, groups):
         return {"truth": self._option("record").labels(groups)}

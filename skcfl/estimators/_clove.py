@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Literal
 
 from sklearn.utils._param_validation import HasMethods, StrOptions
 
-from .._typing import Aggregation, ArrayLike, Clusterer, RandomState, Unseen
+from .._typing import Aggregation, ArrayLike, Clusterer
 from ..base.everyday import everyday
 from ..rounds.loss_clusters import EMBEDDINGS, LossClusters
 from ..rounds.model_kinds import kind_of
@@ -84,44 +85,19 @@ class CLoVE(AlternatingClustering):
     }
     _option_names = {"training": (*ROUNDS, "hold_out")}
 
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        n_clusters: int | Literal["auto"] = "auto",
-        *,
-        max_iter: int | Literal["auto"] = "auto",
-        training: Training | None = None,
-        aggregation: Aggregation = "mean",
-        embedding: Literal["log", "sqrt", "raw", "centered"] = "log",
-        clusterer: Clusterer | None = None,
-        init: Literal["loss++", "random", "same"] | ArrayLike = "loss++",
-        n_init: int | Literal["auto"] = "auto",
-        shared_layers: int | str | Sequence[str] | None = None,
-        tol: float = 1e-4,
-        record: Record | None = None,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.n_clusters = n_clusters
-        self.max_iter = max_iter
-        self.training = training
-        self.aggregation = aggregation
-        self.embedding = embedding
-        self.clusterer = clusterer
-        self.init = init
-        self.n_init = n_init
-        self.shared_layers = shared_layers
-        self.tol = tol
-        self.record = record
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    model: LocalModel | None = None
+    n_clusters: int | Literal["auto"] = "auto"
+    _: KW_ONLY
+    max_iter: int | Literal["auto"] = "auto"
+    training: Training | None = None
+    aggregation: Aggregation = "mean"
+    embedding: Literal["log", "sqrt", "raw", "centered"] = "log"
+    clusterer: Clusterer | None = None
+    init: Literal["loss++", "random", "same"] | ArrayLike = "loss++"
+    n_init: int | Literal["auto"] = "auto"
+    shared_layers: int | str | Sequence[str] | None = None
+    tol: float = 1e-4
+    record: Record | None = None
 
     def _automatic_n_init(self, pool):
         return kind_of(pool).n_init if self.init == "loss++" else 1

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Literal
 
-from .._typing import RandomState, Unseen
 from ..base.everyday import everyday
 from ._base_fusion import Fusion
 
@@ -105,39 +105,15 @@ class ConvexClusteredFL(Fusion):
     array([6, 6])
     """
 
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        lam: float | Literal["auto"] = "auto",
-        *,
-        graph: Literal["auto", "complete", "knn"] | GraphLike = "complete",
-        penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "l2",
-        refit: bool | Literal["auto"] = "auto",
-        search: LamSearch | None = None,
-        client_loss: float | Literal["huber"] | None = None,
-        solver: Literal["auto", "admm", "primal_dual", "pdmm"] | Solver = "auto",
-        max_iter: int = 2000,
-        tol: float = 1e-6,
-        warm_start: bool = False,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.lam = lam
-        self.graph = graph
-        self.penalty = penalty
-        self.refit = refit
-        self.search = search
-        self.client_loss = client_loss
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.warm_start = warm_start
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    model: LocalModel | None = None
+    lam: float | Literal["auto"] = "auto"
+    _: KW_ONLY
+    graph: Literal["auto", "complete", "knn"] | GraphLike = "complete"
+    penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "l2"
+    refit: bool | Literal["auto"] = "auto"
+    search: LamSearch | None = None
+    client_loss: float | Literal["huber"] | None = None
+    solver: Literal["auto", "admm", "primal_dual", "pdmm"] | Solver = "auto"
+    max_iter: int = 2000
+    tol: float = 1e-6
+    warm_start: bool = False

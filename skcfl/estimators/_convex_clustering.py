@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Literal
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import POSITIVE
+from .._option_objects import parameters
 from ..base.clustered_points import BasePoints
 from ..base.docs import document
 from ..calls.curvatures import Solve
@@ -29,6 +30,7 @@ __all__ = ["ConvexClustering"]
 
 
 @document
+@parameters
 class ConvexClustering(FusionMixin, BasePoints):
     r"""Convex clustering of points.
 
@@ -133,28 +135,16 @@ class ConvexClustering(FusionMixin, BasePoints):
         "verbose": ["verbose"],
     }
 
-    def __init__(
-        self,
-        lam: float | Literal["auto"] = "auto",
-        *,
-        loss: Literal["squared_error", "huber"] = "squared_error",
-        delta: float = 1.0,
-        graph: Literal["knn", "complete"] | GraphLike = "knn",
-        n_neighbors: int = 5,
-        max_iter: int = 20000,
-        tol: float = 1e-6,
-        warm_start: bool = False,
-        verbose: int = 0,
-    ) -> None:
-        self.lam = lam
-        self.loss = loss
-        self.delta = delta
-        self.graph = graph
-        self.n_neighbors = n_neighbors
-        self.max_iter = max_iter
-        self.tol = tol
-        self.warm_start = warm_start
-        self.verbose = verbose
+    lam: float | Literal["auto"] = "auto"
+    _: KW_ONLY
+    loss: Literal["squared_error", "huber"] = "squared_error"
+    delta: float = 1.0
+    graph: Literal["knn", "complete"] | GraphLike = "knn"
+    n_neighbors: int = 5
+    max_iter: int = 20000
+    tol: float = 1e-6
+    warm_start: bool = False
+    verbose: int = 0
 
     def _local_model(self):
         return Location(loss=self.loss, delta=self.delta)

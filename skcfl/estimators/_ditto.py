@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from functools import partial
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -10,7 +11,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._typing import Aggregation, RandomState, Unseen
+from .._typing import Aggregation
 from ..base import BaseFederated
 from ..base.everyday import everyday
 from ..base.private_plans import rounds_plan, strength
@@ -107,34 +108,14 @@ class Ditto(PersonalMethod):
     }
     _option_names = {"training": ROUNDS}
 
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        lam: float | Literal["auto"] = "auto",
-        *,
-        within: BaseFederated | None = None,
-        max_iter: int | Literal["auto"] = "auto",
-        training: Training | None = None,
-        aggregation: Aggregation = "mean",
-        tol: float = 1e-4,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.lam = lam
-        self.within = within
-        self.max_iter = max_iter
-        self.training = training
-        self.aggregation = aggregation
-        self.tol = tol
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    model: LocalModel | None = None
+    lam: float | Literal["auto"] = "auto"
+    _: KW_ONLY
+    within: BaseFederated | None = None
+    max_iter: int | Literal["auto"] = "auto"
+    training: Training | None = None
+    aggregation: Aggregation = "mean"
+    tol: float = 1e-4
 
     def _solve_options(self, groups):
         super()._solve_options(groups)

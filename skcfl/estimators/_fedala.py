@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Literal
 
@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import POSITIVE
-from .._typing import Aggregation, RandomState, Unseen
+from .._typing import Aggregation
 from ..base.everyday import everyday
 from ..calls.first_order import LocalUpdate
 from ..calls.kept_models import Recall
@@ -107,38 +107,16 @@ class FedALA(PersonalMethod):
         "blend_tol": [Interval(Real, 0, None, closed="left")],
     }
 
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        *,
-        blended_layers: int = 1,
-        blend_rate: float | Literal["auto"] = "auto",
-        blend_share: float = 1.0,
-        blend_tol: float = 0.1,
-        max_iter: int | Literal["auto"] = "auto",
-        training: Training | None = None,
-        aggregation: Aggregation = "mean",
-        tol: float = 1e-4,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.blended_layers = blended_layers
-        self.blend_rate = blend_rate
-        self.blend_share = blend_share
-        self.blend_tol = blend_tol
-        self.max_iter = max_iter
-        self.training = training
-        self.aggregation = aggregation
-        self.tol = tol
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    model: LocalModel | None = None
+    _: KW_ONLY
+    blended_layers: int = 1
+    blend_rate: float | Literal["auto"] = "auto"
+    blend_share: float = 1.0
+    blend_tol: float = 0.1
+    max_iter: int | Literal["auto"] = "auto"
+    training: Training | None = None
+    aggregation: Aggregation = "mean"
+    tol: float = 1e-4
 
     def _solve(self, pool):
         options = training_options(self, pool)

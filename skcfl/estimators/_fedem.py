@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from .._checks import MOST_STEPS, Count
-from .._typing import ArrayLike, RandomState, Unseen
+from .._typing import ArrayLike
 from ..base.everyday import everyday
 from ..base.mixture_predictions import MixturePredictions, own_models
 from ..calls.mixtures_asked import Mixture
@@ -137,38 +137,16 @@ class FedEM(MixturePredictions):
 
     _publishes_rounds = False
 
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        n_clusters: int | Literal["auto"] = "auto",
-        *,
-        max_iter: int | Literal["auto"] = "auto",
-        training: Training | None = None,
-        share_steps: int = 5,
-        init: Literal["loss++", "random", "same"] | ArrayLike = "loss++",
-        n_init: int | Literal["auto"] = "auto",
-        tol: float = 1e-4,
-        record: Record | None = None,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.n_clusters = n_clusters
-        self.max_iter = max_iter
-        self.training = training
-        self.share_steps = share_steps
-        self.init = init
-        self.n_init = n_init
-        self.tol = tol
-        self.record = record
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    model: LocalModel | None = None
+    n_clusters: int | Literal["auto"] = "auto"
+    _: KW_ONLY
+    max_iter: int | Literal["auto"] = "auto"
+    training: Training | None = None
+    share_steps: int = 5
+    init: Literal["loss++", "random", "same"] | ArrayLike = "loss++"
+    n_init: int | Literal["auto"] = "auto"
+    tol: float = 1e-4
+    record: Record | None = None
 
     def _n_priors(self, pool, options):
         return n_priors(pool, self.n_clusters)

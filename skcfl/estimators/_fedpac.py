@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from .._checks import MOST_STEPS, NOT_NEGATIVE, Count
-from .._typing import Activation, Aggregation, ClassWeight, LayerSizes, RandomState, Unseen
+from .._option_objects import parameters
+from .._typing import Activation, Aggregation, ClassWeight, LayerSizes
 from ..base.docs import document
 from ..base.everyday_models import ClassifierMixin, GivenNetworkMixin
 from ..personal.layers import train_part
@@ -28,6 +30,7 @@ __all__ = ["FedPACClassifier"]
 
 
 @document
+@parameters
 class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     """FedPAC: a shared body, and for each client the mixture of heads that suits it best.
 
@@ -87,48 +90,21 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
         "head_steps": [Count(1, MOST_STEPS)],
     }
 
-    def __init__(
-        self,
-        hidden_layer_sizes: LayerSizes = (),
-        lam: float = 1.0,
-        *,
-        model: LocalModel | None = None,
-        activation: Activation = "relu",
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
-        alpha: float | Literal["auto"] = "auto",
-        fit_intercept: bool = True,
-        standardize: bool = True,
-        class_weight: ClassWeight = None,
-        max_iter: int | Literal["auto"] = "auto",
-        head_steps: int = 10,
-        training: Training | None = None,
-        aggregation: Aggregation = "mean",
-        tol: float = 1e-4,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.lam = lam
-        self.model = model
-        self.activation = activation
-        self.loss = loss
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.class_weight = class_weight
-        self.max_iter = max_iter
-        self.head_steps = head_steps
-        self.training = training
-        self.aggregation = aggregation
-        self.tol = tol
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    hidden_layer_sizes: LayerSizes = ()
+    lam: float = 1.0
+    _: KW_ONLY
+    model: LocalModel | None = None
+    activation: Activation = "relu"
+    loss: Literal["log_loss", "squared_hinge"] = "log_loss"
+    alpha: float | Literal["auto"] = "auto"
+    fit_intercept: bool = True
+    standardize: bool = True
+    class_weight: ClassWeight = None
+    max_iter: int | Literal["auto"] = "auto"
+    head_steps: int = 10
+    training: Training | None = None
+    aggregation: Aggregation = "mean"
+    tol: float = 1e-4
 
     def _solve(self, pool):
         options = training_options(self, pool)

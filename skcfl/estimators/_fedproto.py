@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from .._checks import NOT_NEGATIVE
-from .._typing import Activation, Aggregation, LayerSizes, RandomState, Unseen
+from .._option_objects import parameters
+from .._typing import Activation, Aggregation, LayerSizes
 from ..base.docs import document
 from ..base.everyday_models import ClassifierMixin, GivenNetworkMixin
 from ..calls.kept_models import Keep, Recall
@@ -28,6 +30,7 @@ __all__ = ["FedProtoClassifier"]
 
 
 @document
+@parameters
 class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     """FedProto: per-client networks that share prototypes of the classes.
 
@@ -109,40 +112,17 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     _parameter_constraints = {**ROUND_CONSTRAINTS, "lam": [NOT_NEGATIVE]}
     _option_names = {"training": (*STEPS, "participation")}
 
-    def __init__(
-        self,
-        hidden_layer_sizes: LayerSizes = (100,),
-        lam: float = 1.0,
-        *,
-        model: LocalModel | None = None,
-        activation: Activation = "relu",
-        loss: Literal["log_loss", "squared_hinge"] = "log_loss",
-        alpha: float | Literal["auto"] = "auto",
-        max_iter: int | Literal["auto"] = "auto",
-        training: Training | None = None,
-        aggregation: Aggregation = "mean",
-        tol: float = 1e-4,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.lam = lam
-        self.model = model
-        self.activation = activation
-        self.loss = loss
-        self.alpha = alpha
-        self.max_iter = max_iter
-        self.training = training
-        self.aggregation = aggregation
-        self.tol = tol
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    hidden_layer_sizes: LayerSizes = (100,)
+    lam: float = 1.0
+    _: KW_ONLY
+    model: LocalModel | None = None
+    activation: Activation = "relu"
+    loss: Literal["log_loss", "squared_hinge"] = "log_loss"
+    alpha: float | Literal["auto"] = "auto"
+    max_iter: int | Literal["auto"] = "auto"
+    training: Training | None = None
+    aggregation: Aggregation = "mean"
+    tol: float = 1e-4
 
     def _solve_options(self, groups):
         if self.model is None and np.size(self.hidden_layer_sizes) == 0:

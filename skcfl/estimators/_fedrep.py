@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import MOST_STEPS, Count
-from .._typing import Aggregation, RandomState, Unseen
+from .._typing import Aggregation
 from ..base.everyday import everyday
 from ..base.private_plans import rounds_plan
 from ..calls.kept_models import Keep, Recall
@@ -105,36 +105,15 @@ class FedRep(PersonalMethod):
         "head_steps": [Count(1, MOST_STEPS)],
     }
 
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        shared_layers: int | str | Sequence[str] = "auto",
-        *,
-        alternate: bool = True,
-        max_iter: int | Literal["auto"] = "auto",
-        head_steps: int = 10,
-        training: Training | None = None,
-        aggregation: Aggregation = "mean",
-        tol: float = 1e-4,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.shared_layers = shared_layers
-        self.alternate = alternate
-        self.max_iter = max_iter
-        self.head_steps = head_steps
-        self.training = training
-        self.aggregation = aggregation
-        self.tol = tol
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    model: LocalModel | None = None
+    shared_layers: int | str | Sequence[str] = "auto"
+    _: KW_ONLY
+    alternate: bool = True
+    max_iter: int | Literal["auto"] = "auto"
+    head_steps: int = 10
+    training: Training | None = None
+    aggregation: Aggregation = "mean"
+    tol: float = 1e-4
 
     def _masks(self, pool):
         """Shared parameters, and what clients train in which steps."""

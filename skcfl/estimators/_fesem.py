@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Literal
 
 from sklearn.utils._param_validation import StrOptions
 
-from .._typing import Aggregation, ArrayLike, RandomState, Unseen
+from .._typing import Aggregation, ArrayLike
 from ..base.everyday import everyday
 from ..rounds.by_updates import NearestModel, nearest_to_start, trained_means
 from ..rounds.record_options import Record
@@ -86,40 +87,17 @@ class FeSEM(AlternatingClustering):
 
     _option_names = {"training": (*SHARED_ROUNDS, "polish")}
 
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        n_clusters: int | Literal["auto"] = "auto",
-        *,
-        max_iter: int | Literal["auto"] = "auto",
-        training: Training | None = None,
-        aggregation: Aggregation = "mean",
-        init: Literal["kmeans", "random"] | ArrayLike = "kmeans",
-        n_init: int | Literal["auto"] = "auto",
-        empty_cluster: Literal["reseed", "keep"] = "reseed",
-        tol: float = 1e-4,
-        record: Record | None = None,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.n_clusters = n_clusters
-        self.max_iter = max_iter
-        self.training = training
-        self.aggregation = aggregation
-        self.init = init
-        self.n_init = n_init
-        self.empty_cluster = empty_cluster
-        self.tol = tol
-        self.record = record
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    model: LocalModel | None = None
+    n_clusters: int | Literal["auto"] = "auto"
+    _: KW_ONLY
+    max_iter: int | Literal["auto"] = "auto"
+    training: Training | None = None
+    aggregation: Aggregation = "mean"
+    init: Literal["kmeans", "random"] | ArrayLike = "kmeans"
+    n_init: int | Literal["auto"] = "auto"
+    empty_cluster: Literal["reseed", "keep"] = "reseed"
+    tol: float = 1e-4
+    record: Record | None = None
 
     def _automatic_n_init(self, pool):
         return 1

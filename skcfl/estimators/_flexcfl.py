@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import POSITIVE, Count
-from .._typing import Aggregation, RandomState, Unseen
+from .._typing import Aggregation
 from ..base.everyday import everyday
 from ..calls.first_order import LocalUpdate
 from ..numerics.by_cluster import numbered_by_size
@@ -134,46 +134,20 @@ class FlexCFL(ClustersOnce):
         "distance_threshold": [POSITIVE, None],
     }
 
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        n_clusters: int | Literal["auto"] = "auto",
-        *,
-        embedding: Literal["edc", "madc", "flhc"] = "edc",
-        pretrain_steps: int = 50,
-        n_pretrain: int | Literal["auto"] = "auto",
-        warm_up: int | Literal["auto"] = "auto",
-        linkage: Literal["ward", "complete", "average", "single"] = "ward",
-        metric: Literal["euclidean", "manhattan", "cosine"] = "euclidean",
-        distance_threshold: float | None = None,
-        max_iter: int | Literal["auto"] = "auto",
-        training: Training | None = None,
-        aggregation: Aggregation = "mean",
-        tol: float = 1e-4,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.n_clusters = n_clusters
-        self.embedding = embedding
-        self.pretrain_steps = pretrain_steps
-        self.n_pretrain = n_pretrain
-        self.warm_up = warm_up
-        self.linkage = linkage
-        self.metric = metric
-        self.distance_threshold = distance_threshold
-        self.max_iter = max_iter
-        self.training = training
-        self.aggregation = aggregation
-        self.tol = tol
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    model: LocalModel | None = None
+    n_clusters: int | Literal["auto"] = "auto"
+    _: KW_ONLY
+    embedding: Literal["edc", "madc", "flhc"] = "edc"
+    pretrain_steps: int = 50
+    n_pretrain: int | Literal["auto"] = "auto"
+    warm_up: int | Literal["auto"] = "auto"
+    linkage: Literal["ward", "complete", "average", "single"] = "ward"
+    metric: Literal["euclidean", "manhattan", "cosine"] = "euclidean"
+    distance_threshold: float | None = None
+    max_iter: int | Literal["auto"] = "auto"
+    training: Training | None = None
+    aggregation: Aggregation = "mean"
+    tol: float = 1e-4
 
     def _finds_number(self):
         if self.distance_threshold is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Literal
 
@@ -9,7 +10,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import NOT_NEGATIVE
-from .._typing import ArrayLike, RandomState, Unseen
+from .._typing import ArrayLike
 from ..base import BaseFederated
 from ..base.everyday import everyday
 from ..fusion.fpfc_fits import FPFCFits
@@ -161,44 +162,19 @@ class FPFC(LamChoiceMixin, BaseFederated):
         "warm_start": ["boolean"],
     }
 
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        lam: float | Literal["auto"] = "auto",
-        *,
-        penalty: Literal["scad", "mcp", "l2", "l1"] | ConcavePenalty = "scad",
-        refit: bool = True,
-        search: LamSearch | None = None,
-        client_loss: float | Literal["huber"] | None = None,
-        solver: FPFCRounds | None = None,
-        training: Training | None = None,
-        init: Literal["auto", "local", "common"] | ArrayLike = "auto",
-        max_iter: int | Literal["auto"] = "auto",
-        tol: float = 1e-5,
-        warm_start: bool = False,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.lam = lam
-        self.penalty = penalty
-        self.refit = refit
-        self.search = search
-        self.client_loss = client_loss
-        self.solver = solver
-        self.training = training
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.warm_start = warm_start
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    model: LocalModel | None = None
+    lam: float | Literal["auto"] = "auto"
+    _: KW_ONLY
+    penalty: Literal["scad", "mcp", "l2", "l1"] | ConcavePenalty = "scad"
+    refit: bool = True
+    search: LamSearch | None = None
+    client_loss: float | Literal["huber"] | None = None
+    solver: FPFCRounds | None = None
+    training: Training | None = None
+    init: Literal["auto", "local", "common"] | ArrayLike = "auto"
+    max_iter: int | Literal["auto"] = "auto"
+    tol: float = 1e-5
+    warm_start: bool = False
 
     def _places_absent(self):
         return not isinstance(self.init, str) or np.ndim(self._option("training").local_steps) > 0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from numbers import Integral
 from typing import Literal
 
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import Count
+from .._option_objects import parameters
 from .._typing import RandomState
 from ..base.clustered_rows import ClusteredRows
 from ..calls.descriptions import LocalCentres
@@ -16,6 +18,7 @@ from ..rounds.merged_centres import merge_centres
 __all__ = ["KFED"]
 
 
+@parameters
 class KFED(ClusteredRows):
     """Clusters of rows that belong to clients, in one exchange after hello (k-FED).
 
@@ -123,22 +126,13 @@ class KFED(ClusteredRows):
         "verbose": ["verbose"],
     }
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        n_local: int | Literal["auto"] = "auto",
-        group_col: str | int | None = None,
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.n_local = n_local
-        self.group_col = group_col
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    n_clusters: int = 8
+    _: KW_ONLY
+    n_local: int | Literal["auto"] = "auto"
+    group_col: str | int | None = None
+    n_jobs: int | None = None
+    random_state: RandomState = None
+    verbose: int = 0
 
     def _centres(self, pool):
         given = self.n_local != "auto"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from numbers import Real
 from typing import TYPE_CHECKING, Literal
 
@@ -9,7 +10,7 @@ import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from .._checks import Count
-from .._typing import Aggregation, Clusterer, RandomState, Unseen
+from .._typing import Aggregation, Clusterer
 from ..base.everyday import everyday
 from ..calls.curvatures import Hessians
 from ..numerics.newton import MAX_DENSE
@@ -137,40 +138,17 @@ class OneShot(ClustersOnce):
         "pretrain_steps": [Count(1), StrOptions({"auto"})],
     }
 
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        n_clusters: int | Literal["auto"] = "auto",
-        *,
-        clusterer: Literal["auto", "kmeans", "trimmed", "median"] | Clusterer = "auto",
-        trim: float = 0.2,
-        combine: Literal["mean", "precision"] = "mean",
-        rounds: int | Literal["auto"] = "auto",
-        pretrain_steps: int | Literal["auto"] = "auto",
-        training: Training | None = None,
-        aggregation: Aggregation = "mean",
-        tol: float = 1e-4,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.n_clusters = n_clusters
-        self.clusterer = clusterer
-        self.trim = trim
-        self.combine = combine
-        self.rounds = rounds
-        self.pretrain_steps = pretrain_steps
-        self.training = training
-        self.aggregation = aggregation
-        self.tol = tol
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    model: LocalModel | None = None
+    n_clusters: int | Literal["auto"] = "auto"
+    _: KW_ONLY
+    clusterer: Literal["auto", "kmeans", "trimmed", "median"] | Clusterer = "auto"
+    trim: float = 0.2
+    combine: Literal["mean", "precision"] = "mean"
+    rounds: int | Literal["auto"] = "auto"
+    pretrain_steps: int | Literal["auto"] = "auto"
+    training: Training | None = None
+    aggregation: Aggregation = "mean"
+    tol: float = 1e-4
 
     def _options(self, pool):
         return make_options(self, pool, max_iter=self.rounds if self.rounds else "auto")

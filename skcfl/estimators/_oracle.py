@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from .._typing import ClientLabels, RandomState, Unseen
+from .._typing import ClientLabels
 from ..base import BaseFederated
 from ..base.everyday import everyday
 from ..base.private_plans import rounds_plan
@@ -65,30 +66,12 @@ class OracleClusters(BaseFederated):
     _option_classes = {"training": Training}
     _option_names = {"training": ROUNDS}
 
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        labels: ClientLabels | None = None,
-        *,
-        max_iter: int | Literal["auto"] = "auto",
-        training: Training | None = None,
-        tol: float = 1e-4,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.labels = labels
-        self.max_iter = max_iter
-        self.training = training
-        self.tol = tol
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    model: LocalModel | None = None
+    labels: ClientLabels | None = None
+    _: KW_ONLY
+    max_iter: int | Literal["auto"] = "auto"
+    training: Training | None = None
+    tol: float = 1e-4
 
     @property
     def needs_single_answers(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Literal
 
@@ -10,7 +11,6 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import NOT_NEGATIVE, Count
-from .._typing import RandomState, Unseen
 from ..base.everyday import everyday
 from ..base.everyday_models import PopulationClassifier, PopulationRegressor
 from ..base.population_fits import PopulationFits
@@ -177,43 +177,17 @@ class PartialPooling(PopulationFits):
         "n_init": [Count(1, 10**6)],
     }
 
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        n_clusters: int | Literal["auto"] = "auto",
-        *,
-        covariance: Literal["stacked", "auto", "diag", "full", "spherical"] = "stacked",
-        basis: Literal["auto", "linear", "splines", "trees"] | SplineBasis | TreeBasis = "auto",
-        crossed: str | int | Sequence[str] | Sequence[int] | None = None,
-        nested: str | int | Sequence[str] | Sequence[int] | None = None,
-        random: Literal["all", "intercept"] | Sequence[str] | Sequence[int] = "all",
-        prior: float | Literal["auto"] = "auto",
-        dispersion: float | Literal["auto"] = "auto",
-        df: float | Literal["auto"] = "auto",
-        max_iter: int = 1000,
-        tol: float = 1e-5,
-        n_init: int = 3,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.n_clusters = n_clusters
-        self.covariance = covariance
-        self.basis = basis
-        self.crossed = crossed
-        self.nested = nested
-        self.random = random
-        self.prior = prior
-        self.dispersion = dispersion
-        self.df = df
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    model: LocalModel | None = None
+    n_clusters: int | Literal["auto"] = "auto"
+    _: KW_ONLY
+    covariance: Literal["stacked", "auto", "diag", "full", "spherical"] = "stacked"
+    basis: Literal["auto", "linear", "splines", "trees"] | SplineBasis | TreeBasis = "auto"
+    crossed: str | int | Sequence[str] | Sequence[int] | None = None
+    nested: str | int | Sequence[str] | Sequence[int] | None = None
+    random: Literal["all", "intercept"] | Sequence[str] | Sequence[int] = "all"
+    prior: float | Literal["auto"] = "auto"
+    dispersion: float | Literal["auto"] = "auto"
+    df: float | Literal["auto"] = "auto"
+    max_iter: int = 1000
+    tol: float = 1e-5
+    n_init: int = 3

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import MOST_STEPS, POSITIVE, Count
-from .._typing import Aggregation, RandomState, Unseen
+from .._typing import Aggregation
 from ..base.everyday import everyday
 from ..personal.one_step import MetaAverage, one_step
 from ..personal.shared_rounds import publish, run_shared
@@ -107,36 +108,15 @@ class PerFedAvg(PersonalMethod):
         "exact": ["boolean", StrOptions({"auto"})],
     }
 
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        *,
-        inner_step: float | Literal["auto"] = "auto",
-        personal_steps: int = 1,
-        exact: bool | Literal["auto"] = "auto",
-        max_iter: int | Literal["auto"] = "auto",
-        training: Training | None = None,
-        aggregation: Aggregation = "mean",
-        tol: float = 1e-10,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.inner_step = inner_step
-        self.personal_steps = personal_steps
-        self.exact = exact
-        self.max_iter = max_iter
-        self.training = training
-        self.aggregation = aggregation
-        self.tol = tol
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    model: LocalModel | None = None
+    _: KW_ONLY
+    inner_step: float | Literal["auto"] = "auto"
+    personal_steps: int = 1
+    exact: bool | Literal["auto"] = "auto"
+    max_iter: int | Literal["auto"] = "auto"
+    training: Training | None = None
+    aggregation: Aggregation = "mean"
+    tol: float = 1e-10
 
     def _solve(self, pool):
         options = training_options(self, pool)

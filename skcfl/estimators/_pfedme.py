@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import POSITIVE
-from .._typing import Aggregation, RandomState, Unseen
+from .._typing import Aggregation
 from ..base.everyday import everyday
 from ..base.private_plans import rounds_plan, strength
 from ..personal.proximal import MOREAU
@@ -114,38 +114,16 @@ class PFedMe(PersonalMethod):
         "local_rounds": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     }
 
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        lam: float | Literal["auto"] = "auto",
-        *,
-        beta: float = 1.0,
-        outer_step: float | Literal["auto"] = "auto",
-        local_rounds: int | Literal["auto"] = "auto",
-        max_iter: int | Literal["auto"] = "auto",
-        training: Training | None = None,
-        aggregation: Aggregation = "mean",
-        tol: float = 1e-10,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.lam = lam
-        self.beta = beta
-        self.outer_step = outer_step
-        self.local_rounds = local_rounds
-        self.max_iter = max_iter
-        self.training = training
-        self.aggregation = aggregation
-        self.tol = tol
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    model: LocalModel | None = None
+    lam: float | Literal["auto"] = "auto"
+    _: KW_ONLY
+    beta: float = 1.0
+    outer_step: float | Literal["auto"] = "auto"
+    local_rounds: int | Literal["auto"] = "auto"
+    max_iter: int | Literal["auto"] = "auto"
+    training: Training | None = None
+    aggregation: Aggregation = "mean"
+    tol: float = 1e-10
 
     def _private_plan(self, model):
         lam = strength(self.lam)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Literal
 
-from .._typing import Aggregation, Clusterer, RandomState, Unseen
+from .._typing import Aggregation, Clusterer
 from ..base.everyday import everyday
-from ..rounds.training_options import Training
 from ._one_shot import OneShot
 
 if TYPE_CHECKING:
-    from ..models import LocalModel
+    pass
 
 
 @everyday
@@ -76,37 +76,7 @@ class RobustClusteredFL(OneShot):
     True
     """
 
-    def __init__(
-        self,
-        model: LocalModel | None = None,
-        n_clusters: int | Literal["auto"] = "auto",
-        *,
-        clusterer: Literal["auto", "kmeans", "trimmed", "median"] | Clusterer = "trimmed",
-        trim: float = 0.25,
-        combine: Literal["mean", "precision"] = "mean",
-        rounds: int | Literal["auto"] = "auto",
-        pretrain_steps: int | Literal["auto"] = "auto",
-        training: Training | None = None,
-        aggregation: Aggregation = "geometric_median",
-        tol: float = 1e-4,
-        group_col: str | int | None = None,
-        unseen: Unseen = "error",
-        n_jobs: int | None = None,
-        random_state: RandomState = None,
-        verbose: int = 0,
-    ) -> None:
-        self.model = model
-        self.n_clusters = n_clusters
-        self.clusterer = clusterer
-        self.trim = trim
-        self.combine = combine
-        self.rounds = rounds
-        self.pretrain_steps = pretrain_steps
-        self.training = training
-        self.aggregation = aggregation
-        self.tol = tol
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    _: KW_ONLY
+    clusterer: Literal["auto", "kmeans", "trimmed", "median"] | Clusterer = "trimmed"
+    trim: float = 0.25
+    aggregation: Aggregation = "geometric_median"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 from sklearn.utils._param_validation import Interval, StrOptions, validate_params
 
 from .._checks import MOST, NOT_NEGATIVE, POSITIVE, Count
-from .._option_objects import Options
+from .._option_objects import Options, parameters
 from ..rounds.model_kinds import NETWORK_STEP
 
 __all__ = ["ADMM", "PDMM", "FPFCRounds", "InexactPrimalDual", "PrimalDual", "Solver", "solver"]
@@ -67,6 +68,7 @@ class ADMM(Solver):
         self.contraction = contraction
 
 
+@parameters
 class PrimalDual(Solver):
     """Primal-dual message passing along the edges, cheap on large graphs.
 
@@ -100,18 +102,13 @@ class PrimalDual(Solver):
         "contraction": ["boolean"],
     }
 
-    def __init__(
-        self,
-        *,
-        ratio: float | None = None,
-        relaxation: float = RELAXATION,
-        contraction: bool = True,
-    ) -> None:
-        self.ratio = ratio
-        self.relaxation = relaxation
-        self.contraction = contraction
+    _: KW_ONLY
+    ratio: float | None = None
+    relaxation: float = RELAXATION
+    contraction: bool = True
 
 
+@parameters
 class PDMM(Solver):
     """Parallel direction method of multipliers, in which a part of the clients takes part.
 
@@ -167,30 +164,19 @@ class PDMM(Solver):
         "check_every": [Count(), None],
     }
 
-    def __init__(
-        self,
-        participation: float = 1.0,
-        *,
-        rho: float | None = None,
-        eta: float | None = None,
-        tau: float = 0.8,
-        nu: float = 0.2,
-        dual_sampling: Literal["ends", "independent"] = "ends",
-        skip_zeros: bool = False,
-        contraction: bool = True,
-        check_every: int | None = None,
-    ) -> None:
-        self.participation = participation
-        self.rho = rho
-        self.eta = eta
-        self.tau = tau
-        self.nu = nu
-        self.dual_sampling = dual_sampling
-        self.skip_zeros = skip_zeros
-        self.contraction = contraction
-        self.check_every = check_every
+    participation: float = 1.0
+    _: KW_ONLY
+    rho: float | None = None
+    eta: float | None = None
+    tau: float = 0.8
+    nu: float = 0.2
+    dual_sampling: Literal["ends", "independent"] = "ends"
+    skip_zeros: bool = False
+    contraction: bool = True
+    check_every: int | None = None
 
 
+@parameters
 class InexactPrimalDual(Solver):
     """Primal-dual message passing of networks, which take steps of Adam in place of updates.
 
@@ -231,22 +217,15 @@ class InexactPrimalDual(Solver):
         "n_iter_no_change": [Count(), None],
     }
 
-    def __init__(
-        self,
-        *,
-        ratio: float | None = None,
-        relaxation: float = 1.0,
-        local_steps: int = STEPS,
-        step_size: float = NETWORK_STEP,
-        n_iter_no_change: int | None = SETTLED_ITERATIONS,
-    ) -> None:
-        self.ratio = ratio
-        self.relaxation = relaxation
-        self.local_steps = local_steps
-        self.step_size = step_size
-        self.n_iter_no_change = n_iter_no_change
+    _: KW_ONLY
+    ratio: float | None = None
+    relaxation: float = 1.0
+    local_steps: int = STEPS
+    step_size: float = NETWORK_STEP
+    n_iter_no_change: int | None = SETTLED_ITERATIONS
 
 
+@parameters
 class FPFCRounds(Options):
     """The rounds of :class:`skcfl.FPFC`: what the server does with the clients' models.
 
@@ -281,16 +260,10 @@ class FPFCRounds(Options):
         "n_iter_no_change": [Interval(Integral, 1, None, closed="left"), None],
     }
 
-    def __init__(
-        self,
-        *,
-        rho: float | Literal["auto"] = "auto",
-        nu: float | Literal["auto"] = "auto",
-        n_iter_no_change: int | None = 20,
-    ) -> None:
-        self.rho = rho
-        self.nu = nu
-        self.n_iter_no_change = n_iter_no_change
+    _: KW_ONLY
+    rho: float | Literal["auto"] = "auto"
+    nu: float | Literal["auto"] = "auto"
+    n_iter_no_change: int | None = 20
 
 
 def solver(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ NARROW = 300.0
 MAX_NAMES = 40
 
 
+@dataclass(eq=False, repr=False)
 class ClusterPathDisplay:
     """The path of a fusion method: models, number of clusters, or the clusters, over lam.
 
@@ -93,22 +95,13 @@ class ClusterPathDisplay:
     >>> tree = display.plot(kind="tree")
     """
 
-    def __init__(
-        self,
-        *,
-        lams: ArrayLike,
-        params: ArrayLike,
-        labels: ArrayLike,
-        groups: ClientIds | None = None,
-        partition: ArrayLike | None = None,
-        lam: float | None = None,
-    ) -> None:
-        self.lams = lams
-        self.params = params
-        self.labels = labels
-        self.groups = groups
-        self.partition = partition
-        self.lam = lam
+    _: KW_ONLY
+    lams: ArrayLike
+    params: ArrayLike
+    labels: ArrayLike
+    groups: ClientIds | None = None
+    partition: ArrayLike | None = None
+    lam: float | None = None
 
     # ------------------------------------------------------------------------------ create
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -30,6 +31,7 @@ LABELS = {
 FALLING = {"gap", "change"}
 
 
+@dataclass(eq=False, repr=False)
 class ConvergenceDisplay:
     """How a fit converged: duality gap, bytes sent or another column, by round.
 
@@ -80,12 +82,10 @@ class ConvergenceDisplay:
     >>> by_bytes = display.plot(x="bytes")
     """
 
-    def __init__(
-        self, *, history: Mapping[str, ArrayLike], itemsize: int = 8, name: str | None = None
-    ) -> None:
-        self.history = history
-        self.itemsize = itemsize
-        self.name = name
+    _: KW_ONLY
+    history: Mapping[str, ArrayLike]
+    itemsize: int = 8
+    name: str | None = None
 
     @classmethod
     def from_estimator(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -28,6 +29,7 @@ WIDE = 30.0
 LABELS = {"ari": "adjusted Rand index", "score": "score"}
 
 
+@dataclass(eq=False, repr=False)
 class LossMatrixDisplay:
     """Heat map of the clients' losses under all cluster models, the assignment marked.
 
@@ -82,16 +84,10 @@ class LossMatrixDisplay:
     ((12, 3), 0)
     """
 
-    def __init__(
-        self,
-        *,
-        losses: ArrayLike,
-        labels: ArrayLike | None = None,
-        groups: ClientIds | None = None,
-    ) -> None:
-        self.losses = losses
-        self.labels = labels
-        self.groups = groups
+    _: KW_ONLY
+    losses: ArrayLike
+    labels: ArrayLike | None = None
+    groups: ClientIds | None = None
 
     @classmethod
     def from_estimator(
@@ -251,6 +247,7 @@ def _colours(cmap: Any) -> Any:
     return matplotlib.colormaps.get_cmap(cmap).with_extremes(bad="tab:red")
 
 
+@dataclass(eq=False, repr=False)
 class RoundsDisplay:
     """Adjusted Rand index and score of a fit, by round.
 
@@ -297,18 +294,11 @@ class RoundsDisplay:
     >>> by_score = display.plot(curve="score")
     """
 
-    def __init__(
-        self,
-        *,
-        ari: ArrayLike | None = None,
-        score: ArrayLike | None = None,
-        name: str | None = None,
-        score_name: str = "score",
-    ) -> None:
-        self.ari = ari
-        self.score = score
-        self.name = name
-        self.score_name = score_name
+    _: KW_ONLY
+    ari: ArrayLike | None = None
+    score: ArrayLike | None = None
+    name: str | None = None
+    score_name: str = "score"
 
     @classmethod
     def from_estimator(

@@ -10,10 +10,12 @@ from scipy.special import expit
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import NOT_NEGATIVE
+from .._option_objects import parameters
 from .._typing import Activation, LayerSizes
 from ._network import NETWORK_CONSTRAINTS, Network
 
 
+@parameters
 class Autoencoder(Network):
     r"""Autoencoder: a network that reconstructs its input through a narrow layer.
 
@@ -63,19 +65,11 @@ class Autoencoder(Network):
     #: The size of the rows' differences to their reconstructions is not known.
     unknown_scale = True
 
-    def __init__(
-        self,
-        hidden_layer_sizes: LayerSizes = (32,),
-        activation: Activation = "relu",
-        output_activation: Literal["identity", "sigmoid"] = "identity",
-        alpha: float = 1e-4,
-        precision: Literal["single", "double"] = "single",
-    ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.output_activation = output_activation
-        self.alpha = alpha
-        self.precision = precision
+    hidden_layer_sizes: LayerSizes = (32,)
+    activation: Activation = "relu"
+    output_activation: Literal["identity", "sigmoid"] = "identity"
+    alpha: float = 1e-4
+    precision: Literal["single", "double"] = "single"
 
     def _bind_loss(self):
         self.n_outputs = self.n_features

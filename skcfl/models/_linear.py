@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import NOT_NEGATIVE
+from .._option_objects import parameters
 from .._typing import ClassWeight
 from ..numerics.newton import invert_scaled
 from ._convex import MAX_DENSE, ConvexModel
@@ -38,6 +39,7 @@ MAX_INVERSES = 2**23
 MAX_ROWS, FREE = 512, 1e-6
 
 
+@parameters
 class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin, ConvexModel):  # type: ignore[override]
     r"""Linear local model: regression or classification, L2 penalty.
 
@@ -93,19 +95,11 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         "standardize": ["boolean"],
     }
 
-    def __init__(
-        self,
-        loss: str | Loss = "squared_error",
-        alpha: Literal["auto"] | float = "auto",
-        fit_intercept: bool = True,
-        standardize: bool = True,
-        class_weight: ClassWeight = None,
-    ) -> None:
-        self.loss = loss
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.standardize = standardize
-        self.class_weight = class_weight
+    loss: str | Loss = "squared_error"
+    alpha: Literal["auto"] | float = "auto"
+    fit_intercept: bool = True
+    standardize: bool = True
+    class_weight: ClassWeight = None
 
     # Raw prediction of the start, and size of the differences of random starts from it.
     _constant, _spread = 0.0, 1.0

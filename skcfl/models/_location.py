@@ -9,6 +9,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import POSITIVE
+from .._option_objects import parameters
 from ..numerics.newton import solve_scaled
 from ._convex import ConvexModel
 from ._local_model import choose
@@ -16,6 +17,7 @@ from ._local_model import choose
 EPS = np.finfo(float).eps
 
 
+@parameters
 class Location(ConvexModel):
     r"""Location of a client's rows, an unsupervised local model.
 
@@ -48,11 +50,8 @@ class Location(ConvexModel):
     #: The width of the rows about their location is not known.
     unknown_scale = True
 
-    def __init__(
-        self, loss: Literal["squared_error", "huber"] = "squared_error", delta: float = 1.0
-    ) -> None:
-        self.loss = loss
-        self.delta = delta
+    loss: Literal["squared_error", "huber"] = "squared_error"
+    delta: float = 1.0
 
     def _bind(self):
         self._validate_params()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import NOT_NEGATIVE
+from .._option_objects import parameters
 from .._typing import Activation, ClassWeight, LayerSizes
 from ._network import NETWORK_CONSTRAINTS, Network
 from ._supervised import LOSS_CONSTRAINTS, SupervisedMixin
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from .losses import Loss
 
 
+@parameters
 class MLP(SupervisedMixin, Network):  # type: ignore[override]
     r"""Multi-layer perceptron: regression or classification by a feed-forward network.
 
@@ -70,21 +72,12 @@ class MLP(SupervisedMixin, Network):  # type: ignore[override]
         "precision": [StrOptions({"single", "double"})],
     }
 
-    def __init__(
-        self,
-        hidden_layer_sizes: LayerSizes = (100,),
-        activation: Activation = "relu",
-        loss: str | Loss = "log_loss",
-        alpha: float = 1e-4,
-        precision: Literal["single", "double"] = "single",
-        class_weight: ClassWeight = None,
-    ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.activation = activation
-        self.loss = loss
-        self.alpha = alpha
-        self.precision = precision
-        self.class_weight = class_weight
+    hidden_layer_sizes: LayerSizes = (100,)
+    activation: Activation = "relu"
+    loss: str | Loss = "log_loss"
+    alpha: float = 1e-4
+    precision: Literal["single", "double"] = "single"
+    class_weight: ClassWeight = None
 
     def _plain_output(self):
         return self.kernel.plain_activation(self.n_outputs)

@@ -17,6 +17,7 @@ from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.validation import has_fit_parameter
 
 from .._checks import Count
+from .._option_objects import parameters
 from ._known_classes import KnownClasses
 from ._local_model import LocalModel, choose
 
@@ -24,6 +25,7 @@ from ._local_model import LocalModel, choose
 EQUAL_WEIGHTS = 1e-12
 
 
+@parameters
 class SklearnModel(LocalModel):
     """Any classifier or regressor of scikit-learn, for the methods that need fit and loss only.
 
@@ -97,10 +99,9 @@ class SklearnModel(LocalModel):
 
     fits_whole = True
 
-    def __init__(self, estimator: Any, cv: int = 5, n_boosts: int = 3) -> None:
-        self.estimator = estimator
-        self.cv = cv
-        self.n_boosts = n_boosts
+    estimator: Any
+    cv: int = 5
+    n_boosts: int = 3
 
     @property
     def estimator_type(self):

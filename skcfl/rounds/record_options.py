@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING
 
-from .._option_objects import Options
+from .._option_objects import Options, parameters
 from ..clients.ids import labels_of
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["Record"]
 
 
+@parameters
 class Record(Options):
     """Record that a study keeps of a fit: it changes no model.
 
@@ -43,9 +45,9 @@ class Record(Options):
         "models": ["boolean"],
     }
 
-    def __init__(self, true_labels: ClientLabels | None = None, *, models: bool = False) -> None:
-        self.true_labels = true_labels
-        self.models = models
+    true_labels: ClientLabels | None = None
+    _: KW_ONLY
+    models: bool = False
 
     def labels(self, groups: Array | None) -> Array | None:
         """True clusters as codes, in the order of the sorted ids; None where none are given."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Literal
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import MOST_STEPS, POSITIVE, Count
-from .._option_objects import Options
+from .._option_objects import Options, parameters
 from .._typing import ArrayLike
 from ..clients.optimizers import OPTIMIZERS
 
@@ -18,6 +19,7 @@ __all__ = ["Training"]
 LOCAL_STEPS = 10
 
 
+@parameters
 class Training(Options):
     """How clients train in a round, and how the server weighs their messages.
 
@@ -95,32 +97,18 @@ class Training(Options):
         "stable_rounds": [Interval(Integral, 1, None, closed="left"), None],
     }
 
-    def __init__(
-        self,
-        *,
-        averaging: Literal["auto", "gradient", "model"] = "auto",
-        local_steps: int | Literal["auto", "exact"] | ArrayLike = "auto",
-        optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto",
-        step_size: float | Literal["auto"] = "auto",
-        batch_size: int | None = None,
-        participation: float = 1.0,
-        weights: Literal["n_samples", "uniform"] = "n_samples",
-        polish: bool | Literal["auto"] = "auto",
-        hold_out: float = 0.0,
-        division: Literal["cluster", "all"] = "cluster",
-        stable_rounds: int | None = None,
-    ) -> None:
-        self.averaging = averaging
-        self.local_steps = local_steps
-        self.optimizer = optimizer
-        self.step_size = step_size
-        self.batch_size = batch_size
-        self.participation = participation
-        self.weights = weights
-        self.polish = polish
-        self.hold_out = hold_out
-        self.division = division
-        self.stable_rounds = stable_rounds
+    _: KW_ONLY
+    averaging: Literal["auto", "gradient", "model"] = "auto"
+    local_steps: int | Literal["auto", "exact"] | ArrayLike = "auto"
+    optimizer: Literal["auto", "sgd", "momentum", "adam"] = "auto"
+    step_size: float | Literal["auto"] = "auto"
+    batch_size: int | None = None
+    participation: float = 1.0
+    weights: Literal["n_samples", "uniform"] = "n_samples"
+    polish: bool | Literal["auto"] = "auto"
+    hold_out: float = 0.0
+    division: Literal["cluster", "all"] = "cluster"
+    stable_rounds: int | None = None
 
     def steps(self, automatic: int = LOCAL_STEPS) -> int:
         """Steps of a client in a round, one number for all.

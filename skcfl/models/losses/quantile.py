@@ -1,5 +1,7 @@
 """Quantiles: the pinball loss, smoothed."""
 
+from __future__ import annotations
+
 import copy
 from numbers import Real
 
@@ -9,9 +11,11 @@ from sklearn.linear_model import QuantileRegressor
 from sklearn.utils._param_validation import Interval
 
 from ..._checks import POSITIVE
+from ..._option_objects import parameters
 from .loss import Loss
 
 
+@parameters
 class Quantile(Loss):
     """Pinball loss of a quantile, its kink replaced by a parabola of some width.
 
@@ -50,9 +54,8 @@ class Quantile(Loss):
     #: Standard deviation of the targets.
     scale = 1.0
 
-    def __init__(self, quantile=0.5, smoothing=0.1):
-        self.quantile = quantile
-        self.smoothing = smoothing
+    quantile: float = 0.5
+    smoothing: float = 0.1
 
     @property
     def width(self):

@@ -1,14 +1,18 @@
 """Centred clipping: a mean of moves that are not longer than a radius."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from ..._checks import POSITIVE, Count
+from ..._option_objects import parameters
 from .aggregator import Aggregator, lengths
 from .median import coordinate_median
 
 __all__ = ["CenteredClipping"]
 
 
+@parameters
 class CenteredClipping(Aggregator):
     r"""The mean of moves from a centre, none longer than a radius, some times over.
 
@@ -39,9 +43,8 @@ class CenteredClipping(Aggregator):
     name = "centered_clipping"
     _parameter_constraints = {"radius": [POSITIVE, None], "n_iter": [Count(1)]}
 
-    def __init__(self, radius=None, n_iter=3):
-        self.radius = radius
-        self.n_iter = n_iter
+    radius: float | None = None
+    n_iter: int = 3
 
     def aggregate(self, messages, weights):
         """Clipped means."""

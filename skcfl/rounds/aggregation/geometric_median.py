@@ -1,14 +1,18 @@
 """The geometric median, by Weiszfeld's iteration."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from ..._checks import NOT_NEGATIVE, Count
+from ..._option_objects import parameters
 from .aggregator import Aggregator, lengths
 from .median import coordinate_median
 
 __all__ = ["GeometricMedian"]
 
 
+@parameters
 class GeometricMedian(Aggregator):
     r"""The point of the least weighted sum of distances, ``argmin_z sum_i u_i ||x_i - z||``.
 
@@ -47,10 +51,9 @@ class GeometricMedian(Aggregator):
         "smoothing": [NOT_NEGATIVE],
     }
 
-    def __init__(self, max_iter=50, tol=1e-4, smoothing=1e-6):
-        self.max_iter = max_iter
-        self.tol = tol
-        self.smoothing = smoothing
+    max_iter: int = 50
+    tol: float = 1e-4
+    smoothing: float = 1e-6
 
     def aggregate(self, messages, weights):
         """Geometric medians."""
