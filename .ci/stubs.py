@@ -60,8 +60,8 @@ def parameters_of(owner, sources):
         if any(base.id in source.classes for source in sources):
             inherited |= parameters_of(base.id, sources)
     found = dict(source.written(owner))
-    added = {name: one for name, one in found.items() if name not in inherited}
-    return added | inherited | found
+    placed = {name: one for name, one in (inherited | found).items() if one[2]}
+    return placed | {name: one for name, one in (found | inherited | found).items() if not one[2]}
 
 
 def parameters_in(source, function):

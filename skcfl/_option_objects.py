@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import InvalidParameterError
 
 _T = TypeVar("_T", bound=type)
+NAMED = Parameter.KEYWORD_ONLY
 
 # Modules with a page for each class; representations link to these.
 DOCUMENTED = {
@@ -79,17 +80,15 @@ def parameters(cls: _T) -> _T:
     found, kind = {}, Parameter.POSITIONAL_OR_KEYWORD
     for name, hint in vars(cls).get("__annotations__", {}).items():
         if hint in ("KW_ONLY", KW_ONLY):
-            kind = Parameter.KEYWORD_ONLY
+            kind = NAMED
         elif not name.startswith("_"):
             default = vars(cls).get(name, Parameter.empty)
-            here = inherited[name].kind if name in inherited else kind
-            found[name] = Parameter(name, here, default=default, annotation=hint)
+            found[name] = Parameter(name, kind, default=default, annotation=hint)
             if name in vars(cls):
                 delattr(cls, name)
-    every = (inherited | found).values()
-    later = {name for name, one in inherited.items() if one.kind is Parameter.KEYWORD_ONLY}
-    ordered = sorted(every, key=lambda one: (one.kind, one.name in later))
-    cls.__init__ = constructor(ordered)  # type: ignore[misc]
+    placed = [one for one in (inherited | found).values() if one.kind is not NAMED]
+    named = [one for one in (found | inherited | found).values() if one.kind is NAMED]
+    cls.__init__ = constructor(placed + named)  # type: ignore[misc]
     return cls
 
 

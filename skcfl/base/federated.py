@@ -58,12 +58,13 @@ _REQUEST_GROUPS = {"groups": True}
 class BaseFederated(PrivateFits, Reports):
     """Base of the federated estimators.
 
-    A subclass has the parameter ``model`` and implements ``_solve``. It annotates, and has in
+    A subclass implements ``_solve``. It annotates, and has in
     ``_parameter_constraints``, only the parameters that its bases do not have.
 
     {parameters}
     """
 
+    model: LocalModel | None = None
     _: KW_ONLY
     group_col: str | int | None = None
     unseen: Unseen = "error"

@@ -10,23 +10,26 @@ and three classes with its defaults.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from .._checks import NOT_NEGATIVE
+from .._option_objects import parameters
 from ..base import BaseFederated
 from ..fusion.convex_fits import ConvexFamily, ConvexFits
 from ..fusion.problem import SOLVERS, FusionProblem
 from ..fusion.robust_problem import BoundedProblem
 from ..fusion.solvers import Solver
 from ..graphs import Graph, complete_graph, knn_graph
-from ..graphs.generators import graph_of_clients
+from ..graphs.generators import GraphLike, graph_of_clients
 from ..penalties import PENALTIES, Penalty, make_penalty, name_of
 from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of, need_minima
 from ..search.judges import FEW_LAMS, is_large
+from ..search.lam_search import LamSearch
 from ._lam_choice import LamChoiceMixin, check_bounded
 
 __all__ = ["Fusion", "FusionMixin"]
@@ -116,6 +119,7 @@ class FusionMixin:
         return self._fits().path(problem, lams, getattr(self, "refit", False) is True)
 
 
+@parameters
 class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
     """Base of the fusion methods of clients.
 
@@ -177,6 +181,18 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
     penalty_ : str
         The penalty of the fit.
     """
+
+    lam: float | Literal["auto"] = "auto"
+    _: KW_ONLY
+    graph: Literal["auto", "complete", "knn"] | GraphLike = "complete"
+    penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "l2"
+    refit: bool | Literal["auto"] = "auto"
+    search: LamSearch | None = None
+    client_loss: float | Literal["huber"] | None = None
+    solver: Literal["auto", "admm", "primal_dual", "pdmm"] | Solver = "auto"
+    max_iter: int = 2000
+    tol: float = 1e-6
+    warm_start: bool = False
 
     # The problems that local models pose, by kind: of those that are taken.
     _problems: ClassVar[dict[Any, Any]] = {MINIMISED: FusionProblem}

@@ -1,10 +1,16 @@
 """Shared parts of the methods that find their clusters once, from one exchange."""
 
+from __future__ import annotations
+
 from abc import abstractmethod
+from dataclasses import KW_ONLY
+from typing import Literal
 
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import Count
+from .._option_objects import parameters
+from .._typing import Aggregation
 from ..base import BaseFederated
 from ..rounds.alternate import alternate
 from ..rounds.local_training import solve_local
@@ -14,6 +20,7 @@ from ..search.alpha import n_priors
 from ..search.n_clusters import find_n_clusters
 
 
+@parameters
 class ClustersOnce(BaseFederated):
     """Base of the methods that ask the clients once, cluster them, and then only train.
 
@@ -26,6 +33,12 @@ class ClustersOnce(BaseFederated):
         With ``n_clusters="auto"``, one entry for each number tried, see :class:`IFCA`.
     suspicion_
     """
+
+    n_clusters: int | Literal["auto"] = "auto"
+    _: KW_ONLY
+    training: Training | None = None
+    aggregation: Aggregation = "mean"
+    tol: float = 1e-4
 
     _option_classes = {"training": Training}
     _option_names = {"training": ROUNDS}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY
 from numbers import Integral
+from typing import Literal
 
 import numpy as np
 
+from .._option_objects import parameters
+from .._typing import Aggregation
 from ..base import BaseFederated
 from ..numerics.quantiles import weighted_quantile
 from ..personal.shared_rounds import TrustedAverage
@@ -23,6 +27,7 @@ from ..rounds.training_options import LOCAL_STEPS, Training
 from ..rounds.update import Average, client_curvatures
 
 
+@parameters
 class PersonalMethod(BaseFederated):
     """Base of the methods with per-client models beside a shared one.
 
@@ -56,6 +61,12 @@ class PersonalMethod(BaseFederated):
         Mean of the clients' losses and local penalties at the models of their own.
     suspicion_
     """
+
+    _: KW_ONLY
+    max_iter: int | Literal["auto"] = "auto"
+    training: Training | None = None
+    aggregation: Aggregation = "mean"
+    tol: float = 1e-4
 
     # Clients make models of their own when the rounds have ended.
     _publishes_rounds = False

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from functools import partial
 from numbers import Integral
+from typing import Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import Count, real_array
+from .._option_objects import parameters
+from .._typing import Aggregation, ArrayLike
 from ..base import BaseFederated
 from ..federation.lanes import lanes_of, with_progress
 from ..rounds.alternate import Rounds, alternate
@@ -41,6 +44,7 @@ CHOICE_CONSTRAINTS = {
 }
 
 
+@parameters
 class AlternatingClustering(BaseFederated):
     """Base of the methods that look for clusters by rounds, from one or several starts.
 
@@ -59,6 +63,16 @@ class AlternatingClustering(BaseFederated):
     round_labels_ : ndarray of shape (n_rounds, n_clients)
         Clusters of the clients in each round, likewise; -1 for clients not heard yet.
     """
+
+    n_clusters: int | Literal["auto"] = "auto"
+    _: KW_ONLY
+    max_iter: int | Literal["auto"] = "auto"
+    training: Training | None = None
+    aggregation: Aggregation = "mean"
+    init: Literal["loss++", "random", "same"] | ArrayLike = "loss++"
+    n_init: int | Literal["auto"] = "auto"
+    tol: float = 1e-4
+    record: Record | None = None
 
     _parameter_constraints = {**ROUND_CONSTRAINTS, **CHOICE_CONSTRAINTS}
     _option_classes = {"training": Training, "record": Record}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, asdict, replace
 from numbers import Real
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -20,9 +20,6 @@ from ..rounds.round_options import ROUND_CONSTRAINTS, ROUNDS, make_options
 from ..rounds.splits import Bipartition, Node
 from ..rounds.training_options import Training
 from ..search.n_clusters import find_n_clusters
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
 
 
 @everyday
@@ -127,7 +124,6 @@ class CFL(BaseFederated):
     _option_classes = {"training": Training, "record": Record}
     _option_names = {"training": ROUNDS, "record": ("true_labels",)}
 
-    model: LocalModel | None = None
     _: KW_ONLY
     eps1: float = 0.1
     eps2: float | Literal["auto"] = "auto"

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from sklearn.utils._param_validation import HasMethods, StrOptions
 
-from .._typing import Aggregation, ArrayLike, Clusterer
+from .._typing import Clusterer
 from ..base.everyday import everyday
 from ..rounds.loss_clusters import EMBEDDINGS, LossClusters
 from ..rounds.model_kinds import kind_of
-from ..rounds.record_options import Record
 from ..rounds.round_options import ROUNDS
-from ..rounds.training_options import Training
 from ._base_rounds import AlternatingClustering
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
 
 
 @everyday
@@ -85,19 +80,10 @@ class CLoVE(AlternatingClustering):
     }
     _option_names = {"training": (*ROUNDS, "hold_out")}
 
-    model: LocalModel | None = None
-    n_clusters: int | Literal["auto"] = "auto"
     _: KW_ONLY
-    max_iter: int | Literal["auto"] = "auto"
-    training: Training | None = None
-    aggregation: Aggregation = "mean"
     embedding: Literal["log", "sqrt", "raw", "centered"] = "log"
     clusterer: Clusterer | None = None
-    init: Literal["loss++", "random", "same"] | ArrayLike = "loss++"
-    n_init: int | Literal["auto"] = "auto"
     shared_layers: int | str | Sequence[str] | None = None
-    tol: float = 1e-4
-    record: Record | None = None
 
     def _automatic_n_init(self, pool):
         return kind_of(pool).n_init if self.init == "loss++" else 1

@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING, Literal
-
 from ..base.everyday import everyday
 from ._base_fusion import Fusion
-
-if TYPE_CHECKING:
-    from ..fusion.solvers import Solver
-    from ..graphs.generators import GraphLike
-    from ..models import LocalModel
-    from ..penalties import Penalty
-    from ..search.lam_search import LamSearch
 
 
 @everyday(networks=False, graph="auto", penalty="auto")
@@ -104,16 +94,3 @@ class ConvexClusteredFL(Fusion):
     >>> fusion.fit(data.X, data.y, groups=data.groups).cluster_sizes_
     array([6, 6])
     """
-
-    model: LocalModel | None = None
-    lam: float | Literal["auto"] = "auto"
-    _: KW_ONLY
-    graph: Literal["auto", "complete", "knn"] | GraphLike = "complete"
-    penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "l2"
-    refit: bool | Literal["auto"] = "auto"
-    search: LamSearch | None = None
-    client_loss: float | Literal["huber"] | None = None
-    solver: Literal["auto", "admm", "primal_dual", "pdmm"] | Solver = "auto"
-    max_iter: int = 2000
-    tol: float = 1e-6
-    warm_start: bool = False

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import KW_ONLY
 from functools import partial
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._typing import Aggregation
 from ..base import BaseFederated
 from ..base.everyday import everyday
 from ..base.private_plans import rounds_plan, strength
@@ -21,14 +20,9 @@ from ..personal.proximal import proximal_models, pulled_models
 from ..personal.shared_rounds import PersonalBeside
 from ..rounds.alternate import alternate
 from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
-from ..rounds.round_options import ROUND_CONSTRAINTS, ROUNDS, make_options
-from ..rounds.training_options import Training
+from ..rounds.round_options import ROUNDS, make_options
 from ..search.pull import choose_pull, pull_grid
 from ._base_personal import PersonalMethod
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
 
 # Default pull of networks, found by trial on digits.
 NETWORK_LAM = 0.01
@@ -102,20 +96,14 @@ class Ditto(PersonalMethod):
     """
 
     _parameter_constraints = {
-        **ROUND_CONSTRAINTS,
         "lam": [Interval(Real, 0, np.inf, closed="both"), StrOptions({"auto"})],
         "within": [BaseFederated, None],
     }
     _option_names = {"training": ROUNDS}
 
-    model: LocalModel | None = None
     lam: float | Literal["auto"] = "auto"
     _: KW_ONLY
     within: BaseFederated | None = None
-    max_iter: int | Literal["auto"] = "auto"
-    training: Training | None = None
-    aggregation: Aggregation = "mean"
-    tol: float = 1e-4
 
     def _solve_options(self, groups):
         super()._solve_options(groups)

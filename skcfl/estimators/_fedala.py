@@ -4,30 +4,23 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import POSITIVE
-from .._typing import Aggregation
 from ..base.everyday import everyday
 from ..calls.first_order import LocalUpdate
 from ..calls.kept_models import Recall
 from ..personal.layers import BlendedAverage
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
-from ..rounds.round_options import ROUND_CONSTRAINTS
-from ..rounds.training_options import Training
 from ._base_personal import (
     PersonalMethod,
     own_rates,
     training_options,
 )
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
 
 # Default step of the blend, by kind of local model: the paper's 1, and for networks one step
 # for all batches of an epoch together, found by trial: a gradient is spread over so many weights
@@ -100,23 +93,17 @@ class FedALA(PersonalMethod):
     """
 
     _parameter_constraints = {
-        **ROUND_CONSTRAINTS,
         "blended_layers": [Interval(Integral, 0, None, closed="left")],
         "blend_rate": [POSITIVE, StrOptions({"auto"})],
         "blend_share": [Interval(Real, 0, 1, closed="right")],
         "blend_tol": [Interval(Real, 0, None, closed="left")],
     }
 
-    model: LocalModel | None = None
     _: KW_ONLY
     blended_layers: int = 1
     blend_rate: float | Literal["auto"] = "auto"
     blend_share: float = 1.0
     blend_tol: float = 0.1
-    max_iter: int | Literal["auto"] = "auto"
-    training: Training | None = None
-    aggregation: Aggregation = "mean"
-    tol: float = 1e-4
 
     def _solve(self, pool):
         options = training_options(self, pool)

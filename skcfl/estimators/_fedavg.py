@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from ..rounds.round_options import (
     robust_aggregator,
 )
 from ..rounds.training_options import Training
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
 
 
 @everyday
@@ -69,7 +66,6 @@ class FedAvg(BaseFederated):
     _option_classes = {"training": Training}
     _option_names = {"training": ROUNDS}
 
-    model: LocalModel | None = None
     _: KW_ONLY
     max_iter: int | Literal["auto"] = "auto"
     training: Training | None = None

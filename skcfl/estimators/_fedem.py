@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -24,10 +24,6 @@ from ..rounds.training_options import Training
 from ..search.alpha import n_priors
 from ..search.n_clusters import find_n_clusters
 from ._base_rounds import CHOICE_CONSTRAINTS, _check_init
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
 
 # Rounds, and the change that ends them, of fits that only look for the number of models.
 BRIEF, BRIEF_TOL = 30, 1e-2
@@ -137,7 +133,6 @@ class FedEM(MixturePredictions):
 
     _publishes_rounds = False
 
-    model: LocalModel | None = None
     n_clusters: int | Literal["auto"] = "auto"
     _: KW_ONLY
     max_iter: int | Literal["auto"] = "auto"

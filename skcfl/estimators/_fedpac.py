@@ -9,14 +9,12 @@ import numpy as np
 
 from .._checks import MOST_STEPS, NOT_NEGATIVE, Count
 from .._option_objects import parameters
-from .._typing import Activation, Aggregation, ClassWeight, LayerSizes
+from .._typing import Activation, ClassWeight, LayerSizes
 from ..base.docs import document
 from ..base.everyday_models import ClassifierMixin, GivenNetworkMixin
 from ..personal.layers import train_part
 from ..personal.prototypes import HeadMixing
 from ..personal.shared_rounds import publish, run_shared
-from ..rounds.round_options import ROUND_CONSTRAINTS
-from ..rounds.training_options import Training
 from ._base_personal import (
     PersonalMethod,
     own_rates,
@@ -85,7 +83,6 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     """
 
     _parameter_constraints = {
-        **ROUND_CONSTRAINTS,
         "lam": [NOT_NEGATIVE],
         "head_steps": [Count(1, MOST_STEPS)],
     }
@@ -100,11 +97,7 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     fit_intercept: bool = True
     standardize: bool = True
     class_weight: ClassWeight = None
-    max_iter: int | Literal["auto"] = "auto"
     head_steps: int = 10
-    training: Training | None = None
-    aggregation: Aggregation = "mean"
-    tol: float = 1e-4
 
     def _solve(self, pool):
         options = training_options(self, pool)

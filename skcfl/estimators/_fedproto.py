@@ -9,15 +9,14 @@ import numpy as np
 
 from .._checks import NOT_NEGATIVE
 from .._option_objects import parameters
-from .._typing import Activation, Aggregation, LayerSizes
+from .._typing import Activation, LayerSizes
 from ..base.docs import document
 from ..base.everyday_models import ClassifierMixin, GivenNetworkMixin
 from ..calls.kept_models import Keep, Recall
 from ..personal.layers import train_part
 from ..personal.prototypes import PrototypeAverage, nearest_prototype_heads
 from ..personal.shared_rounds import publish, run_shared
-from ..rounds.round_options import ROUND_CONSTRAINTS, STEPS
-from ..rounds.training_options import Training
+from ..rounds.round_options import STEPS
 from ._base_personal import (
     PersonalMethod,
     training_options,
@@ -109,7 +108,7 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     # of classes do not change which one is nearest.
     fit_intercept, standardize, class_weight = True, False, None
 
-    _parameter_constraints = {**ROUND_CONSTRAINTS, "lam": [NOT_NEGATIVE]}
+    _parameter_constraints = {"lam": [NOT_NEGATIVE]}
     _option_names = {"training": (*STEPS, "participation")}
 
     hidden_layer_sizes: LayerSizes = (100,)
@@ -119,10 +118,6 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     activation: Activation = "relu"
     loss: Literal["log_loss", "squared_hinge"] = "log_loss"
     alpha: float | Literal["auto"] = "auto"
-    max_iter: int | Literal["auto"] = "auto"
-    training: Training | None = None
-    aggregation: Aggregation = "mean"
-    tol: float = 1e-4
 
     def _solve_options(self, groups):
         if self.model is None and np.size(self.hidden_layer_sizes) == 0:

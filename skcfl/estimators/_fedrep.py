@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import MOST_STEPS, Count
-from .._typing import Aggregation
 from ..base.everyday import everyday
 from ..base.private_plans import rounds_plan
 from ..calls.kept_models import Keep, Recall
@@ -20,17 +18,12 @@ from ..personal.layers import PartialAverage, train_part
 from ..personal.shared_rounds import client_weights, publish, run_shared
 from ..rounds.aggregation import aggregate_by_cluster
 from ..rounds.model_kinds import kind_of
-from ..rounds.round_options import ROUND_CONSTRAINTS
-from ..rounds.training_options import Training
 from ._base_personal import (
     PersonalMethod,
     common_rate,
     layer_mask,
     training_options,
 )
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
 
 
 @everyday
@@ -94,7 +87,6 @@ class FedRep(PersonalMethod):
     """
 
     _parameter_constraints = {
-        **ROUND_CONSTRAINTS,
         "shared_layers": [
             StrOptions({"auto"}),
             Interval(Integral, 0, None, closed="left"),
@@ -105,15 +97,10 @@ class FedRep(PersonalMethod):
         "head_steps": [Count(1, MOST_STEPS)],
     }
 
-    model: LocalModel | None = None
     shared_layers: int | str | Sequence[str] = "auto"
     _: KW_ONLY
     alternate: bool = True
-    max_iter: int | Literal["auto"] = "auto"
     head_steps: int = 10
-    training: Training | None = None
-    aggregation: Aggregation = "mean"
-    tol: float = 1e-4
 
     def _masks(self, pool):
         """Shared parameters, and what clients train in which steps."""

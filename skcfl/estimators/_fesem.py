@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from sklearn.utils._param_validation import StrOptions
 
-from .._typing import Aggregation, ArrayLike
+from .._typing import ArrayLike
 from ..base.everyday import everyday
 from ..rounds.by_updates import NearestModel, nearest_to_start, trained_means
-from ..rounds.record_options import Record
 from ..rounds.round_options import SHARED_ROUNDS, make_options
-from ..rounds.training_options import Training
 from ._base_rounds import AlternatingClustering
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
 
 
 @everyday
@@ -87,17 +82,9 @@ class FeSEM(AlternatingClustering):
 
     _option_names = {"training": (*SHARED_ROUNDS, "polish")}
 
-    model: LocalModel | None = None
-    n_clusters: int | Literal["auto"] = "auto"
     _: KW_ONLY
-    max_iter: int | Literal["auto"] = "auto"
-    training: Training | None = None
-    aggregation: Aggregation = "mean"
     init: Literal["kmeans", "random"] | ArrayLike = "kmeans"
-    n_init: int | Literal["auto"] = "auto"
     empty_cluster: Literal["reseed", "keep"] = "reseed"
-    tol: float = 1e-4
-    record: Record | None = None
 
     def _automatic_n_init(self, pool):
         return 1

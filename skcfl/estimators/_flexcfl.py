@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import POSITIVE, Count
-from .._typing import Aggregation
 from ..base.everyday import everyday
 from ..calls.first_order import LocalUpdate
 from ..numerics.by_cluster import numbered_by_size
@@ -17,13 +16,8 @@ from ..rounds.alternate import alternate
 from ..rounds.model_kinds import kind_of
 from ..rounds.one_shot_clusters import Partition, heard, spread_labels
 from ..rounds.round_options import make_options
-from ..rounds.training_options import Training
 from ..rounds.update_groups import directions_of, group_updates, nearest_direction
 from ._base_once import ClustersOnce
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
 
 # Clients that make the groups: so many times their number.
 PRETRAIN_PER_GROUP = 20
@@ -134,8 +128,6 @@ class FlexCFL(ClustersOnce):
         "distance_threshold": [POSITIVE, None],
     }
 
-    model: LocalModel | None = None
-    n_clusters: int | Literal["auto"] = "auto"
     _: KW_ONLY
     embedding: Literal["edc", "madc", "flhc"] = "edc"
     pretrain_steps: int = 50
@@ -145,9 +137,6 @@ class FlexCFL(ClustersOnce):
     metric: Literal["euclidean", "manhattan", "cosine"] = "euclidean"
     distance_threshold: float | None = None
     max_iter: int | Literal["auto"] = "auto"
-    training: Training | None = None
-    aggregation: Aggregation = "mean"
-    tol: float = 1e-4
 
     def _finds_number(self):
         if self.distance_threshold is None:

@@ -22,7 +22,6 @@ from ..rounds.training_options import Training
 from ._lam_choice import LamChoiceMixin, check_bounded
 
 if TYPE_CHECKING:
-    from ..models import LocalModel
     from ..search.lam_search import LamSearch
 
 
@@ -162,7 +161,6 @@ class FPFC(LamChoiceMixin, BaseFederated):
         "warm_start": ["boolean"],
     }
 
-    model: LocalModel | None = None
     lam: float | Literal["auto"] = "auto"
     _: KW_ONLY
     penalty: Literal["scad", "mcp", "l2", "l1"] | ConcavePenalty = "scad"

@@ -15,11 +15,7 @@ from ._base_fusion import Fusion
 from ._network_fusion import NetworkFusionMixin
 
 if TYPE_CHECKING:
-    from ..fusion.solvers import Solver
     from ..graphs.generators import GraphLike
-    from ..models import LocalModel
-    from ..penalties import Penalty
-    from ..search.lam_search import LamSearch
 
 
 class NodesMixin:
@@ -219,16 +215,6 @@ class GTV(NodesMixin, NetworkFusionMixin, Fusion):
     array([1.6 , 4.85, 4.85, 4.85])
     """
 
-    model: LocalModel | None = None
-    lam: float | Literal["auto"] = "auto"
     _: KW_ONLY
     graph: Literal["auto", "complete", "knn"] | GraphLike = "knn"
     nodes: ClientIds | None = None
-    penalty: Literal["auto", "l2", "l1", "squared_l2"] | Penalty = "l2"
-    refit: bool | Literal["auto"] = "auto"
-    search: LamSearch | None = None
-    client_loss: float | Literal["huber"] | None = None
-    solver: Literal["auto", "admm", "primal_dual", "pdmm"] | Solver = "auto"
-    max_iter: int = 2000
-    tol: float = 1e-6
-    warm_start: bool = False

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from sklearn.utils._param_validation import StrOptions
 
-from .._typing import Aggregation, ArrayLike
 from ..base.everyday import everyday
 from ..base.private_plans import rounds_plan
 from ..exceptions import PrivacyError
 from ..rounds.choice import LeastLoss
-from ..rounds.record_options import Record
-from ..rounds.training_options import Training
 from ._base_rounds import AlternatingClustering
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
 
 
 @everyday
@@ -73,18 +67,9 @@ class IFCA(AlternatingClustering):
     _fits_estimators = True
     _parameter_constraints = {"empty_cluster": [StrOptions({"reseed", "keep"})]}
 
-    model: LocalModel | None = None
-    n_clusters: int | Literal["auto"] = "auto"
     _: KW_ONLY
-    max_iter: int | Literal["auto"] = "auto"
-    training: Training | None = None
-    aggregation: Aggregation = "mean"
-    init: Literal["loss++", "random", "same"] | ArrayLike = "loss++"
-    n_init: int | Literal["auto"] = "auto"
     empty_cluster: Literal["reseed", "keep"] = "reseed"
     shared_layers: int | str | Sequence[str] | None = None
-    tol: float = 1e-4
-    record: Record | None = None
 
     def _private_plan(self, model):
         self._refuse_privately("shared_layers", None)

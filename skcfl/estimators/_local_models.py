@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from ..rounds.model_kinds import TRAINED
 from ..rounds.round_options import ROUND_CONSTRAINTS, STEPS, automatic_step
 from ..rounds.training_options import Training
 from ..search.alpha import n_priors
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
 
 
 @everyday
@@ -84,7 +81,6 @@ class LocalModels(BaseFederated):
     _option_classes = {"training": Training}
     _option_names = {"training": STEPS}
 
-    model: LocalModel | None = None
     _: KW_ONLY
     max_iter: int | Literal["auto"] = "auto"
     training: Training | None = None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY
 from numbers import Real
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from .._checks import Count
-from .._typing import Aggregation, Clusterer
+from .._typing import Clusterer
 from ..base.everyday import everyday
 from ..calls.curvatures import Hessians
 from ..numerics.newton import MAX_DENSE
@@ -25,12 +25,7 @@ from ..rounds.one_shot_clusters import (
 )
 from ..rounds.point_clusters import CLUSTERINGS, cluster_points, finds_number
 from ..rounds.round_options import make_options
-from ..rounds.training_options import Training
 from ._base_once import ClustersOnce
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
 
 # Steps of networks before they are sent, by trial: distances blur when rows are known by heart.
 NETWORK_STEPS = 50
@@ -138,17 +133,12 @@ class OneShot(ClustersOnce):
         "pretrain_steps": [Count(1), StrOptions({"auto"})],
     }
 
-    model: LocalModel | None = None
-    n_clusters: int | Literal["auto"] = "auto"
     _: KW_ONLY
     clusterer: Literal["auto", "kmeans", "trimmed", "median"] | Clusterer = "auto"
     trim: float = 0.2
     combine: Literal["mean", "precision"] = "mean"
     rounds: int | Literal["auto"] = "auto"
     pretrain_steps: int | Literal["auto"] = "auto"
-    training: Training | None = None
-    aggregation: Aggregation = "mean"
-    tol: float = 1e-4
 
     def _options(self, pool):
         return make_options(self, pool, max_iter=self.rounds if self.rounds else "auto")

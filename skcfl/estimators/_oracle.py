@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from ..exceptions import PrivacyError
 from ..rounds.alternate import alternate
 from ..rounds.round_options import ROUND_CONSTRAINTS, ROUNDS, make_options, robust_aggregator
 from ..rounds.training_options import Training
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
 
 
 @everyday
@@ -66,7 +63,6 @@ class OracleClusters(BaseFederated):
     _option_classes = {"training": Training}
     _option_names = {"training": ROUNDS}
 
-    model: LocalModel | None = None
     labels: ClientLabels | None = None
     _: KW_ONLY
     max_iter: int | Literal["auto"] = "auto"

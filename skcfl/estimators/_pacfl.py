@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import POSITIVE, Count
-from .._typing import Aggregation
 from ..base.everyday import everyday
 from ..calls.descriptions import Subspaces
 from ..numerics.by_cluster import numbered_by_size
 from ..rounds.one_shot_clusters import Partition, heard, spread_labels
 from ..rounds.subspaces import ANGLES, angle_clusters, orthonormal, principal_angles
-from ..rounds.training_options import Training
 from ._base_once import ClustersOnce
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
 
 
 @dataclass
@@ -120,17 +115,12 @@ class PACFL(ClustersOnce):
         "distance_threshold": [POSITIVE, None],
     }
 
-    model: LocalModel | None = None
-    n_clusters: int | Literal["auto"] = "auto"
     _: KW_ONLY
     n_vectors: int = 3
     angle: Literal["smallest", "mean", "largest"] = "mean"
     linkage: Literal["average", "complete", "single"] = "average"
     distance_threshold: float | None = None
     max_iter: int | Literal["auto"] = "auto"
-    training: Training | None = None
-    aggregation: Aggregation = "mean"
-    tol: float = 1e-4
 
     def _finds_number(self):
         if self.distance_threshold is not None and self.n_clusters != "auto":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -16,9 +16,6 @@ from ..base.everyday_models import PopulationClassifier, PopulationRegressor
 from ..base.population_fits import PopulationFits
 from ..pooling.basis_options import SplineBasis, TreeBasis
 from ..pooling.population import COVARIANCES
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
 
 
 @everyday(classifier=PopulationClassifier, regressor=PopulationRegressor, networks=False)
@@ -177,7 +174,6 @@ class PartialPooling(PopulationFits):
         "n_init": [Count(1, 10**6)],
     }
 
-    model: LocalModel | None = None
     n_clusters: int | Literal["auto"] = "auto"
     _: KW_ONLY
     covariance: Literal["stacked", "auto", "diag", "full", "spherical"] = "stacked"

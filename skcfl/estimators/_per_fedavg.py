@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import MOST_STEPS, POSITIVE, Count
-from .._typing import Aggregation
 from ..base.everyday import everyday
 from ..personal.one_step import MetaAverage, one_step
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
-from ..rounds.round_options import ROUND_CONSTRAINTS
-from ..rounds.training_options import Training
 from ..rounds.update import client_curvatures
 from ._base_personal import (
     PersonalMethod,
     common_rate,
     training_options,
 )
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
 
 # Default inner steps of networks, found by trial: on digits, and in regression, where curvatures
 # are some times as large.
@@ -102,20 +95,15 @@ class PerFedAvg(PersonalMethod):
     """
 
     _parameter_constraints = {
-        **ROUND_CONSTRAINTS,
         "inner_step": [POSITIVE, StrOptions({"auto"})],
         "personal_steps": [Count(1, MOST_STEPS)],
         "exact": ["boolean", StrOptions({"auto"})],
     }
 
-    model: LocalModel | None = None
     _: KW_ONLY
     inner_step: float | Literal["auto"] = "auto"
     personal_steps: int = 1
     exact: bool | Literal["auto"] = "auto"
-    max_iter: int | Literal["auto"] = "auto"
-    training: Training | None = None
-    aggregation: Aggregation = "mean"
     tol: float = 1e-10
 
     def _solve(self, pool):

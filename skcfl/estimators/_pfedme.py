@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import POSITIVE
-from .._typing import Aggregation
 from ..base.everyday import everyday
 from ..base.private_plans import rounds_plan, strength
 from ..personal.proximal import MOREAU
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
-from ..rounds.round_options import ROUND_CONSTRAINTS
-from ..rounds.training_options import Training
 from ..search.pull import choose_pull, pull_grid
 from ._base_personal import (
     PersonalMethod,
     training_options,
 )
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
-
 
 # Default pull of networks, found by trial on digits.
 NETWORK_LAM = 0.1
@@ -107,22 +100,17 @@ class PFedMe(PersonalMethod):
     """
 
     _parameter_constraints = {
-        **ROUND_CONSTRAINTS,
         "lam": [POSITIVE, StrOptions({"auto"})],
         "beta": [Interval(Real, 0, 100, closed="right")],
         "outer_step": [POSITIVE, StrOptions({"auto"})],
         "local_rounds": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     }
 
-    model: LocalModel | None = None
     lam: float | Literal["auto"] = "auto"
     _: KW_ONLY
     beta: float = 1.0
     outer_step: float | Literal["auto"] = "auto"
     local_rounds: int | Literal["auto"] = "auto"
-    max_iter: int | Literal["auto"] = "auto"
-    training: Training | None = None
-    aggregation: Aggregation = "mean"
     tol: float = 1e-10
 
     def _private_plan(self, model):

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from .._typing import Aggregation, Clusterer
 from ..base.everyday import everyday
 from ._one_shot import OneShot
-
-if TYPE_CHECKING:
-    pass
 
 
 @everyday
