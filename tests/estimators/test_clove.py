@@ -7,6 +7,7 @@ from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import GridSearchCV
+from trials import some
 
 from skcfl import (
     IFCA,
@@ -30,7 +31,7 @@ from skcfl.datasets import (
 from skcfl.model_selection import ClientKFold
 from skcfl.models import MLP, Autoencoder, LinearModel, Location
 
-SEEDS = range(8)
+SEEDS = some(range(8), 3)
 
 
 def regression(seed=0, **options):
@@ -75,8 +76,8 @@ def test_classifier_recovers_separated_clusters_with_defaults():
         data = classification(seed)
         model = fit(CLoVEClassifier(n_clusters=3, random_state=seed), data)
         scores.append(adjusted_rand_score(data.labels, model.labels_))
-    assert scores[:7] == [1.0] * 7
-    assert scores[7] > 0.85
+    assert set(scores[:7]) == {1.0}
+    assert scores[-1] > 0.85
 
 
 @pytest.mark.parametrize("separation", [1.0, 0.01, 0.0003])
@@ -100,7 +101,7 @@ def test_mixed_linear_regression_of_the_paper(separation, init):
     assert (history[:10] == 1.0).any()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3), 1))
 def test_rotated_digits_with_a_network(seed):
     data = make_rotated_digits(random_state=seed)
     options = {"hidden_layer_sizes": (32,), "max_iter": 15, "tol": 0, "random_state": seed}
@@ -111,7 +112,7 @@ def test_rotated_digits_with_a_network(seed):
     assert score > fedavg.score(data.X, data.y, groups=data.groups)
 
 
-@pytest.mark.parametrize("init", ["random", "same"])
+@pytest.mark.parametrize("init", some(["random", "same"], 1))
 def test_digits_of_the_clients_are_found_without_labels(init):
     """From the paper's starts IFCA fails where CLoVE finds all ten digits (Fig. 2)."""
     X, groups, labels = clients_of_digits()
@@ -211,33 +212,6 @@ def test_given_start():
 # --------------------------------------------------------------------------- invariance
 
 
-@pytest.mark.parametrize("embedding", ["log", "sqrt", "raw", "centered"])
-def test_rows_permuted_and_ids_renamed_change_nothing(embedding):
-    data = regression(4)
-    options = {"n_clusters": 3, "embedding": embedding, "random_state": 0}
-    model = fit(CLoVERegressor(**options), data)
-    rng = np.random.RandomState(0)
-    order = rng.permutation(len(data.y))
-    names = rng.permutation(len(model.groups_)) + 100
-    renamed = names[np.searchsorted(model.groups_, data.groups)]
-    other = CLoVERegressor(**options).fit(data.X[order], data.y[order], groups=renamed[order])
-    of_old = np.searchsorted(other.groups_, names)
-    np.testing.assert_allclose(other.coef_[of_old], model.coef_, rtol=0, atol=1e-8)
-    assert adjusted_rand_score(other.labels_[of_old], model.labels_) == 1.0
-
-
-def test_weights_are_repetition():
-    data = regression(5)
-    weights = np.random.RandomState(0).randint(0, 4, len(data.y))
-    weighted = fit(CLoVERegressor(n_clusters=3, random_state=0), data, sample_weight=weights)
-    rows = np.repeat(np.arange(len(data.y)), weights)
-    repeated = CLoVERegressor(n_clusters=3, random_state=0).fit(
-        data.X[rows], data.y[rows], groups=data.groups[rows]
-    )
-    np.testing.assert_array_equal(weighted.labels_, repeated.labels_)
-    np.testing.assert_allclose(weighted.params_, repeated.params_, atol=1e-9)
-
-
 def test_threads_change_nothing():
     data = regression(6)
     one = fit(CLoVERegressor(n_clusters=3, random_state=0), data)
@@ -321,12 +295,13 @@ def test_shared_layers_of_a_network(Estimator, layers):
     np.testing.assert_array_equal(saved, 6 * hidden)
 
 
-@pytest.mark.parametrize("n_clusters", [1, 2, 4])
-@pytest.mark.parametrize(
-    ("Estimator", "make"), [(CLoVERegressor, regression), (IFCAClassifier, classification)]
-)
+FOUND = [(CLoVERegressor, regression, 1), (IFCAClassifier, classification, 3)]
+FOUND += [(Estimator, make, K) for Estimator, make, _ in FOUND for K in (1, 2, 4)]
+
+
+@pytest.mark.parametrize(("Estimator", "make", "n_clusters"), some(FOUND, 2))
 def test_number_of_clusters_is_found(Estimator, make, n_clusters):
-    data = make(1, n_clusters=n_clusters)
+    data = make(1, n_clients=12, n_clusters=n_clusters)
     model = fit(Estimator(n_clusters="auto", n_init=1, random_state=0), data)
     assert model.n_clusters_ == n_clusters
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
@@ -349,7 +324,7 @@ def test_number_of_clusters_is_found(Estimator, make, n_clusters):
 
 def test_number_of_clusters_is_found_without_targets():
     rng = np.random.RandomState(0)
-    codes = np.repeat(np.arange(12), 20)
+    codes = np.repeat(np.arange(9), 12)
     X = 6.0 * np.eye(3)[codes % 3] + rng.standard_normal((len(codes), 3))
     model = CLoVE(Location(), n_clusters="auto", random_state=0).fit(X, groups=codes)
     assert model.n_clusters_ == 3
@@ -368,7 +343,7 @@ def test_parameters_are_searched():
     X = np.column_stack([data.X, np.unique(data.groups, return_inverse=True)[1]])
     search = GridSearchCV(
         CLoVERegressor(group_col=-1, random_state=0),
-        {"n_clusters": [1, 3], "embedding": ["log", "sqrt"]},
+        {"n_clusters": [1, 3], "embedding": ["sqrt"]},
         cv=ClientKFold(2, group_col=-1),
     )
     search.fit(X, data.y)

@@ -9,6 +9,7 @@ from pickled_hosts import PickledHost, named
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.preprocessing import SplineTransformer
+from trials import some
 
 from skcfl import (
     LocalModelsRegressor,
@@ -93,8 +94,8 @@ def test_parts_of_a_curve_share_a_variance():
 
 def test_the_curve_is_found():
     X, y, groups = waves()
-    straight = PartialPoolingRegressor(basis="linear").fit(X, y, groups=groups)
-    model = PartialPoolingRegressor(basis="splines").fit(X, y, groups=groups)
+    straight = PartialPoolingRegressor(1, basis="linear").fit(X, y, groups=groups)
+    model = PartialPoolingRegressor(1, basis="splines").fit(X, y, groups=groups)
     assert straight.score(X, y, groups=groups) < 0.96 < 0.975 < model.score(X, y, groups=groups)
     x, effect, std = model.partial_effect("x0")
     assert_allclose(effect - effect.mean(), np.sin(x) - np.sin(x).mean(), atol=0.25)
@@ -117,7 +118,8 @@ def test_a_clients_model_is_a_plain_pipeline():
     X, y, groups = waves()
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     for features in (X, frame):
-        model = PartialPoolingRegressor(basis="splines").fit(features, y, groups=groups)
+        model = PartialPoolingRegressor(1, basis="splines", df=np.inf)
+        model.fit(features, y, groups=groups)
         plain = model.client_model(3)
         got, wanted = plain.predict(X), model.predict(features, groups=np.full(len(X), 3))
         assert_allclose(got, wanted, rtol=1e-8, atol=1e-8)
@@ -130,12 +132,18 @@ def test_a_clients_model_is_a_plain_pipeline():
 @pytest.mark.parametrize("loss", ["log_loss", "poisson"])
 def test_other_losses(loss):
     rng = np.random.default_rng(0)
-    X, y, groups = waves(n=60)
+    X, y, groups = waves(n=40)
     z = 1.5 * np.sin(X[:, 0])
     if loss == "log_loss":
-        model, y = PartialPoolingClassifier(basis="splines"), z + rng.logistic(size=len(z)) > 0
+        model, y = (
+            PartialPoolingClassifier(basis="splines", n_clusters=1),
+            z + rng.logistic(size=len(z)) > 0,
+        )
     else:
-        model, y = PartialPoolingRegressor(loss="poisson", basis="splines"), rng.poisson(np.exp(z))
+        model, y = (
+            PartialPoolingRegressor(loss="poisson", basis="splines", n_clusters=1),
+            rng.poisson(np.exp(z)),
+        )
     model.fit(X, y, groups=groups)
     x, effect, _ = model.partial_effect(0)
     assert np.corrcoef(effect, np.sin(x))[0, 1] > 0.9
@@ -146,7 +154,7 @@ def test_other_losses(loss):
 
 def test_federations_find_the_same():
     X, y, groups = waves()
-    model = PartialPoolingRegressor(basis="splines", random_state=0)
+    model = PartialPoolingRegressor(basis="splines", n_clusters=1, df=np.inf, random_state=0)
     here = clone(model).fit(X, y, groups=groups)
     parts = [(X[s], y[s], groups[s]) for s in (groups < 5, groups >= 5)]
     fan = FanOutFederation([InProcessFederation(*part) for part in parts])
@@ -171,7 +179,9 @@ def test_curves_beside_groupings_and_new_clients():
     assert model.score(np.column_stack([X, item]), y + item, groups=groups) > 0.95
     assert_allclose(np.diff(list(model.crossed_effects_["x3"].values())), 1.0, atol=0.3)
     some = groups < 2
-    plain = PartialPoolingRegressor(basis="splines").fit(X, y, groups=groups)
+    plain = PartialPoolingRegressor(basis="splines", n_clusters=1, df=np.inf).fit(
+        X, y, groups=groups
+    )
     adapted = plain.adapt(X[some], y[some], groups=groups[some] + 50)
     assert_allclose(adapted.params_[-2:], plain.params_[:2], rtol=0.3, atol=0.2)
     updated = plain.update(X[some], y[some], groups=groups[some])
@@ -182,7 +192,8 @@ def test_curves_beside_groupings_and_new_clients():
 
 def test_auto_keeps_lines_where_the_truth_is_linear():
     kept = []
-    for seed in range(20):
+    seeds = some([1, 0, 8, 15, *(k for k in range(20) if k not in (0, 1, 8, 15))], 4)
+    for seed in seeds:
         rng = np.random.default_rng(seed)
         n_clients, n, d = [10, 20, 40][seed % 3], [6, 12, 24][seed % 3], [1, 2, 4][seed // 7]
         groups = np.repeat(np.arange(n_clients), n)
@@ -191,20 +202,28 @@ def test_auto_keeps_lines_where_the_truth_is_linear():
         y = (slopes[groups] * X).sum(axis=1) + rng.normal(size=len(groups))
         model = PartialPoolingRegressor(basis="auto").fit(X, y, groups=groups)
         kept.append(model.basis_ == "linear")
-    assert sum(kept) >= 18
+    assert sum(kept) >= 0.9 * len(seeds)
 
 
 def test_auto_takes_curves_where_there_are_some():
     X, y, groups = waves()
-    model = PartialPoolingRegressor(basis="auto", random_state=0).fit(X, y, groups=groups)
+    model = PartialPoolingRegressor(
+        basis="auto", n_clusters=1, covariance="diag", random_state=0
+    ).fit(X, y, groups=groups)
     assert model.basis_ == "splines"
     assert model.basis_losses_["own curves"] < model.basis_losses_["linear"]
-    splines = PartialPoolingRegressor(basis="splines", random_state=0).fit(X, y, groups=groups)
+    splines = PartialPoolingRegressor(
+        basis="splines", n_clusters=1, covariance="diag", random_state=0
+    ).fit(X, y, groups=groups)
     assert_allclose(model.params_, splines.params_)
     # Straight lines are those of a fit without the choice, to the last digit.
     flat = X[:, 1] + y * 0.0 + np.random.default_rng(0).normal(size=len(y))
-    auto = PartialPoolingRegressor(basis="auto", random_state=0).fit(X, flat, groups=groups)
-    lines = PartialPoolingRegressor(basis="linear", random_state=0).fit(X, flat, groups=groups)
+    auto = PartialPoolingRegressor(
+        basis="auto", n_clusters=1, covariance="diag", random_state=0
+    ).fit(X, flat, groups=groups)
+    lines = PartialPoolingRegressor(
+        basis="linear", n_clusters=1, covariance="diag", random_state=0
+    ).fit(X, flat, groups=groups)
     assert auto.basis_ == "linear"
     assert_array_equal(auto.params_, lines.params_)
 
@@ -217,7 +236,7 @@ def test_few_values_few_clients_and_sparse_rows_stay_linear():
         (sparse.csr_array(X), groups),
         (X[:20], groups[:20] // 5),
     ):
-        model = PartialPoolingRegressor(basis="auto")
+        model = PartialPoolingRegressor(1, basis="auto", covariance="diag")
         model.fit(features, y[: features.shape[0]], groups=ids)
         assert model.basis_ == "linear"
     with pytest.raises(ValueError, match="X must be dense"):
@@ -226,7 +245,7 @@ def test_few_values_few_clients_and_sparse_rows_stay_linear():
 
 def test_units_change_no_prediction():
     X, y, groups = waves()
-    model = PartialPoolingRegressor(basis="splines", random_state=0)
+    model = PartialPoolingRegressor(basis="splines", n_clusters=1, df=np.inf, random_state=0)
     wanted = clone(model).fit(X, y, groups=groups).predict(X, groups=groups)
     other = clone(model).fit(100.0 * X + 5.0, 10.0 * y, groups=groups)
     assert_allclose(other.predict(100.0 * X + 5.0, groups=groups), 10.0 * wanted, rtol=1e-3)
@@ -244,7 +263,7 @@ def test_options_are_checked():
 
 def test_the_display():
     X, y, groups = waves()
-    model = PartialPoolingRegressor(basis="splines").fit(X, y, groups=groups)
+    model = PartialPoolingRegressor(1, basis="splines", df=np.inf).fit(X, y, groups=groups)
     display = EffectDisplay.from_estimator(model, "x0", groups=[0, 4])
     assert_allclose(display.line_.get_ydata(), model.partial_effect("x0")[1])
     assert [line.get_label() for line in display.client_lines_] == ["0", "4"]

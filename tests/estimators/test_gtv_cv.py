@@ -24,7 +24,7 @@ GRAPH = {"graph": chain_graph(8, [1, 1, 1, 0.1, 1, 1, 1]), "nodes": range(8)}
 
 def test_it_trusts_a_graph_that_is_right_and_not_one_that_is_wrong():
     X, y, sensor = river(per_sensor=20)
-    cv = GTVRegressor(search=LamSearch(cv=3, n_lams=8), refit=True, random_state=0, **GRAPH).fit(
+    cv = GTVRegressor(search=LamSearch(cv=3, n_lams=5), refit=True, random_state=0, **GRAPH).fit(
         X, y, groups=sensor
     )
     assert_array_equal(cv.labels_, np.repeat([0, 1], 4))
@@ -37,7 +37,7 @@ def test_it_trusts_a_graph_that_is_right_and_not_one_that_is_wrong():
     # Neighbours that are unlike each other, and no noise: models of their own.
     y = np.where(np.isin(sensor, [1, 4, 7]), 2.0, -1.0) * X[:, 0]
     apart = GTVRegressor(
-        search=LamSearch(cv=3, n_lams=8), graph=chain_graph(6), random_state=0
+        search=LamSearch(cv=3, n_lams=5), graph=chain_graph(6), random_state=0
     ).fit(X, y, groups=sensor)
     mean = apart.cv_scores_.mean(axis=0)
     assert apart.n_clusters_ == 6 and mean[apart.best_index_] > mean[-1] + 0.1

@@ -111,7 +111,7 @@ def test_nodes_without_rows_get_their_neighbours_network():
 
 def test_a_large_lam_makes_one_network(digits):
     train, test, _ = digits
-    options = {"hidden_layer_sizes": (16,), "random_state": 0}
+    options = {"hidden_layer_sizes": (8,), "random_state": 0}
     net = GTVClassifier(1.0, graph="complete", **options).fit(*train)
     assert net.n_clusters_ == 1
     apart = np.linalg.norm(net.params_ - net.params_.mean(axis=0), axis=1)
@@ -137,7 +137,7 @@ def test_lam_zero_is_a_graph_without_edges(digits):
 
 
 @pytest.mark.parametrize("penalty", [L2(), L1(), SquaredL2()], ids=str)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", some(range(2), 1))
 def test_without_hidden_layers_it_is_the_convex_problem(penalty, seed):
     """Whose exact solution is known: clusters are the same, models and forces nearly so."""
     X, y, groups = waves(seed=seed)
@@ -192,14 +192,15 @@ def test_messages_are_booked():
 # ------------------------------------------------------------------------------ the estimators
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_fits_are_reproducible(digits):
     train, _, _ = digits
-    make = {"lam": 0.05, "hidden_layer_sizes": (8,), "random_state": 0}
+    make = {"lam": 0.05, "hidden_layer_sizes": (8,), "max_iter": 20, "random_state": 0}
     one = GTVClassifier(**make).fit(*train)
     two = clone(one).set_params(n_jobs=2).fit(*train)
     assert_array_equal(one.params_, two.params_)
     assert one.params_.dtype == np.float32
-    generic = GTV(MLP((8,)), 0.05, random_state=0).fit(*train)
+    generic = GTV(MLP((8,)), 0.05, max_iter=20, random_state=0).fit(*train)
     assert_array_equal(generic.params_, one.params_)
     other = clone(one).set_params(random_state=1).fit(*train)
     assert np.abs(other.params_ - one.params_).max() > 0.01
@@ -208,10 +209,12 @@ def test_fits_are_reproducible(digits):
     assert_array_equal(copy.predict_proba(train[0], groups=train[2]), proba)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_any_network_will_do(digits):
     """Without targets too."""
     train, _, labels = digits
-    net = GTV(Autoencoder((6,)), 0.01, random_state=0).fit(train[0], groups=train[2])
+    net = GTV(Autoencoder((6,)), 0.01, max_iter=60, random_state=0)
+    net.fit(train[0], groups=train[2])
     rebuilt = net.predict(train[0], groups=train[2])
     mean = train[0].mean(axis=0)
     assert ((rebuilt - train[0]) ** 2).mean() < 0.8 * ((mean - train[0]) ** 2).mean()
@@ -233,14 +236,14 @@ def test_refit_trains_the_clusters_on():
 def test_a_path_of_networks():
     X, y, groups = waves()
     net = wave_net(refit=True)
-    path = lam_path(net, X, y, groups=groups, lams=[0.0, 0.01, 0.3])
+    path = lam_path(net, X, y, groups=groups, lams=[0.0, 0.3])
     assert np.isinf(path.gaps).all()
     assert not path.optimal.any()
     for k, lam in enumerate(path.lams):
         fitted = clone(net).set_params(lam=float(lam)).fit(X, y, groups=groups)
         assert adjusted_rand_score(path.labels[k], fitted.labels_) == 1.0
         assert_allclose(path.fusion_params[k], fitted.fusion_params_, rtol=1e-5, atol=1e-6)
-    assert len(lam_path(net, X, y, groups=groups, n_lams=3).lams) == 3
+    assert len(lam_path(net, X, y, groups=groups, n_lams=2).lams) == 2
 
 
 def test_warm_starts_go_on():

@@ -6,6 +6,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from sklearn.metrics import adjusted_rand_score
+from trials import some
 
 from skcfl import (
     IFCA,
@@ -23,7 +24,7 @@ from skcfl.datasets import make_clustered_classification, make_clustered_regress
 from skcfl.models import LinearModel, Location
 from skcfl.rounds.alternate import Rounds
 
-SEEDS = range(20)
+SEEDS = some(range(20), 4)
 
 
 def regression(seed=0, **options):
@@ -63,7 +64,7 @@ def test_classifier_recovers_separated_clusters_with_defaults(seed):
     assert score > 0.85
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", some(range(5), 1))
 def test_multiclass_and_other_losses_recover(seed):
     several = classification(seed, n_classes=3)
     model = fit(IFCAClassifier(n_clusters=3, random_state=seed), several)
@@ -115,45 +116,9 @@ def test_fewer_rows_than_features():
 # --------------------------------------------------------------------------- invariance
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("kind", ["regression", "classification"])
-def test_rows_permuted_and_ids_renamed_change_nothing(kind, seed):
-    make, Estimator = {
-        "regression": (regression, IFCARegressor),
-        "classification": (classification, IFCAClassifier),
-    }[kind]
-    data = make(seed)
-    model = fit(Estimator(n_clusters=3, random_state=0), data)
-    rng = np.random.RandomState(seed)
-    order = rng.permutation(len(data.y))
-    names = rng.permutation(len(model.groups_)) + 100
-    renamed = names[np.searchsorted(model.groups_, data.groups)]
-    other = Estimator(n_clusters=3, random_state=0).fit(
-        data.X[order], data.y[order], groups=renamed[order]
-    )
-    of_old = np.searchsorted(other.groups_, names)
-    np.testing.assert_allclose(other.coef_[of_old], model.coef_, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(other.intercept_[of_old], model.intercept_, rtol=0, atol=1e-8)
-    assert adjusted_rand_score(other.labels_[of_old], model.labels_) == 1.0
-    assert other.objective_ == pytest.approx(model.objective_, rel=1e-12)
-
-
-def test_weights_are_repetition():
-    data = regression(3)
-    weights = np.random.RandomState(0).randint(0, 4, len(data.y))
-    weighted = fit(IFCARegressor(n_clusters=3, random_state=0), data, sample_weight=weights)
-    rows = np.repeat(np.arange(len(data.y)), weights)
-    repeated = IFCARegressor(n_clusters=3, random_state=0).fit(
-        data.X[rows], data.y[rows], groups=data.groups[rows]
-    )
-    np.testing.assert_array_equal(weighted.labels_, repeated.labels_)
-    np.testing.assert_allclose(weighted.coef_, repeated.coef_, atol=1e-9)
-
-
 @pytest.mark.parametrize(
     "options",
     [
-        {},
         {"training": Training(participation=0.4), "max_iter": 40},
         {"training": Training(batch_size=8, averaging="model"), "max_iter": 20},
         {"training": Training(hold_out=0.3)},
@@ -163,7 +128,7 @@ def test_weights_are_repetition():
 def test_same_random_state_same_result_for_any_n_jobs(options, monkeypatch):
     monkeypatch.setattr("skcfl.federation.inprocess.PARALLEL_WORK", 0)
     monkeypatch.setattr("skcfl.clients.blocks.BLOCK_BYTES", 5000)
-    data = classification(1)
+    data = classification(1, n_clients=9)
     one, two = (
         fit(IFCAClassifier(n_clusters=3, random_state=7, n_jobs=n, **options), data)
         for n in (None, 2)

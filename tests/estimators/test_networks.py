@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
+from trials import some
 
 from skcfl import (
     FedAvg,
@@ -42,7 +43,7 @@ def digits():
     return make_rotated_digits(2, 3, samples_per_client=60, random_state=0)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3), 1))
 def test_rotations_of_digits_are_found(seed):
     data = make_rotated_digits(4, 3, samples_per_client=80, random_state=seed)
     net = IFCAClassifier(n_clusters=4, hidden_layer_sizes=(32,), random_state=seed)
@@ -67,11 +68,11 @@ def test_regressions_are_told_apart():
 
 
 @pytest.mark.parametrize("cls", CLASSIFIERS, ids=lambda cls: cls.__name__)
-@pytest.mark.parametrize("batch_size", [None, 16])
+@pytest.mark.parametrize("batch_size", some([16, None], 1))
 def test_fits_are_reproducible(cls, batch_size, digits):
     """By random state, whatever the number of threads; copies predict the same."""
     rows = digits.X, digits.y, digits.groups
-    make = {"hidden_layer_sizes": (8, 6), "max_iter": 5, "tol": 0}
+    make = {"hidden_layer_sizes": (8, 6), "max_iter": 3, "tol": 0}
     make["training"] = Training(batch_size=batch_size)
     one = cls(**make, random_state=0).fit(*rows)
     two = clone(one).set_params(n_jobs=2).fit(*rows)

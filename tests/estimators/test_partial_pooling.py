@@ -1,6 +1,7 @@
 """Partial pooling: equal to mixed models, its limits, and what changes nothing."""
 
 import warnings
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
 
@@ -12,12 +13,10 @@ from scipy import sparse
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import xlogy
 from scipy.stats import gamma, multivariate_normal, poisson
-from sklearn import clone, config_context
+from sklearn import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegression
 from sklearn.metrics import adjusted_rand_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from statsmodels import datasets
 from statsmodels.regression.mixed_linear_model import MixedLM
 from trials import some
@@ -30,13 +29,18 @@ from skcfl import (
     PartialPoolingRegressor,
 )
 from skcfl.calls.posteriors_asked import LeftOutSums, PosteriorSums
-from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.datasets import make_clustered_regression
 from skcfl.exceptions import NotEnoughMemoryError
 from skcfl.federation import FanOutFederation, Faults, InProcessFederation
 from skcfl.federation.pool import ClientPool
 from skcfl.models import MLP, LinearModel
 
 SD = np.array([1.0, 0.5, 0.2])
+
+
+# Straight lines, which cost less; that curves are chosen is tested elsewhere.
+Regressor = partial(PartialPoolingRegressor, basis="linear")
+Classifier = partial(PartialPoolingClassifier, basis="linear")
 
 
 def population(n_clients=30, n=12, seed=0, noise=1.0, sd=SD):
@@ -88,13 +92,15 @@ def mixed_model(X, y, groups, varying):
     return max(best, further, key=lambda fit: fit.llf)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("random", ["all", "intercept", [1]])
+MIXED = [("all", 0), ("intercept", 1), ([1], 1), ("all", 1), ("intercept", 0), ([1], 0)]
+
+
+@pytest.mark.parametrize(("random", "seed"), some(MIXED, 3))
 def test_one_cluster_is_a_mixed_model(random, seed):
     X, y, groups, _ = population(seed=seed, sd=2 * SD)
     varying = {"all": [0, 1], "intercept": []}.get(str(random), [1])
     mixed = mixed_model(X, y, groups, varying)
-    model = PartialPoolingRegressor(
+    model = Regressor(
         n_clusters=1,
         covariance="full",
         random=random,
@@ -149,11 +155,14 @@ def real_rows(name):
     return (X - X.mean(axis=0)) / X.std(axis=0), y.astype(float), groups
 
 
-@pytest.mark.parametrize("name", ["grunfeld", "elnino", "macrodata", "fertility", "sunspots"])
+TABLES = ["grunfeld", "macrodata", "elnino", "fertility", "sunspots"]
+
+
+@pytest.mark.parametrize("name", some(TABLES, 2))
 def test_real_tables_have_the_fit_of_mixed_models(name):
     X, y, groups = real_rows(name)
     mixed = mixed_model(X, y, groups, range(X.shape[1]))
-    model = PartialPoolingRegressor(1, covariance="full", prior=np.inf, df=np.inf)
+    model = Regressor(1, covariance="full", prior=np.inf, df=np.inf)
     model.fit(X, y, groups=groups)
     assert model.loglik_ == pytest.approx(mixed.llf, rel=1e-6)
     assert model.loglik_ == pytest.approx(loglik(model, X, y, groups), rel=1e-7)
@@ -168,7 +177,7 @@ def test_without_variance_the_likelihood_has_its_maximum_too():
     own = rng.normal(size=20)[groups]
     y = own * X[:, 0] - own * X[:, 1] + 0.5 * rng.normal(size=len(own))
     options = {"n_clusters": 1, "covariance": "full", "prior": np.inf, "standardize": False}
-    model = PartialPoolingRegressor(**options).fit(X, y, groups=groups)
+    model = Regressor(**options).fit(X, y, groups=groups)
     assert np.linalg.eigvalsh(model.covariance_)[0] < 1e-4
     assert (np.diff(model.history_["objective"]) <= 1e-10 * abs(model.objective_)).all()
     # No steps of a second-order method on another parametrisation find more.
@@ -193,7 +202,7 @@ def test_without_variance_the_likelihood_has_its_maximum_too():
 @pytest.mark.parametrize("covariance", ["diag", "full", "spherical"])
 def test_likelihood_is_what_its_definition_says(covariance):
     data = make_clustered_regression(12, 2, 2, n_samples=6, random_state=0)
-    model = PartialPoolingRegressor(n_clusters=2, covariance=covariance, random_state=0)
+    model = Regressor(n_clusters=2, covariance=covariance, random_state=0)
     model.fit(data.X * [1.0, 20.0] + 3, data.y * 7, groups=data.groups)
     expected = loglik(model, data.X * [1.0, 20.0] + 3, data.y * 7, data.groups)
     assert model.loglik_ == pytest.approx(expected, rel=1e-9)
@@ -202,7 +211,7 @@ def test_likelihood_is_what_its_definition_says(covariance):
     assert not model.covariance_.any()  # clusters without variance, which BIC counts
     q = 2 * 3 + 1 + 1
     assert model.bic_ == pytest.approx(-2 * model.loglik_ + q * np.log(12))
-    one = PartialPoolingRegressor(n_clusters=1, covariance=covariance)
+    one = Regressor(n_clusters=1, covariance=covariance)
     one.fit(data.X, data.y, groups=data.groups)
     q = 3 + {"diag": 3, "full": 6, "spherical": 1}[covariance] + 1
     assert one.bic_ == pytest.approx(-2 * one.loglik_ + q * np.log(12))
@@ -212,10 +221,10 @@ def test_likelihood_is_what_its_definition_says(covariance):
 @pytest.mark.parametrize("covariance", ["diag", "full", "spherical"])
 @pytest.mark.parametrize("prior", [np.inf, 0.5])
 def test_likelihood_never_falls(covariance, prior):
-    for seed in range(3):
+    for seed in range(2):
         X, y, groups, _ = population(12, 5, seed)
-        model = PartialPoolingRegressor(
-            n_clusters=1 + seed % 2, covariance=covariance, prior=prior, random_state=0
+        model = Regressor(
+            n_clusters=1 + seed % 2, covariance=covariance, prior=prior, df=np.inf, random_state=0
         )
         model.fit(X, y, groups=groups)
         falls = np.diff(model.history_["objective"])
@@ -231,7 +240,7 @@ def test_prior_draws_correlations_to_zero_and_variances_not():
     correlation, spread = {}, {}
     for prior in ("auto", np.inf):
         options = {"covariance": "full", "prior": prior, "standardize": False}
-        model = PartialPoolingRegressor(1, **options).fit(X, y, groups=groups)
+        model = Regressor(1, **options).fit(X, y, groups=groups)
         spread[prior] = np.sqrt(np.diag(model.covariance_))
         R = model.covariance_ / (spread[prior][:, None] * spread[prior])
         correlation[prior] = R[np.tril_indices(3, -1)]
@@ -248,7 +257,7 @@ def test_noise_does_not_depend_on_what_the_means_spend(prior):
     rng = np.random.default_rng(0)
     X, groups = rng.normal(size=(120, 60)), np.repeat(np.arange(6), 20)
     y = X @ rng.normal(size=60) + 3.0 * rng.normal(size=120)
-    model = PartialPoolingRegressor(1, random="intercept", prior=prior).fit(X, y, groups=groups)
+    model = Regressor(1, random="intercept", prior=prior).fit(X, y, groups=groups)
     if prior == "auto":
         assert model.dispersion_ == pytest.approx(9.0, rel=0.3)
     else:
@@ -258,7 +267,7 @@ def test_noise_does_not_depend_on_what_the_means_spend(prior):
 def test_no_likelihood_nearby_is_larger():
     """At the maximum every change of a parameter lowers the likelihood."""
     X, y, groups, _ = population(25, 12, sd=2 * SD)
-    model = PartialPoolingRegressor(
+    model = Regressor(
         n_clusters=1, covariance="full", prior=np.inf, standardize=False, tol=1e-9
     ).fit(X, y, groups=groups)
     best = loglik(model, X, y, groups)
@@ -276,7 +285,7 @@ def test_no_difference_is_the_pooled_model():
     # The same rows at every client: nothing differs.
     X = np.tile(X[:10], (30, 1))
     y = np.tile(X[:10] @ [1.0, 2.0] + rng.normal(size=10), 30)
-    model = PartialPoolingRegressor(prior=np.inf).fit(X, y, groups=groups)
+    model = Regressor(prior=np.inf).fit(X, y, groups=groups)
     assert model.n_clusters_ == 1
     plain = LinearRegression().fit(X, y)
     assert_allclose(model.coef_, np.tile(plain.coef_, (30, 1)), rtol=1e-3)
@@ -285,7 +294,7 @@ def test_no_difference_is_the_pooled_model():
 
 def test_much_difference_is_local_models():
     X, y, groups, _ = population(10, 40, noise=1e-3, sd=100 * SD)
-    model = PartialPoolingRegressor(n_clusters=1, prior=np.inf).fit(X, y, groups=groups)
+    model = Regressor(n_clusters=1, prior=np.inf).fit(X, y, groups=groups)
     local = skcfl.LocalModelsRegressor(alpha=0.0).fit(X, y, groups=groups)
     assert_allclose(model.params_, local.params_, rtol=1e-5, atol=1e-5)
 
@@ -294,44 +303,18 @@ def test_shrinks_between_the_two():
     X, y, groups, B = population(60, 5, noise=2.0)
     fits = [
         cls().fit(X, y, groups=groups)
-        for cls in (PartialPoolingRegressor, skcfl.FedAvgRegressor, skcfl.LocalModelsRegressor)
+        for cls in (Regressor, skcfl.FedAvgRegressor, skcfl.LocalModelsRegressor)
     ]
     errors = [((fit.params_ - B) ** 2).sum() for fit in fits]
     assert errors[0] < 0.8 * min(errors[1:])
 
 
-@pytest.mark.parametrize("kind", ["Regressor", "Classifier"])
-def test_units_rows_and_names_change_nothing(kind):
-    make = {"Regressor": make_clustered_regression, "Classifier": make_clustered_classification}
-    data = make[kind](10, 2, 3, n_samples=20, random_state=1)
-    cls = getattr(skcfl, f"PartialPooling{kind}")
-    fit = cls(n_clusters=2, random_state=0).fit(data.X, data.y, groups=data.groups)
-    order = np.random.default_rng(0).permutation(len(data.y))
-    other = cls(n_clusters=2, random_state=0).fit(
-        data.X[order] * [1, 1e4, 1] + [0, 0, 1e3], data.y[order], groups=data.groups[order]
-    )
-    assert_allclose(other.coef_ * [1, 1e4, 1], fit.coef_, rtol=1e-4, atol=1e-6)
-    assert_array_equal(other.labels_, fit.labels_)
-    assert other.loglik_ == pytest.approx(fit.loglik_, rel=1e-8)
-    renamed = cls(n_clusters=2, random_state=0).fit(
-        data.X, data.y, groups=np.char.add("z", data.groups.astype(str))
-    )
-    assert_allclose(renamed.coef_, fit.coef_, rtol=1e-10)
-    if kind == "Regressor":
-        scaled = cls(n_clusters=2, random_state=0).fit(
-            data.X, data.y * 100 + 7, groups=data.groups
-        )
-        assert_allclose(scaled.coef_, 100 * fit.coef_, rtol=1e-4, atol=1e-4)
-        expected = fit.loglik_ - len(data.y) * np.log(100)
-        assert scaled.loglik_ == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize("n_samples", [5, 10, 30])
+@pytest.mark.parametrize("n_samples", some([5, 30, 10], 2))
 def test_crisp_clusters_are_found(n_samples):
     errors = np.zeros(2)
     for seed in (5, 7):
-        data = make_clustered_regression(24, 3, 4, n_samples=n_samples, random_state=seed)
-        model = PartialPoolingRegressor(random_state=0).fit(data.X, data.y, groups=data.groups)
+        data = make_clustered_regression(12, 3, 4, n_samples=n_samples, random_state=seed)
+        model = Regressor(random_state=0).fit(data.X, data.y, groups=data.groups)
         assert model.n_clusters_ == 3
         assert adjusted_rand_score(data.labels, model.labels_) == 1.0
         assert model.bic_path_["n_clusters"][model.bic_path_["icl"].argmin()] == 3
@@ -343,21 +326,19 @@ def test_crisp_clusters_are_found(n_samples):
 
 
 def test_a_continuum_is_one_cluster():
-    for seed in range(3):
-        X, y, groups, _ = population(seed=seed)
-        model = PartialPoolingRegressor(random_state=seed).fit(X, y, groups=groups)
+    for seed in some(range(3), 1):
+        X, y, groups, _ = population(20, 8, seed)
+        model = Regressor(random_state=seed).fit(X, y, groups=groups)
         assert model.n_clusters_ == 1
+
+
+LINES = [("stacked", 30, 33), ("spherical", 30, 11), ("auto", 30, 4), ("diag", 30, 4)]
+LINES += [("diag", 100, 4)]
 
 
 @pytest.mark.parametrize(
     "covariance, n_clients, seed",
-    [
-        ("diag", 30, 4),
-        ("stacked", 30, 33),
-        ("diag", 100, 4),
-        ("spherical", 30, 11),
-        ("auto", 30, 4),
-    ],
+    some(LINES, 3),
 )
 def test_correlations_are_no_clusters(covariance, n_clients, seed):
     """Along a line several clusters fit better than one without correlations."""
@@ -367,11 +348,11 @@ def test_correlations_are_no_clusters(covariance, n_clients, seed):
     groups = np.repeat(np.arange(n_clients), 12)
     X = rng.normal(size=(len(groups), 3))
     y = (X * B[groups, :3]).sum(axis=1) + B[groups, 3] + rng.normal(size=len(groups))
-    model = PartialPoolingRegressor(covariance=covariance, random_state=seed)
+    model = Regressor(df=np.inf, covariance=covariance, random_state=seed)
     model.fit(X, y, groups=groups)
     path = model.bic_path_
     assert model.n_clusters_ == 1
-    single = (path["n_clusters"] == 1) & np.isinf(path["df"])
+    single = path["n_clusters"] == 1
     if covariance == "auto":
         assert single.sum() == 1
         return
@@ -380,7 +361,7 @@ def test_correlations_are_no_clusters(covariance, n_clients, seed):
     assert path["icl"][~single].min() < path["icl"][0] - 10
     assert path["icl"][1] < path["icl"][~single].min() - 10
     # All else is as if one had been asked for.
-    told = PartialPoolingRegressor(1, covariance=covariance).fit(X, y, groups=groups)
+    told = Regressor(1, df=np.inf, covariance=covariance).fit(X, y, groups=groups)
     assert model.covariance_type_ == covariance
     assert_allclose(model.params_, told.params_, rtol=1e-12)
     assert (model.loglik_, model.n_iter_) == (told.loglik_, told.n_iter_)
@@ -391,7 +372,7 @@ def test_clusters_that_differ_inside_keep_their_variance():
     X, _, groups, _ = population(30, 20)
     intercept = np.repeat([-20.0, 0.0, 20.0], 10) + rng.normal(size=30)
     y = X @ [1.0, 2.0] + intercept[groups] + rng.normal(size=len(X))
-    model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+    model = Regressor(random_state=0).fit(X, y, groups=groups)
     assert_array_equal(np.sort(model.cluster_sizes_), [10, 10, 10])
     assert np.sqrt(model.covariance_[2, 2]) == pytest.approx(1.0, rel=0.3)
 
@@ -404,7 +385,7 @@ def test_a_stack_finds_the_kinds_that_a_diagonal_covariance_finds():
     groups, day = np.repeat(np.arange(40), 7), np.tile(np.arange(7.0), 40)
     y = lines[groups, 0] + lines[groups, 1] * day + 24.0 * rng.normal(size=280)
     fits = {
-        kind: PartialPoolingRegressor(covariance=kind, random_state=0).fit(
+        kind: Regressor(covariance=kind, df=np.inf, random_state=0).fit(
             day[:, None], y, groups=groups
         )
         for kind in ("diag", "stacked", "auto")
@@ -421,9 +402,9 @@ def test_correlations_are_found_where_there_are_any():
     own = rng.normal(size=(30, 3))
     for B, wanted in ((own, "diag"), (own[:, :1] + 0.3 * own, "full")):
         y = (X * B[groups, :2]).sum(axis=1) + B[groups, 2] + 0.5 * rng.normal(size=300)
-        model = PartialPoolingRegressor(1, covariance="auto").fit(X, y, groups=groups)
+        model = Regressor(1, df=np.inf, covariance="auto").fit(X, y, groups=groups)
         assert model.covariance_type_ == wanted
-        same = PartialPoolingRegressor(1, covariance=wanted).fit(X, y, groups=groups)
+        same = Regressor(1, df=np.inf, covariance=wanted).fit(X, y, groups=groups)
         assert_allclose(model.params_, same.params_, rtol=1e-10)
 
 
@@ -434,30 +415,30 @@ def test_a_long_tail_is_no_cluster():
     B = np.exp(rng.normal(size=(30, 1))) * (1 + 0.3 * rng.normal(size=(30, 5)))
     y = (X * B[groups, :4]).sum(axis=1) + B[groups, 4] + 0.5 * rng.normal(size=300)
     for covariance in ("auto", "full"):
-        model = PartialPoolingRegressor(covariance=covariance, random_state=0)
+        model = Regressor(covariance=covariance, df=np.inf, random_state=0)
         assert model.fit(X, y, groups=groups).n_clusters_ == 1
     assert np.isinf(model.bic_path_["icl"][1])
     # Three that are alike are one.
     B[:3], B[3:] = B[0] + 5, B[3]
     y = (X * B[groups, :4]).sum(axis=1) + B[groups, 4] + 0.5 * rng.normal(size=300)
-    model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+    model = Regressor(df=np.inf, random_state=0).fit(X, y, groups=groups)
     assert_array_equal(model.cluster_sizes_, [27, 3])
 
 
-@pytest.mark.parametrize("seed", [0, 1, 4])
+@pytest.mark.parametrize("seed", some([0, 1, 4], 1))
 def test_a_mean_of_hardly_more_rows_than_coefficients_is_no_cluster(seed):
     """Of three clients with more noise than others a mean of their own would explain most."""
     rng = np.random.default_rng(seed)
     groups, X = np.repeat(np.arange(30), 4), rng.normal(size=(120, 8))
     y = X.sum(axis=1) + np.where(groups < 3, 6.0, 1.0) * rng.normal(size=120)
-    model = PartialPoolingRegressor(covariance="diag", random_state=0).fit(X, y, groups=groups)
+    model = Regressor(covariance="diag", random_state=0).fit(X, y, groups=groups)
     assert model.n_clusters_ == 1
 
 
 def test_an_outlier_is_no_cluster():
     X, y, groups, _ = population(20, 10)
     y = y + 100 * (groups == 3)
-    model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+    model = Regressor(df=np.inf, random_state=0).fit(X, y, groups=groups)
     assert model.cluster_sizes_.min() > 1
     assert np.isinf(model.bic_path_["icl"]).any()
 
@@ -472,7 +453,7 @@ def logistic_population(n_clients=60, n=15, seed=0):
 def test_binary_likelihood_is_laplaces():
     X, z, groups, rng = logistic_population()
     y = np.where(rng.random(len(z)) < 1 / (1 + np.exp(-z)), "yes", "no")
-    model = PartialPoolingClassifier(1, covariance="diag").fit(X, y, groups=groups)
+    model = Classifier(1, covariance="diag").fit(X, y, groups=groups)
     assert 0.5 < np.sqrt(model.covariance_[0, 0]) < 1.5
     # By its definition, at modes found otherwise.
     Z, total = np.column_stack([X, np.ones(len(X))]), 0.0
@@ -501,7 +482,7 @@ def test_gamma_without_differences_is_a_gamma_regression():
     X, groups = np.tile(rng.normal(size=(20, 2)), (8, 1)), np.repeat(np.arange(8), 20)
     mean = np.exp(X @ [0.5, -0.3] + 2.0)
     y = np.tile(rng.gamma(3.0, mean[:20] / 3.0), 8)
-    model = PartialPoolingRegressor(1, loss="gamma", prior=np.inf).fit(X, y, groups=groups)
+    model = Regressor(1, loss="gamma", prior=np.inf).fit(X, y, groups=groups)
     assert np.diag(model.covariance_).max() < 1e-4
     fitted = model.predict(X, groups=groups)
 
@@ -521,11 +502,11 @@ def test_gamma_recovers_its_dispersion():
     X, _, groups, _ = population(60, 25)
     z = X @ [0.4, -0.2] + 3 + 0.5 * rng.normal(size=60)[groups]
     y = rng.gamma(4.0, np.exp(z) / 4.0)
-    model = PartialPoolingRegressor(1, loss="gamma", random="intercept").fit(X, y, groups=groups)
+    model = Regressor(1, loss="gamma", random="intercept").fit(X, y, groups=groups)
     assert model.dispersion_ == pytest.approx(0.25, rel=0.1)
     assert np.sqrt(model.covariance_[2, 2]) == pytest.approx(0.5, rel=0.25)
     assert_allclose(model.cluster_coef_[0], [0.4, -0.2], atol=0.05)
-    scaled = PartialPoolingRegressor(1, loss="gamma", random="intercept")
+    scaled = Regressor(1, loss="gamma", random="intercept")
     scaled.fit(X, 100 * y, groups=groups)
     expected = model.loglik_ - len(y) * np.log(100)
     assert scaled.loglik_ == pytest.approx(expected, rel=1e-7)
@@ -538,7 +519,7 @@ def test_shared_coefficients_are_the_same_in_all_clusters():
     extra = rng.normal(size=(len(data.y), 1))
     X, y = np.hstack([data.X, extra]), data.y + 0.7 * extra[:, 0]
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    model = PartialPoolingRegressor(3, random=["a", "b"], random_state=0)
+    model = Regressor(3, random=["a", "b"], random_state=0)
     model.fit(frame, y, groups=data.groups)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     assert_allclose(model.params_[:, 2], np.full(15, model.params_[0, 2]))
@@ -546,7 +527,7 @@ def test_shared_coefficients_are_the_same_in_all_clusters():
     assert model.loglik_ == pytest.approx(loglik(model, X, y, data.groups), rel=1e-9)
     # Positions are of the features, without the column of ids.
     table = np.column_stack([data.groups, X])
-    other = PartialPoolingRegressor(3, random=[0, -2], random_state=0, group_col=0)
+    other = Regressor(3, random=[0, -2], random_state=0, group_col=0)
     assert_allclose(other.fit(table, y).params_, model.params_, rtol=1e-10)
 
 
@@ -559,8 +540,7 @@ def test_poisson_likelihood_is_laplaces_and_double_poissons():
     y = rng.poisson(np.exp(z / 2 + 1) * rng.gamma(1.0, size=len(z))).astype(float)
     options = {"n_clusters": 1, "covariance": "diag", "loss": "poisson"}
     models = [
-        PartialPoolingRegressor(**options, dispersion=phi, prior=np.inf, tol=1e-8)
-        for phi in ("auto", 1, 2.5)
+        Regressor(**options, dispersion=phi, prior=np.inf, tol=1e-8) for phi in ("auto", 1, 2.5)
     ]
     for model in models:
         model.fit(X, y, groups=groups)
@@ -585,9 +565,7 @@ def test_poisson_likelihood_is_laplaces_and_double_poissons():
     assert f"dispersion {best.dispersion_:.5g}" in best.summary()
     # Where there is no more noise than Poisson's, or less, the model is Poisson's.
     models = [
-        PartialPoolingRegressor(**options, dispersion=phi).fit(
-            X, np.round(np.exp(z / 2 + 1)), groups=groups
-        )
+        Regressor(**options, dispersion=phi).fit(X, np.round(np.exp(z / 2 + 1)), groups=groups)
         for phi in ("auto", 1)
     ]
     assert models[0].dispersion_ == 1.0
@@ -598,11 +576,11 @@ def test_poisson_likelihood_is_laplaces_and_double_poissons():
 def test_crisp_clusters_of_counts_are_no_noise(noise):
     rng = np.random.default_rng(2)
     theta = np.array([[0.8, 0.0, 1.5], [-0.8, 0.5, 1.0], [0.0, -0.8, 2.0]])
-    labels, groups = np.arange(24) % 3, np.repeat(np.arange(24), 30)
-    X = rng.normal(size=(720, 2))
+    labels, groups = np.arange(12) % 3, np.repeat(np.arange(12), 30)
+    X = rng.normal(size=(360, 2))
     mean = np.exp((X * theta[labels[groups], :2]).sum(axis=1) + theta[labels[groups], 2])
-    y = rng.poisson(mean * (rng.gamma(1 / noise, noise, size=720) if noise else 1.0))
-    model = PartialPoolingRegressor(loss="poisson", random_state=0).fit(X, y, groups=groups)
+    y = rng.poisson(mean * (rng.gamma(1 / noise, noise, size=360) if noise else 1.0))
+    model = Regressor(loss="poisson", random_state=0).fit(X, y, groups=groups)
     assert model.n_clusters_ == 3
     assert adjusted_rand_score(labels, model.labels_) == 1.0
     assert (model.dispersion_ > 2.0) if noise else (model.dispersion_ < 1.3)
@@ -611,12 +589,12 @@ def test_crisp_clusters_of_counts_are_no_noise(noise):
 def test_a_known_dispersion_is_kept():
     X, y, groups, _ = population(seed=3, noise=0.5)
     options = {"n_clusters": 1, "covariance": "diag", "df": np.inf}
-    free = PartialPoolingRegressor(**options).fit(X, y, groups=groups)
-    held = PartialPoolingRegressor(**options, dispersion=free.dispersion_).fit(X, y, groups=groups)
+    free = Regressor(**options).fit(X, y, groups=groups)
+    held = Regressor(**options, dispersion=free.dispersion_).fit(X, y, groups=groups)
     assert held.dispersion_ == free.dispersion_
     assert_allclose(held.params_, free.params_, atol=2e-3)
     assert free.bic_ - held.bic_ == pytest.approx(np.log(30), abs=0.1)
-    other = PartialPoolingRegressor(**options, dispersion=4.0).fit(X, y, groups=groups)
+    other = Regressor(**options, dispersion=4.0).fit(X, y, groups=groups)
     assert other.loglik_ == pytest.approx(loglik(other, X, y, groups), rel=1e-9)
     assert np.diag(other.covariance_).sum() < np.diag(free.covariance_).sum()
 
@@ -636,17 +614,17 @@ def test_all_but_exact_fits_have_a_likelihood():
 @pytest.mark.parametrize("loss", some(["gamma", "poisson"], 1))
 def test_rows_may_weigh_more_by_any_factor(loss):
     rng = np.random.default_rng(0)
-    groups = np.repeat(np.arange(30), 10)
-    X = rng.normal(size=(300, 3))
-    B = 0.5 + 0.3 * rng.normal(size=(30, 3))
+    groups = np.repeat(np.arange(12), 6)
+    X = rng.normal(size=(72, 3))
+    B = 0.5 + 0.3 * rng.normal(size=(12, 3))
     mean = np.exp(np.clip((X * B[groups]).sum(axis=1), -4, 4))
     y = rng.poisson(mean) + 1.0 if loss == "poisson" else rng.gamma(2.0, mean / 2)
-    weights = 10.0 ** rng.uniform(-12, 12, 300)
-    model = PartialPoolingRegressor(loss=loss, random_state=0)
+    weights = 10.0 ** rng.uniform(-12, 12, 72)
+    model = Regressor(loss=loss, random_state=0)
     model.fit(X, y, groups=groups, sample_weight=weights)
     assert np.isfinite(model.loglik_)
     assert np.isfinite(model.params_std_).all()
-    heaviest = [np.argmax(np.where(groups == k, weights, 0.0)) for k in range(30)]
+    heaviest = [np.argmax(np.where(groups == k, weights, 0.0)) for k in range(12)]
     assert_allclose(model.predict(X[heaviest], groups[heaviest]), y[heaviest], rtol=0.05)
 
 
@@ -662,37 +640,37 @@ def test_clients_of_one_row_of_any_size(loss, unit, covariance):
     options = {"loss": loss, "covariance": covariance, "random_state": 0}
     if loss == "gamma":
         y = rng.gamma(2.0, mean / 2.0)
-        same = PartialPoolingRegressor(**options).fit(X, y, groups=groups)
-        model = PartialPoolingRegressor(**options).fit(X, unit * y, groups=groups)
+        same = Regressor(**options).fit(X, y, groups=groups)
+        model = Regressor(**options).fit(X, unit * y, groups=groups)
         assert_allclose(model.coef_, same.coef_, atol=1e-3)
         assert model.loglik_ == pytest.approx(same.loglik_ - 10 * np.log(unit), rel=1e-4)
     else:
         y = rng.poisson(unit * mean)
-        model = PartialPoolingRegressor(**options).fit(X, y, groups=groups)
+        model = Regressor(**options).fit(X, y, groups=groups)
         assert_allclose(model.cluster_coef_[0], [1.0, -0.5, 0.3], atol=0.1)
     assert model.n_clusters_ == 1
     assert not model.rejected_clients_.size
 
 
-@pytest.mark.parametrize("first", some(range(6), 2))
+@pytest.mark.parametrize("first", some(range(6), 1))
 def test_two_clients_of_one_row(first):
     """Dispersions of interpolated rows run away: steps to there are taken back."""
     data = make_clustered_regression(10, 2, 3, n_samples=20, random_state=0)
     X, y = data.X[2 * first : 2 * first + 2], data.y[2 * first : 2 * first + 2]
-    model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=["a", "b"])
+    model = Regressor(random_state=0).fit(X, y, groups=["a", "b"])
     assert np.isfinite(model.coef_).all() and np.isfinite(model.loglik_)
 
 
 def test_counts_and_several_classes():
     X, z, groups, rng = logistic_population(30, 20)
     counts = rng.poisson(np.exp(z / 2 + 1))
-    model = PartialPoolingRegressor(1, loss="poisson").fit(X, counts, groups=groups)
+    model = Regressor(1, loss="poisson", covariance="diag").fit(X, counts, groups=groups)
     pooled = skcfl.FedAvgRegressor(loss="poisson").fit(X, counts, groups=groups)
     assert model.dispersion_ == pytest.approx(1.0, abs=0.1)
     error, worse = (np.mean((f.predict(X, groups=groups) - counts) ** 2) for f in (model, pooled))
     assert error < 0.8 * worse
     three = np.digitize(z + rng.logistic(size=len(z)), [-1, 1])
-    model = PartialPoolingClassifier(n_clusters=1).fit(X, three, groups=groups)
+    model = Classifier(1, covariance="diag").fit(X, three, groups=groups)
     assert_allclose(model.coef_.sum(axis=1), 0, atol=1e-8)
     assert model.predict_proba(X, groups=groups).shape == (len(X), 3)
     assert model.score(X, three, groups=groups) > 0.6
@@ -700,7 +678,7 @@ def test_counts_and_several_classes():
 
 def test_standard_deviations_cover():
     X, y, groups, B = population(200, 6, noise=0.5)
-    model = PartialPoolingRegressor(1, covariance="diag", prior=np.inf).fit(X, y, groups=groups)
+    model = Regressor(1, covariance="diag", prior=np.inf).fit(X, y, groups=groups)
     rng = np.random.default_rng(5)
     new = rng.normal(size=X.shape)
     truth = (new * B[groups, :2]).sum(axis=1) + B[groups, 2] + 0.5 * rng.normal(size=len(new))
@@ -721,7 +699,7 @@ def test_standard_deviations_cover():
 def test_new_clients_get_their_posterior():
     X, y, groups, _ = population(40, 10)
     old = groups < 30
-    model = PartialPoolingRegressor(1, covariance="diag")
+    model = Regressor(1, covariance="diag")
     model.fit(X[old], y[old], groups=groups[old])
     adapted = model.adapt(X[~old], y[~old], groups=groups[~old])
     assert_array_equal(adapted.groups_, np.arange(40))
@@ -741,28 +719,16 @@ def test_new_clients_get_their_posterior():
     assert_allclose(plain.predict(X[mine]), model.predict(X[mine], groups=groups[mine]))
 
 
-def test_a_weight_of_two_is_two_rows():
-    X, y, groups, _ = population(10, 8)
-    weight = np.random.default_rng(0).integers(0, 3, len(y))
-    # Folds, which choose a basis, have each row once.
-    model = PartialPoolingRegressor(n_clusters=1, basis="linear")
-    a = clone(model).fit(X, y, groups=groups, sample_weight=weight)
-    rows = np.repeat(np.arange(len(y)), weight)
-    b = clone(model).fit(X[rows], y[rows], groups=groups[rows])
-    assert_allclose(a.params_, b.params_, rtol=1e-6)
-    assert a.loglik_ == pytest.approx(b.loglik_, rel=1e-9)
-
-
 def test_sparse_rows_and_single_precision():
     X, y, groups, _ = population(12, 10)
     X[np.abs(X) < 0.5] = 0.0
     options = {"n_clusters": 1, "covariance": "diag", "standardize": False}
-    dense = PartialPoolingRegressor(**options).fit(X, y, groups=groups)
-    thin = PartialPoolingRegressor(**options).fit(sparse.csr_array(X), y, groups=groups)
+    dense = Regressor(**options).fit(X, y, groups=groups)
+    thin = Regressor(**options).fit(sparse.csr_array(X), y, groups=groups)
     assert_allclose(thin.params_, dense.params_, rtol=1e-8)
     _, std = thin.predict(sparse.csr_array(X), groups=groups, return_std=True)
     assert_allclose(std, dense.predict(X, groups=groups, return_std=True)[1], rtol=1e-8)
-    single = PartialPoolingRegressor(**options).fit(X.astype(np.float32), y, groups=groups)
+    single = Regressor(**options).fit(X.astype(np.float32), y, groups=groups)
     assert single.coef_.dtype == np.float32
     assert_allclose(single.coef_, dense.coef_, rtol=1e-3, atol=1e-3)
 
@@ -772,9 +738,9 @@ def test_lost_clients_are_absent_from_sums():
     X, y, groups, _ = population(30, 10)
     faults = Faults(dropout=0.2, dead=[4], random_state=0)
     federation = InProcessFederation(X, y, groups, faults=faults)
-    model = PartialPoolingRegressor(n_clusters=1, max_iter=60).fit_federation(federation)
+    model = Regressor(n_clusters=1, max_iter=60).fit_federation(federation)
     assert_array_equal(model.missing_clients_, [4])
-    wanted = PartialPoolingRegressor(n_clusters=1).fit(
+    wanted = Regressor(n_clusters=1).fit(
         X[groups != 4], y[groups != 4], groups=groups[groups != 4]
     )
     assert_allclose(model.cluster_params_, wanted.cluster_params_, atol=0.3)
@@ -785,7 +751,7 @@ def test_lost_clients_are_absent_from_sums():
 def test_clients_without_weight_have_the_prior():
     X, y, groups, _ = population(10, 6)
     weight = np.where(groups == 2, 0.0, 1.0)
-    model = PartialPoolingRegressor(n_clusters=1).fit(X, y, groups=groups, sample_weight=weight)
+    model = Regressor(n_clusters=1, df=np.inf).fit(X, y, groups=groups, sample_weight=weight)
     assert_allclose(model.params_[2], model.cluster_params_[0])
 
 
@@ -793,7 +759,7 @@ def test_prior_keeps_few_rows_from_ruin():
     rng = np.random.default_rng(0)
     X, groups = rng.normal(size=(20, 10)), np.repeat(np.arange(4), 5)
     y = (X[:, 0] + rng.logistic(size=20) > 0).astype(int)
-    model = PartialPoolingClassifier(n_clusters=1).fit(X, y, groups=groups)
+    model = Classifier(n_clusters=1).fit(X, y, groups=groups)
     assert np.abs(model.coef_).max() < 3
     held = rng.normal(size=(400, 10))
     truth = (held[:, 0] + rng.logistic(size=400) > 0).astype(int)
@@ -806,14 +772,14 @@ def test_prior_keeps_few_rows_from_ruin():
 
 def test_summary_has_what_lme4_shows():
     X, y, groups, _ = population()
-    model = PartialPoolingRegressor(1, covariance="diag").fit(X, y, groups=groups)
+    model = Regressor(1, covariance="diag").fit(X, y, groups=groups)
     text = model.summary()
     for word in ("Random effects", "Fixed effects", "(Intercept)", "Residual", "Std. error"):
         assert word in text
     assert f"{model.loglik_:.3f}" in text and "Corr" not in text
     assert model.covariance_type_ == "diag"
     assert "shrunken by a prior" in text
-    plain = PartialPoolingRegressor(1, covariance="diag", prior=np.inf)
+    plain = Regressor(1, covariance="diag", prior=np.inf)
     plain.fit(X, y, groups=groups)
     assert "shrunken" not in plain.summary()
     assert (model.standard_errors_ <= plain.standard_errors_ * 1.02).all()
@@ -822,20 +788,20 @@ def test_summary_has_what_lme4_shows():
     for wrong in (0, None, 2.0):
         with pytest.raises(ValueError, match="max_params"):
             model.summary(max_params=wrong)
-    model = PartialPoolingRegressor(1, covariance="full").fit(X, y, groups=groups)
+    model = Regressor(1, covariance="full").fit(X, y, groups=groups)
     spread = np.sqrt(np.diag(model.covariance_))
     line = next(line for line in model.summary().splitlines() if "(Intercept)" in line)
     wanted = [f"{model.covariance_[2, j] / (spread[2] * spread[j]):.2f}" for j in (0, 1)]
     assert "Corr" in model.summary() and line.split()[-2:] == wanted
     # Of parameters that do not differ there are none.
-    model = PartialPoolingRegressor(1, covariance="full", random=[0]).fit(X, y, groups=groups)
+    model = Regressor(1, covariance="full", random=[0]).fit(X, y, groups=groups)
     line = next(line for line in model.summary().splitlines() if "(Intercept)" in line)
     assert len(line.split()) == 3 and "nan" not in model.summary()
 
 
 def test_crisp_clusters_have_the_errors_of_their_means():
     data = make_clustered_regression(24, 3, 4, n_samples=30, random_state=5)
-    model = PartialPoolingRegressor(random_state=0).fit(data.X, data.y, groups=data.groups)
+    model = Regressor(random_state=0).fit(data.X, data.y, groups=data.groups)
     assert not model.covariance_.any()
     assert_allclose(model.params_std_, model.standard_errors_[model.labels_], rtol=1e-4)
     z = (model.params_[:, :4] - data.coef[data.labels]) / model.params_std_[:, :4]
@@ -851,12 +817,12 @@ def test_bad_parameters():
     with pytest.raises(ValueError, match="alpha must be"):
         PartialPooling(LinearModel(alpha=0.1)).fit(X, y, groups=groups)
     with pytest.raises(ValueError, match="n_clusters=6"):
-        PartialPoolingRegressor(n_clusters=6).fit(X, y, groups=groups)
+        Regressor(n_clusters=6).fit(X, y, groups=groups)
     for entry in ("x2", 2, True, 0.5, None):
         with pytest.raises(ValueError, match="random must be.*got"):
-            PartialPoolingRegressor(random=[entry]).fit(X, y, groups=groups)
+            Regressor(random=[entry]).fit(X, y, groups=groups)
     with pytest.raises(ValueError, match="random must name.*fit_intercept=False"):
-        PartialPoolingRegressor(random=[], fit_intercept=False).fit(X, y, groups=groups)
+        Regressor(random=[], fit_intercept=False).fit(X, y, groups=groups)
     for name, value in {
         "random": "some",
         "prior": 0,
@@ -866,26 +832,26 @@ def test_bad_parameters():
         "n_clusters": 0,
     }.items():
         with pytest.raises(ValueError, match=name):
-            PartialPoolingRegressor(**{name: value}).fit(X, y, groups=groups)
+            Regressor(**{name: value}).fit(X, y, groups=groups)
     with pytest.raises(ValueError, match="dispersion must be 'auto' or 1"):
-        PartialPoolingClassifier(dispersion=2.0).fit(X, y > 0, groups=groups)
-    model = PartialPoolingClassifier(n_clusters=1, dispersion=1).fit(X, y > 0, groups=groups)
+        Classifier(dispersion=2.0).fit(X, y > 0, groups=groups)
+    model = Classifier(n_clusters=1, dispersion=1).fit(X, y > 0, groups=groups)
     with pytest.raises(ValueError, match="return_std"):
         model.predict(X, groups=groups, return_std=True)
     with pytest.warns(ConvergenceWarning, match="max_iter=2 exchanges while"):
-        PartialPoolingRegressor(1, covariance="diag", max_iter=2).fit(X, y, groups=groups)
+        Regressor(1, covariance="diag", max_iter=2).fit(X, y, groups=groups)
     # Of a stack one part may have converged and another not.
     X, y, groups, _ = population()
-    fits = {kind: PartialPoolingRegressor(1, covariance=kind) for kind in ("diag", "full")}
+    fits = {kind: Regressor(1, covariance=kind) for kind in ("diag", "full")}
     least, most = (fit.fit(X, y, groups=groups).n_iter_ for fit in fits.values())
     assert least + 5 < most
     with pytest.warns(ConvergenceWarning, match="of the stack's full fit while"):
-        PartialPoolingRegressor(1, max_iter=least + 3).fit(X, y, groups=groups)
+        Regressor(1, max_iter=least + 3).fit(X, y, groups=groups)
 
 
 def test_posterior_standard_deviations_are_in_the_users_units():
     X, y, groups, _ = population(10, 8)
-    model = PartialPoolingRegressor(1, covariance="diag", prior=np.inf)
+    model = Regressor(1, covariance="diag", prior=np.inf)
     model.fit(X * [1, 50] + 3, y, groups=groups)
     Z = np.column_stack([X * [1, 50] + 3, np.ones(len(X))])
     errors = mean_errors(model, X * [1, 50] + 3, groups)
@@ -907,9 +873,7 @@ def test_clients_of_one_class_without_rows_and_of_one_row():
     y[groups == 2] = "no"
     keep = (groups != 5) | (np.cumsum(groups == 5) == 1)
     weight = np.where(groups == 7, 0.0, 1.0)[keep]
-    model = PartialPoolingClassifier(1).fit(
-        X[keep], y[keep], groups=groups[keep], sample_weight=weight
-    )
+    model = Classifier(1).fit(X[keep], y[keep], groups=groups[keep], sample_weight=weight)
     proba = model.predict_proba(X, groups=groups)
     assert np.isfinite(proba).all() and proba.shape == (len(X), 2)
     assert_allclose(model.params_[7], model.cluster_params_[0])
@@ -917,7 +881,7 @@ def test_clients_of_one_class_without_rows_and_of_one_row():
     assert_allclose(model.params_std_[7], np.sqrt(unknown), rtol=1e-6)
     assert (model.params_std_[[2, 5]] > 0).all()
     # Of one population rows only narrow; of a stack they may tell its parts apart.
-    single = PartialPoolingClassifier(1, covariance="diag").fit(
+    single = Classifier(1, covariance="diag").fit(
         X[keep], y[keep], groups=groups[keep], sample_weight=weight
     )
     assert (single.params_std_[[2, 5]] <= single.params_std_[7] * (1 + 1e-9)).all()
@@ -925,39 +889,16 @@ def test_clients_of_one_class_without_rows_and_of_one_row():
     assert model.intercept_[2] < model.cluster_intercept_[0]
 
 
-@pytest.mark.parametrize("cls", [PartialPoolingRegressor, PartialPoolingClassifier])
-def test_jobs_ids_and_columns_change_nothing(cls):
+@pytest.mark.parametrize("cls", [Regressor, Classifier])
+def test_ids_and_columns_change_nothing(cls):
     X, y, groups, _ = population(14, 10)
-    y = y if cls is PartialPoolingRegressor else (y > 3).astype(int)
+    y = y if cls is Regressor else (y > 3).astype(int)
     fit = cls(1).fit(X, y, groups=groups)
-    threads = cls(1, n_jobs=2).fit(X, y, groups=groups)
-    assert_array_equal(threads.params_, fit.params_)
     frame = pd.DataFrame(X, columns=["a", "b"]).assign(school=np.char.add("s", groups.astype(str)))
     named = cls(1, group_col="school").fit(frame, y)
     order = np.searchsorted(named.groups_, np.char.add("s", np.arange(14).astype(str)))
     assert_allclose(named.params_[order], fit.params_, rtol=1e-6, atol=1e-9)
     assert_allclose(named.predict(frame), fit.predict(X, groups=groups), rtol=1e-6, atol=1e-9)
-
-
-def test_routing_takes_ids_through_a_pipeline():
-    X, y, groups, _ = population(14, 10)
-    with config_context(enable_metadata_routing=True):
-        pipe = make_pipeline(StandardScaler(), PartialPoolingRegressor(1, standardize=False))
-        pipe.fit(X, y, groups=groups)
-        predicted = pipe.predict(X, groups=groups)
-    scaled = StandardScaler().fit_transform(X)
-    plain = PartialPoolingRegressor(1, standardize=False).fit(scaled, y, groups=groups)
-    assert_allclose(predicted, plain.predict(scaled, groups=groups), rtol=1e-10)
-
-
-def test_several_places_are_as_one():
-    X, y, groups, _ = population(12, 10)
-    parts = [(X[groups % 2 == k], y[groups % 2 == k], groups[groups % 2 == k]) for k in (0, 1)]
-    federation = FanOutFederation([InProcessFederation(*part) for part in parts])
-    model = PartialPoolingRegressor(1, covariance="diag").fit_federation(federation)
-    alone = PartialPoolingRegressor(1, covariance="diag").fit(X, y, groups=groups)
-    assert_allclose(model.params_, alone.params_, rtol=1e-6, atol=1e-8)
-    assert (model.calls_, model.floats_up_) == (alone.calls_, alone.floats_up_)
 
 
 def stackable(n_clients=16, n=6, seed=3, kind="regression"):
@@ -974,9 +915,9 @@ def stackable(n_clients=16, n=6, seed=3, kind="regression"):
 
 
 STACKS = {
-    "regression": PartialPoolingRegressor(1, covariance="stacked"),
-    "binary": PartialPoolingClassifier(1, covariance="stacked"),
-    "classes": PartialPoolingClassifier(1, covariance="stacked"),
+    "regression": Regressor(1, covariance="stacked"),
+    "binary": Classifier(1, covariance="stacked"),
+    "classes": Classifier(1, covariance="stacked"),
 }
 
 
@@ -1057,14 +998,14 @@ def test_a_stack_reaches_each_of_its_ends():
         "diag": np.diag([1.0, 1.0, 1.0, 1.0]),
         "full": np.outer([1.0, 1.0, 1.0, 1.0], [1.0, 0.2, 0.2, 0.2]) / 1.1,
     }
-    seeds = some(range(6), 3)
+    seeds = some([1, 5, 0, 2, 3, 4], 2)
     totals = {wanted: dict.fromkeys(shapes, 0.0) for wanted in shapes}
     for wanted, root in shapes.items():
         for seed in seeds:
             rng = np.random.default_rng(seed)
             B = rng.normal(size=(40, 4)) @ root.T + [1.0, -1.0, 0.5, 0.0]
             y = (X * B[groups, :3]).sum(axis=1) + B[groups, 3] + rng.normal(size=240)
-            model = PartialPoolingRegressor(1).fit(X, y, groups=groups)
+            model = Regressor(1).fit(X, y, groups=groups)
             for name, share in model.stacking_shares_.items():
                 totals[wanted][name] += share / len(seeds)
             if wanted == "none":  # or a population that hardly differs
@@ -1080,12 +1021,12 @@ def test_a_stack_reaches_each_of_its_ends():
 def test_where_nothing_differs_one_model_is_hardly_worse_than_known():
     """Never far from FedAvg, however few the rows: the slopes can be dropped."""
     worse = []
-    for seed in some(range(8), 4):
+    for seed in some(range(8), 2):
         rng = np.random.default_rng(seed)
         X, groups = rng.normal(size=(150, 6)), np.repeat(np.arange(50), 3)
         beta = rng.normal(size=6)
         y = X @ beta + 2.0 * rng.normal(size=150)
-        models = PartialPoolingRegressor(1), FedAvgRegressor()
+        models = Regressor(1), FedAvgRegressor()
         fits = [model.fit(X, y, groups=groups) for model in models]
         stack, pooled = (((fit.coef_ - beta) ** 2).sum(axis=1).mean() for fit in fits)
         worse.append(stack / pooled)
@@ -1096,9 +1037,9 @@ def test_little_is_left_of_a_population_that_predicts_badly():
     errors = np.zeros(2)
     for seed in range(3):
         X, y, groups, B = population(40, 8, seed=seed)
-        model = PartialPoolingRegressor(1, covariance="stacked").fit(X, y, groups=groups)
+        model = Regressor(1, covariance="stacked").fit(X, y, groups=groups)
         assert model.stacking_shares_["intercept"] < 0.1
-        wrong = PartialPoolingRegressor(1, random="intercept").fit(X, y, groups=groups)
+        wrong = Regressor(1, random="intercept").fit(X, y, groups=groups)
         errors += [((fit.params_ - B) ** 2).sum() for fit in (model, wrong)]
     assert errors[0] < 0.5 * errors[1]
 
@@ -1130,13 +1071,13 @@ def test_a_stack_knows_new_clients_and_the_spread_of_predictions():
 @pytest.mark.parametrize("kind", ["regression", "binary"])
 def test_a_stack_of_weights_and_places(kind):
     X, y, groups = stackable(kind=kind)
-    weight = np.random.default_rng(0).integers(1, 3, len(y))
+    weight = np.random.default_rng(0).integers(0, 3, len(y))
     rows = np.repeat(np.arange(len(y)), weight)
-    # Folds, which choose a basis, have each row once.
-    linear = clone(STACKS[kind]).set_params(basis="linear")
+    linear = clone(STACKS[kind]).set_params(df=np.inf if kind == "regression" else "auto")
     one = clone(linear).fit(X, y, groups=groups, sample_weight=weight)
     two = clone(linear).fit(X[rows], y[rows], groups=groups[rows])
     assert_allclose(one.params_, two.params_, rtol=1e-5, atol=1e-6)
+    assert one.loglik_ == pytest.approx(two.loglik_, rel=1e-9)
     parts = [
         (X[groups % 2 == k], y[groups % 2 == k], groups[groups % 2 == k], weight[groups % 2 == k])
         for k in (0, 1)
@@ -1177,7 +1118,7 @@ def test_a_stack_without_some_clients():
     alone = clone(STACKS["regression"]).fit(X[one], y[one], groups=groups[one])
     assert alone.stacking_shares_ == {"diag": 1.0} and alone.covariance_type_ == "diag"
     data = make_clustered_regression(24, 3, 4, n_samples=10, random_state=5)
-    crisp = PartialPoolingRegressor(covariance="stacked", random_state=0)
+    crisp = Regressor(covariance="stacked", random_state=0)
     crisp.fit(data.X, data.y, groups=data.groups)
     assert crisp.n_clusters_ == 3 and crisp.stacking_shares_ == {"none": 1.0}
     assert adjusted_rand_score(data.labels, crisp.labels_) == 1.0
@@ -1188,18 +1129,17 @@ def test_a_stack_without_some_clients():
 @pytest.mark.parametrize("slope, wanted", [(0.0, "diag"), (3.0, "full")])
 def test_a_stack_has_the_likelihood_of_the_part_of_lower_bic(slope, wanted):
     rng = np.random.default_rng(0)
-    X, groups = rng.normal(size=(300, 2)), np.repeat(np.arange(30), 10)
-    B = rng.normal(size=(30, 3))
+    X, groups = rng.normal(size=(160, 2)), np.repeat(np.arange(20), 8)
+    B = rng.normal(size=(20, 3))
     B[:, 1] += slope * B[:, 0]
-    y = (X * B[groups, :2]).sum(axis=1) + B[groups, 2] + 0.5 * rng.normal(size=300)
-    model = PartialPoolingRegressor(1).fit(X, y, groups=groups)
-    single = PartialPoolingRegressor(1, covariance=wanted).fit(X, y, groups=groups)
+    y = (X * B[groups, :2]).sum(axis=1) + B[groups, 2] + 0.5 * rng.normal(size=160)
+    model = Regressor(1, df=np.inf).fit(X, y, groups=groups)
+    single = Regressor(1, covariance=wanted, df=np.inf).fit(X, y, groups=groups)
     assert (model.loglik_, model.bic_, model.objective_) == pytest.approx(
         (single.loglik_, single.bic_, single.objective_), rel=1e-12
     )
-    normal = np.isinf(model.bic_path_["df"])
-    assert_array_equal(model.bic_path_["covariance_type"][normal], ["diag", "full"])
-    assert model.bic_ == model.bic_path_["bic"][normal].min()
+    assert_array_equal(model.bic_path_["covariance_type"], ["diag", "full"])
+    assert model.bic_ == model.bic_path_["bic"].min()
     assert f"BIC {model.bic_:.3f}   (covariance {wanted})" in model.summary()
     assert "(covariance" not in single.summary()
 
@@ -1211,7 +1151,7 @@ def test_shares_that_have_not_converged_say_so(monkeypatch):
     with pytest.warns(
         ConvergenceWarning, match=r"still lower .* by \d\.\de-0\d of itself"
     ) as told:
-        PartialPoolingRegressor(1, loss="poisson").fit(X, y, groups=groups)
+        Regressor(1, loss="poisson").fit(X, y, groups=groups)
     assert len(told) == 1
 
 
@@ -1219,4 +1159,4 @@ def test_what_does_not_fit_in_memory_is_refused_before():
     X = sparse.random(40, 200_000, density=1e-4, random_state=0, format="csr")
     y, groups = np.arange(40.0), np.repeat(np.arange(4), 10)
     with pytest.raises(NotEnoughMemoryError, match="200001 parameters need.*TB of memory"):
-        PartialPoolingRegressor(1, covariance="full").fit(X, y, groups=groups)
+        Regressor(1, covariance="full").fit(X, y, groups=groups)

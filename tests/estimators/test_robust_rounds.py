@@ -132,7 +132,7 @@ def test_an_unknown_number_of_clusters_and_one_client_in_other_units():
 @pytest.mark.parametrize(
     "model",
     [
-        CFLRegressor(),
+        CFLRegressor(eps2=0.27),
         FeSEMRegressor(n_clusters=3),
         DittoRegressor(),
         FedRepRegressor(),

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.inspection import partial_dependence
 from sklearn.tree import DecisionTreeRegressor
+from trials import some
 
 from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegressor, TreeBasis
 from skcfl.exceptions import PrivacyError
@@ -33,6 +34,7 @@ from skcfl.pooling.em import Options
 from skcfl.testing import StrictFederation
 
 FEW = TreeBasis(n_trees=10, learning_rate=0.3, max_bins=32)
+FEWER = TreeBasis(n_trees=3, learning_rate=0.3, max_bins=16)
 
 
 def corners(n_clients=12, n=25, seed=0):
@@ -129,7 +131,7 @@ def fitted():
 
 def test_the_corners_are_found(fitted):
     X, y, groups = corners()
-    lines = PartialPoolingRegressor(basis="linear").fit(X, y, groups=groups)
+    lines = PartialPoolingRegressor(1, basis="linear").fit(X, y, groups=groups)
     assert fitted.basis_ == "trees"
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     assert lines.score(X, y, groups=groups) < 0.6 < 0.9 < fitted.score(frame, y, groups=groups)
@@ -204,7 +206,9 @@ def test_effects_of_features(fitted):
 
 def test_federations_find_the_same():
     X, y, groups = corners(n_clients=8, n=15)
-    model = PartialPoolingRegressor(basis=TreeBasis(max_bins=12, learning_rate=0.5))
+    model = PartialPoolingRegressor(
+        basis=TreeBasis(4, max_bins=12, learning_rate=0.5), covariance="diag", n_clusters=1
+    )
     here = clone(model).fit(X, y, groups=groups)
     parts = [(X[s], y[s], groups[s]) for s in (groups < 5, groups >= 5)]
     fan = FanOutFederation([InProcessFederation(*part) for part in parts])
@@ -223,7 +227,7 @@ def test_federations_find_the_same():
 
 def test_order_names_and_units_change_no_prediction():
     X, y, groups = corners(n_clients=8, n=15)
-    model = PartialPoolingRegressor(basis=FEW, n_clusters=1)
+    model = PartialPoolingRegressor(basis=FEW, covariance="diag", n_clusters=1)
     wanted = clone(model).fit(X, y, groups=groups).predict(X, groups=groups)
     order = np.random.default_rng(0).permutation(len(y))
     shuffled = clone(model).fit(X[order], y[order], groups=groups[order])
@@ -238,19 +242,22 @@ def test_order_names_and_units_change_no_prediction():
 
 def test_few_trees_or_none_where_the_truth_is_linear():
     counts = []
-    for seed in range(4):
+    seeds = some(range(4), 2)
+    for seed in seeds:
         rng = np.random.default_rng(seed)
         groups = np.repeat(np.arange(12), 15)
         X = rng.normal(size=(180, 2))
         y = X @ [1.0, -2.0] + rng.normal(size=180)
-        model = PartialPoolingRegressor(basis="trees").fit(X, y, groups=groups)
+        model = PartialPoolingRegressor(basis="trees", covariance="diag").fit(X, y, groups=groups)
         counts.append(len(model._forest.trees))
         if not counts[-1]:  # then the fit is that of straight lines
-            lines = PartialPoolingRegressor(basis="linear").fit(X, y, groups=groups)
+            lines = PartialPoolingRegressor(basis="linear", covariance="diag").fit(
+                X, y, groups=groups
+            )
             got, wanted = (each.predict(X, groups=groups) for each in (model, lines))
             assert_allclose(got, wanted, rtol=1e-9)
             assert_array_equal(model.feature_importances_, 0.0)
-    assert counts.count(0) >= 2 and max(counts) <= 15
+    assert counts.count(0) >= len(seeds) / 2 and max(counts) <= 15
 
 
 @pytest.mark.parametrize("case", ["few rows", "one client", "constant", "rows alone"])
@@ -264,8 +271,8 @@ def test_small_and_flat_tables(case):
         X[:, 1] = 3.0
     else:
         groups = np.arange(len(y))
-    for basis in (FEW, "trees"):
-        model = PartialPoolingRegressor(basis=basis).fit(X, y, groups=groups)
+    for basis in (FEWER, "trees")[: 2 if case == "few rows" else 1]:
+        model = PartialPoolingRegressor(basis=basis, covariance="diag").fit(X, y, groups=groups)
         assert np.isfinite(model.predict(X, groups=groups)).all()
     if case == "constant":
         assert model.feature_importances_[1] == 0.0
@@ -292,9 +299,9 @@ def test_what_trees_cannot_be_beside():
 
 def test_auto_takes_trees_where_features_act_together():
     """And goes on with the trees that were judged: those of the same fit by name."""
-    X, y, groups = corners()
-    auto = PartialPoolingRegressor(basis="auto").fit(X, y, groups=groups)
-    named = PartialPoolingRegressor(basis="trees").fit(X, y, groups=groups)
+    X, y, groups = corners(n_clients=8, n=15)
+    auto = PartialPoolingRegressor(basis="auto", covariance="diag").fit(X, y, groups=groups)
+    named = PartialPoolingRegressor(basis="trees", covariance="diag").fit(X, y, groups=groups)
     assert auto.basis_ == "trees"
     assert auto.basis_losses_["trees"] < auto.basis_losses_["linear"]
     assert_array_equal(auto._forest.trees, named._forest.trees)
@@ -306,8 +313,8 @@ def test_a_look_is_cheap_where_the_truth_is_linear():
     groups = np.repeat(np.arange(20), 15)
     X = rng.normal(size=(300, 3))
     y = X @ [1.0, -2.0, 0.5] + rng.normal(size=20)[groups] + rng.normal(size=300)
-    lines = PartialPoolingRegressor(basis="linear").fit(X, y, groups=groups)
-    auto = PartialPoolingRegressor().fit(X, y, groups=groups)
+    lines = PartialPoolingRegressor(basis="linear", covariance="diag").fit(X, y, groups=groups)
+    auto = PartialPoolingRegressor(covariance="diag").fit(X, y, groups=groups)
     assert auto.basis_ == "linear" and auto.basis_losses_ == {}
     assert_array_equal(auto.params_, lines.params_)
     assert auto.calls_ < lines.calls_ + 60
@@ -320,5 +327,5 @@ def test_looks_see_curves_of_the_clients_own():
     groups = np.repeat(np.arange(20), 20)
     X = np.tile(rng.normal(size=(20, 1)), (20, 1))  # the same for all, so that they cancel
     y = np.where(groups % 2, 1.0, -1.0) * X[:, 0] ** 2 + 0.5 * rng.normal(size=400)
-    model = PartialPoolingRegressor().fit(X, y, groups=groups)
+    model = PartialPoolingRegressor(covariance="diag").fit(X, y, groups=groups)
     assert model.basis_ == "splines"

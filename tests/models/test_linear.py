@@ -21,7 +21,7 @@ from sklearn.linear_model import (
     TweedieRegressor,
 )
 from sklearn.metrics import mean_pinball_loss, mean_tweedie_deviance
-from trials import examples
+from trials import examples, some
 
 import skcfl.models._convex
 import skcfl.models._linear
@@ -616,13 +616,13 @@ def large(monkeypatch):
         monkeypatch.setattr(module, "MAX_DENSE", 2)
 
 
+#: Penalty, form of the rows, and whether there is an intercept: each value once, and the rest.
+FORMS = [(1e-2, sparse.csr_array, True), (0.0, np.asarray, False), (1e-2, np.asarray, True)]
+FORMS += [(1e-2, sparse.csr_array, False), (0.0, np.asarray, True), (1e-2, np.asarray, False)]
+
+
 @every_loss
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize(
-    ("alpha", "form"),
-    [(1e-2, np.asarray), (1e-2, sparse.csr_array), (0.0, np.asarray)],
-    ids=["dense", "csr", "no penalty"],
-)
+@pytest.mark.parametrize(("alpha", "form", "fit_intercept"), some(FORMS, 2))
 def test_many_parameters_are_few_parameters(loss, alpha, fit_intercept, form, request):
     problem = Problem(loss, alpha=alpha, fit_intercept=fit_intercept)
     pool = problem.pool(form)
@@ -778,7 +778,7 @@ def test_small_slopes_next_to_large_ones_are_not_lost():
 
 
 @every_loss
-@examples(6)
+@examples(2)
 @given(seed=seeds, alpha=st.sampled_from([0.0, 1e-4, 1.0]), log_size=st.floats(-2, 1))
 def test_conjugate_is_never_too_small(loss, seed, alpha, log_size):
     """``f*(s) >= <s, x> - f(x)`` for all s and x: slopes in and out of the domain."""

@@ -51,7 +51,7 @@ def test_table_and_kinds_agree():
 
 
 @every_loss
-@examples(5)
+@examples(3)
 @given(
     seed=seeds,
     delta=st.floats(0.01, 10.0),

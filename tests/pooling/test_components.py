@@ -34,8 +34,10 @@ def crisp(n_clients=24, n=20, n_features=25, n_relevant=3, outliers=0, seed=0):
 
 @pytest.mark.parametrize("seed", some(range(3), 1))
 def test_features_in_which_clusters_do_not_differ_hide_none(seed):
-    X, y, groups, labels = crisp(seed=seed)
-    model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+    X, y, groups, labels = crisp(15, n_features=12, seed=seed)
+    model = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0).fit(
+        X, y, groups=groups
+    )
     assert adjusted_rand_score(labels, model.labels_) == 1.0
     # The chosen fit is on the path.
     path = model.bic_path_
@@ -44,22 +46,26 @@ def test_features_in_which_clusters_do_not_differ_hide_none(seed):
     assert path["icl"][chosen] == path["icl"].min()
 
 
-@pytest.mark.parametrize("seed", some(range(3), 2))
+@pytest.mark.parametrize("seed", some(range(3), 1))
 def test_outliers_beside_clusters_are_a_cluster_each(seed):
     X, y, groups, labels = crisp(26, n_features=4, n_relevant=3, outliers=2, seed=seed)
-    model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+    model = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0).fit(
+        X, y, groups=groups
+    )
     assert adjusted_rand_score(labels, model.labels_) == 1.0
     assert_array_equal(model.cluster_sizes_, [8, 8, 8, 1, 1])
 
 
 def test_many_features_in_which_nothing_differs_are_one_cluster():
     for seed in some(range(4), 1):
-        X, y, groups, _ = crisp(n_clients=12, n_relevant=0, seed=seed)
-        model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+        X, y, groups, _ = crisp(12, n_features=12, n_relevant=0, seed=seed)
+        model = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0).fit(
+            X, y, groups=groups
+        )
         assert model.n_clusters_ == 1
 
 
-@pytest.mark.parametrize("fixed", [0, 1])
+@pytest.mark.parametrize("fixed", some([1, 0], 1))
 def test_drawn_means_have_the_marginal_likelihood(fixed):
     """Of the rows of each cluster, means integrated out, maximised otherwise."""
     X, y, groups, labels = crisp(n=40, n_features=4, n_relevant=3)
@@ -101,13 +107,17 @@ def rows(Z, y, mask):
     return Z[mask], y[mask], None
 
 
-@pytest.mark.parametrize("n_features, n_relevant", some([(4, 3), (4, 0), (25, 3)], 2))
+@pytest.mark.parametrize("n_features, n_relevant", some([(4, 3), (4, 0), (25, 3)], 1))
 def test_looks_only_save_time(monkeypatch, n_features, n_relevant):
     """Candidates that are refused would not have been chosen."""
-    X, y, groups, _ = crisp(n_features=n_features, n_relevant=n_relevant, seed=5)
-    quick = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+    X, y, groups, _ = crisp(15, n_features=n_features, n_relevant=n_relevant, seed=5)
+    quick = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0).fit(
+        X, y, groups=groups
+    )
     monkeypatch.setattr("skcfl.pooling.components._may_reach", lambda *args: True)
-    slow = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+    slow = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0).fit(
+        X, y, groups=groups
+    )
     assert_array_equal(quick.labels_, slow.labels_)
     assert quick.loglik_ == pytest.approx(slow.loglik_, rel=1e-6)
     assert quick.bic_path_["n_iter"].sum() < slow.bic_path_["n_iter"].sum()
@@ -119,7 +129,9 @@ def test_targets_without_noise_are_one_cluster(seed):
     rng = np.random.default_rng(seed)
     X, groups = rng.normal(size=(160, 2)), np.repeat(np.arange(20), 8)
     for y in np.full(160, 3.0), X.sum(axis=1):
-        model = PartialPoolingRegressor(covariance="full", prior=np.inf, random_state=0)
+        model = PartialPoolingRegressor(
+            basis="linear", covariance="full", prior=np.inf, random_state=0
+        )
         model.fit(X, y, groups=groups)
         assert model.n_clusters_ == 1
         assert np.abs(model.bic_path_["icl"][np.isfinite(model.bic_path_["icl"])]).max() < 1e6

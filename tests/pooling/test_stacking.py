@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import approx_fprime, minimize
+from trials import some
 
 from skcfl import PartialPoolingRegressor
 from skcfl.calls.posteriors_asked import LeftOutSums
@@ -96,7 +97,7 @@ def test_scales_of_the_clients_are_scales_of_noise_and_prior():
         assert_allclose(scaled[i], predicted(scale[i], np.inf)[i], rtol=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3), 1))
 def test_a_client_far_larger_than_the_others_does_not_end_the_stack(seed):
     """By the scale of the others one row of it would tell more of the mean than all rows do."""
     groups = np.repeat(np.arange(40), 5)
@@ -106,7 +107,7 @@ def test_a_client_far_larger_than_the_others_does_not_end_the_stack(seed):
     X = size[groups, None] * rng.normal(size=(200, 2))
     slopes = 1.0 + 0.5 * rng.normal(size=(40, 2))
     y = (X * slopes[groups]).sum(axis=1) + size[groups] * (1.0 + 0.1 * rng.normal(size=200))
-    shares = PartialPoolingRegressor(n_clusters=1).fit(X, y, groups=groups).stacking_shares_
+    shares = PartialPoolingRegressor(1, basis="linear").fit(X, y, groups=groups).stacking_shares_
     assert shares["none"] < 0.1
 
 

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named, parts_of
 from sklearn.exceptions import NotFittedError
+from trials import some
 
 import skcfl
 from skcfl import (
@@ -109,16 +110,16 @@ def test_deviations_are_at_the_mean_row_and_null_ones_are_none():
 def test_intervals_of_deviations_and_means_hold_the_truth():
     """About 95 % of them; benchmarks/how_sure.py counts more."""
     held = []
-    for seed in range(12):
+    for seed in some(range(12), 4):
         X, y, groups = table(seed, N=25, n=8)
-        report = PartialPoolingRegressor(1).fit(X, y, groups=groups).report()
+        report = PartialPoolingRegressor(1, basis="linear").fit(X, y, groups=groups).report()
         found = report.findings["deviations"]
         for name, true in (("at the mean row", 0.8), ("x0", 0.5), ("x1", 0.0)):
             held.append(found[name][1] <= true <= found[name][2])
         (section,) = [s for s in report.sections if s.title.startswith("What is the mean")]
         rows = {row[0]: row[1:] for row in section.parts[1].rows}
         held += [low <= 1 <= high for _, low, high in (rows["x0"], rows["x1"])]
-    assert np.mean(held) > 0.85  # 60 of them
+    assert np.mean(held) > 0.85  # five of each fit
 
 
 @pytest.mark.parametrize("differ", [0.0, 0.4])

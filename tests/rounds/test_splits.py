@@ -64,8 +64,10 @@ def test_what_is_not_split():
     assert late.tree_[0]["round"] == 8
 
 
-@pytest.mark.parametrize("unit", [1.0, 1e4])
-@pytest.mark.parametrize("averaging", ["gradient", "model"])
+WAYS = [("gradient", 1e4), ("model", 1.0), ("gradient", 1.0), ("model", 1e4)]
+
+
+@pytest.mark.parametrize(("averaging", "unit"), some(WAYS, 2))
 def test_clusters_come_out_whatever_the_units(averaging, unit):
     cfl = CFLRegressor(
         training=Training(averaging=averaging), record=Record(true_labels=DATA.labels)
@@ -152,16 +154,19 @@ def few_rows(seed, n_clusters, n_rows=10):
 
 def test_held_out_rows_say_how_often_to_split():
     """Updates of clients that agree stay long where rows are few: no threshold serves."""
-    for seed in some(range(4), 2):
+    for seed in some(range(4), 1):
         X, y, groups = few_rows(seed, 1)
         assert CFLRegressor(random_state=seed).fit(X, y, groups=groups).n_clusters_ == 1
     found = {"auto": 0, 0.27: 0}
-    for seed in range(12):
+    draws = some(range(12), 3)
+    for seed in draws:
         X, y, groups = few_rows(seed, 3)
         for eps2 in found:
             cfl = CFLRegressor(eps2=eps2, random_state=seed).fit(X, y, groups=groups)
             found[eps2] += cfl.n_clusters_ == 3
-    assert found["auto"] >= 8 and found[0.27] <= 2  # 33 of 40 draws, 1 of 12
+    assert (
+        found["auto"] >= 2 / 3 * len(draws) and found[0.27] <= len(draws) / 6
+    )  # 33 of 40 draws, 1 of 12
     # Classifications, whose clients' updates stay longer.
     found = 0
     seeds = some(range(3), 1)
