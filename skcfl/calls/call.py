@@ -26,6 +26,7 @@ import re
 from collections.abc import Collection, Mapping
 from inspect import Parameter, Signature
 from math import prod
+from types import FunctionType
 from typing import ClassVar
 
 import numpy as np
@@ -45,6 +46,14 @@ _EITHER = Parameter.POSITIONAL_OR_KEYWORD
 CALLS: dict[str, type[Call]] = {}
 
 
+def without_instances(cls):
+    """Make the functions of a class class methods, and return its name in lower case."""
+    for name, value in list(vars(cls).items()):
+        if isinstance(value, FunctionType):
+            setattr(cls, name, classmethod(value))
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+
+
 def _word(word):
     return int(word) if word.isdigit() else word
 
@@ -57,8 +66,8 @@ class Call:
     """Base of the calls, classes without instances.
 
     A subclass is in the table `CALLS` once it is defined, unless ``abstract=True``.  Its
-    attributes below describe the messages.  It has a :meth:`kernel`, or an :meth:`answer` if
-    clients do not compute block by block.
+    attributes below describe the messages, its functions are class methods.  It has a
+    :meth:`kernel`, or an :meth:`answer` if clients do not compute block by block.
 
     Attributes
     ----------
@@ -151,7 +160,7 @@ class Call:
     least_clients: ClassVar[int] = 1
 
     def __init_subclass__(cls, abstract=False):
-        cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+        cls.name = without_instances(cls)
         if not abstract:
             CALLS[cls.name] = cls
         # Read once: calls are many and may be small.

@@ -82,12 +82,10 @@ class Hessians(Call):
     minimised = exact = True
     effort = "p"
 
-    @classmethod
     def count(cls, sizes, arguments):
         n, p = sizes["n"], sizes["p"]
         return n * p, n * (p * (p + 1) // 2)
 
-    @classmethod
     def begin(cls, clients, answers, arguments):
         shown = rows_to_hide(clients, arguments["labels"], arguments["members"])
         shown &= arguments["weights"] != 0.0
@@ -98,8 +96,7 @@ class Hessians(Call):
                 "asked for. Let these clients solve: Solve, Prox, HessianSolves."
             )
 
-    @staticmethod
-    def kernel(clients, block, slots, theta, labels, weights, damping, members):
+    def kernel(cls, clients, block, slots, theta, labels, weights, damping, members):
         H = clients.model.hessian(block.astype(np.float64), theta[labels], damping[labels])
         flat = sum_by_cluster(H.reshape(len(H), -1), labels, len(theta), weights)
         return (flat.reshape(len(theta), *H.shape[1:]),)
@@ -130,16 +127,13 @@ class HessianProducts(Call):
     up = {"products": "K p"}
     minimised = exact = True
 
-    @classmethod
     def count(cls, sizes, arguments):
         return _two_vectors(sizes)
 
-    @classmethod
     def passes(cls, sizes, arguments):
         return 2
 
-    @staticmethod
-    def kernel(clients, block, slots, theta, u, labels, weights, damping):
+    def kernel(cls, clients, block, slots, theta, u, labels, weights, damping):
         vectors = theta[labels], u[labels], damping[labels]
         products = clients.model.hessian_product(block.astype(np.float64), *vectors)
         return (sum_by_cluster(products, labels, len(theta), weights),)
@@ -170,17 +164,14 @@ class HessianSolves(Call):
     minimised = exact = True
     effort = "p"
 
-    @classmethod
     def count(cls, sizes, arguments):
         return _two_vectors(sizes)
 
-    @classmethod
     def begin(cls, clients, answers, arguments):
         labels = arguments["labels"]
         answers["solutions"][:] = arguments["u"][labels] / arguments["shift"][labels, None]
 
-    @staticmethod
-    def kernel(clients, block, slots, theta, u, labels, shift, damping):
+    def kernel(cls, clients, block, slots, theta, u, labels, shift, damping):
         H = clients.model.hessian(block.astype(np.float64), theta[labels], damping[labels])
         np.einsum("ijj->ij", H)[:] += shift[labels, None]
         return (np.linalg.solve(H, u[labels][:, :, None])[:, :, 0],)
@@ -204,16 +195,13 @@ class Solve(Call):
     bounds = {"converged": FLAGS}
     effort = "p"
 
-    @classmethod
     def begin(cls, clients, answers, arguments):
         answers["converged"][:] = True
 
-    @staticmethod
-    def kernel(clients, block, slots):
+    def kernel(cls, clients, block, slots):
         return clients.model.solve(block)
 
-    @staticmethod
-    def fill(pool, answers, lost, arguments, start, whole):
+    def fill(cls, pool, answers, lost, arguments, start, whole):
         answers["converged"][lost] = True
 
 
@@ -252,16 +240,13 @@ class Prox(Call):
     minimised = exact = True
     effort = "p"
 
-    @classmethod
     def begin(cls, clients, answers, arguments):
         answers["x"][:] = arguments["v"]
 
-    @staticmethod
-    def kernel(clients, block, slots, v, rho, x0, max_iter):
+    def kernel(cls, clients, block, slots, v, rho, x0, max_iter):
         return (clients.model.prox(block, v, rho, x0, max_iter)[0],)
 
-    @staticmethod
-    def fill(pool, answers, lost, arguments, start, whole):
+    def fill(cls, pool, answers, lost, arguments, start, whole):
         if start is not None:
             answers["x"][lost] = start[lost]
             # A client that never answered counts as a client without rows.
@@ -283,6 +268,5 @@ class Spectrum(Call):
     bounds = {"spectrum": NOT_NEGATIVE}
     effort = "p"
 
-    @staticmethod
-    def kernel(clients, block, slots):
+    def kernel(cls, clients, block, slots):
         return (np.transpose(clients.model.spectrum(block)),)

@@ -45,7 +45,6 @@ class Fingerprints(Call):
     unbounded = frozenset({"digests"})
     bounds = {"digests": DIGESTS}
 
-    @classmethod
     def answer(cls, clients, key, targets):
         def digest(X, target, weights):
             total = weights.sum()
@@ -61,8 +60,7 @@ class Fingerprints(Call):
             digests[i] = digest(*own)
         return {"digests": digests}
 
-    @staticmethod
-    def fill(pool, answers, lost, arguments, start, whole):
+    def fill(cls, pool, answers, lost, arguments, start, whole):
         answers["digests"][lost] = np.nan
 
 
@@ -88,7 +86,6 @@ class LocalCentres(Call):
     about = "counts"
     bounds = {"counts": COUNTS}
 
-    @classmethod
     def answer(cls, clients, n_centres, draw):
         rows = list(_rows_of_each(clients))
         centres = np.zeros((clients.n_clients, n_centres, clients.model.n_features))
@@ -138,7 +135,6 @@ class Subspaces(Call):
     about = "classes"
     bounds = {"bases": UNIT}
 
-    @classmethod
     def answer(cls, clients, n_vectors, n_columns, by_class):
         bases = np.zeros((clients.n_clients, clients.model.n_features, n_columns))
         by_class = by_class and clients.model.estimator_type == "classifier"
@@ -183,8 +179,7 @@ class ClassStatistics(Call):
     about = "classes"
     bounds = {"counts": COUNTS, "squares": NOT_NEGATIVE}
 
-    @staticmethod
-    def kernel(clients, block, slots, w):
+    def kernel(cls, clients, block, slots, w):
         A = clients.model.representation(block, w).astype(np.float64)
         C = clients.model.n_classes
         own = clients.model.classes_of(block)[:, None, :] == np.arange(C)[:, None]

@@ -66,14 +66,12 @@ class ScoreSums(Call):
     proof = True
     effort = "p"
 
-    @classmethod
     def count(cls, sizes, arguments):
         """Floats of a model down; a value, a gradient and a curvature up."""
         n, p = sizes["n"], sizes["p"]
         return n * p, n * (1 + p + p * (p + 1) // 2)
 
-    @staticmethod
-    def kernel(clients, block, slots, theta, labels, counted, within):
+    def kernel(cls, clients, block, slots, theta, labels, counted, within):
         (K, p), n = theta.shape, clients.client_weights[slots] * counted
         scores = Scores(clients.model, block, theta[labels], within)
         g = scores.reduced(n)[1]
@@ -132,7 +130,6 @@ class ScoreDraws(Call):
     minimised = exact = True
     proof = True
 
-    @classmethod
     def count(cls, sizes, arguments):
         """Floats of a model, a curvature and moves; sums of scores, or of their squares, up."""
         n, p, m = sizes["n"], sizes["p"], sizes["m"]
@@ -140,12 +137,11 @@ class ScoreDraws(Call):
         down = p + triangle if arguments["moves"] is None else p + triangle + p * m
         return n * down, n * (p * m + triangle + m)
 
-    @classmethod
     def passes(cls, sizes, arguments):
         return sizes["p"] * SIGNS
 
-    @staticmethod
     def kernel(
+        cls,
         clients,
         block,
         slots,

@@ -26,7 +26,6 @@ def seeds_of(clients, draw, stage=0, slots=slice(None)):
 class Present(Call):
     """Who answers: nothing goes down, nothing comes up."""
 
-    @classmethod
     def answer(cls, clients):
         return {}
 
@@ -51,12 +50,10 @@ class Losses(Call):
     precise = False
     effort = "K"
 
-    @staticmethod
-    def kernel(clients, block, slots, theta):
+    def kernel(cls, clients, block, slots, theta):
         return (clients.model.losses(block, theta),)
 
-    @staticmethod
-    def fill(pool, answers, lost, arguments, start, whole):
+    def fill(cls, pool, answers, lost, arguments, start, whole):
         answers["losses"][lost] = 0.0 if whole else np.nan
 
 
@@ -87,20 +84,17 @@ class BestResponse(Losses):
     searched = True
     bounds = {"choice": LABELS}
 
-    @classmethod
     def begin(cls, clients, answers, arguments):
         if arguments["fixed"] is not None:
             answers["choice"][:] = np.maximum(arguments["fixed"], 0)
             _hide_others(answers["losses"], arguments["fixed"])
 
-    @staticmethod
-    def kernel(clients, block, slots, theta, fixed):
+    def kernel(cls, clients, block, slots, theta, fixed):
         losses, choice, gradients = clients.model.best_response(block, theta, fixed)
         if fixed is not None:
             _hide_others(losses, fixed)
         return losses, choice, gradients
 
-    @classmethod
     def count(cls, sizes, arguments):
         """Clients that are held to a model are sent that one only."""
         n, K, p, shared = sizes["n"], sizes["K"], sizes["p"], sizes["shared"]
@@ -138,8 +132,7 @@ class Objectives(Call):
     searched = True
     precise = False
 
-    @staticmethod
-    def kernel(clients, block, slots, w):
+    def kernel(cls, clients, block, slots, w):
         return (clients.model.value(block, w),)
 
 
@@ -158,7 +151,6 @@ class OwnLosses(Objectives):
         without an answer after the retries.
     """
 
-    @classmethod
     def result(cls, pool, answers, arguments, start):
         w = arguments["w"] if start is None else start
         losses = np.asarray(answers["values"], dtype=float) - pool.model.penalties(w)
@@ -189,14 +181,12 @@ class ObjectivesGradients(Objectives):
     up = {"values": "n", "gradients": "n p"}
     free = frozenset({"own", "dtype"})
 
-    @classmethod
     def asked(cls, pool, w, dtype=None):
         dtype = pool.dtype if dtype is None else np.dtype(dtype)
         w = np.broadcast_to(np.asarray(w, dtype=dtype), (pool.n_clients, pool.n_params))
         return {"w": w, "dtype": dtype}
 
-    @staticmethod
-    def kernel(clients, block, slots, w, dtype):
+    def kernel(cls, clients, block, slots, w, dtype):
         return clients.model.value_gradient(block.astype(dtype), w)
 
 
@@ -210,8 +200,7 @@ class Trains(Call, abstract=True):
     whole = False
     precise = False
 
-    @staticmethod
-    def fill(pool, answers, lost, arguments, start, whole):
+    def fill(cls, pool, answers, lost, arguments, start, whole):
         answers["w"][lost] = arguments["w"][lost]
 
 
@@ -256,14 +245,12 @@ class LocalUpdate(Trains):
     free = TRAINING | {"own", "monotone", "keep"}
     start = keep = "w"
 
-    @classmethod
     def asked(cls, pool, *args, **arguments):
         sent = super().asked(pool, *args, **arguments)
         cls.check_monotone(sent)
         return sent
 
-    @staticmethod
-    def check_monotone(sent):
+    def check_monotone(cls, sent):
         """Raise a ValueError if a safeguard is asked for that other steps do not have."""
         optimizer, batch_size = sent["optimizer"], sent["batch_size"]
         if sent["monotone"] and (optimizer != "sgd" or batch_size is not None):
@@ -272,7 +259,6 @@ class LocalUpdate(Trains):
                 f"optimizer={optimizer!r} and batch_size={batch_size!r}."
             )
 
-    @classmethod
     def begin(cls, clients, answers, arguments):
         idle, center = clients.without_rows, arguments["center"]
         answers["w"][idle] = arguments["w"][idle]
@@ -280,9 +266,20 @@ class LocalUpdate(Trains):
             idle = idle & (arguments["rho"] > 0)
             answers["w"][idle] = center[idle]
 
-    @staticmethod
     def kernel(
-        clients, block, slots, w, center, steps, step_size, rho, optimizer, batch_size, draw, **how
+        cls,
+        clients,
+        block,
+        slots,
+        w,
+        center,
+        steps,
+        step_size,
+        rho,
+        optimizer,
+        batch_size,
+        draw,
+        **how,
     ):
         if how["monotone"]:
             return (descend(clients.model, block, w, steps, step_size, center, rho),)
@@ -290,12 +287,10 @@ class LocalUpdate(Trains):
         job = steps, step_size, center, rho, optimizer, batch_size, seeds
         return (train(clients.model, block, w, *job),)
 
-    @classmethod
     def passes(cls, sizes, arguments):
         return int(arguments["steps"].max(initial=0))
 
-    @staticmethod
-    def fill(pool, answers, lost, arguments, start, whole):
+    def fill(cls, pool, answers, lost, arguments, start, whole):
         answers["w"][lost] = (arguments["w"] if start is None else start)[lost]
         if arguments["center"] is not None:
             # A client that never answered counts as a client without rows.
@@ -337,13 +332,11 @@ class MoreauUpdate(Trains):
     defaults = PLAIN | {"n_moves": 1, "personal": False}
     free = TRAINING | {"move", "n_moves", "personal"}
 
-    @classmethod
     def begin(cls, clients, answers, arguments):
         answers["w"][:] = arguments["w"]
 
-    @staticmethod
     def kernel(
-        clients, block, slots, w, steps, step_size, rho, move, n_moves, personal, draw, **how
+        cls, clients, block, slots, w, steps, step_size, rho, move, n_moves, personal, draw, **how
     ):
         center = w.copy()
         for k in range(n_moves):
@@ -352,7 +345,6 @@ class MoreauUpdate(Trains):
             center -= (move * rho)[:, None] * (center - w)
         return (w if personal else center,)
 
-    @classmethod
     def passes(cls, sizes, arguments):
         return int(arguments["steps"].max(initial=0)) * arguments["n_moves"]
 
@@ -384,16 +376,13 @@ class MetaUpdate(Trains):
     free = TRAINING | {"inner", "exact"}
     minimised = "exact"
 
-    @classmethod
     def begin(cls, clients, answers, arguments):
         answers["w"][:] = arguments["w"]
 
-    @staticmethod
-    def kernel(clients, block, slots, w, draw, **how):
+    def kernel(cls, clients, block, slots, w, draw, **how):
         how["seeds"] = None if draw is None else mixed(*draw, clients.places[slots])
         return (meta_train(clients.model, block, w, **how),)
 
-    @classmethod
     def passes(cls, sizes, arguments):
         return 2 * int(arguments["steps"].max(initial=0))
 

@@ -34,7 +34,6 @@ class Keep(Call):
     down = {"w": "n p"}
     remembers = True
 
-    @classmethod
     def answer(cls, clients, w):
         clients.state.keep("model", clients.entries, w)
         return {}
@@ -57,7 +56,6 @@ class Recall(Trains):
     keep = "w"
     whole = True
 
-    @classmethod
     def answer(cls, clients, w):
         w, own = clients.state.recall("model", clients.entries, w), clients.model.own
         if own is not None:
@@ -89,7 +87,6 @@ class PersonalStep(Call):
     whole = False
     remembers = True
 
-    @classmethod
     def answer(cls, clients, center, steps, step_size, rho, optimizer, batch_size, draw):
         model = clients.state.recall("model", clients.entries, center)
         how = steps, step_size, optimizer, batch_size, seeds_of(clients, draw)
@@ -134,7 +131,6 @@ class PartialUpdate(Trains):
     free = TRAINING | {"shared", "strength", "stages"}
     remembers = True
 
-    @classmethod
     def answer(
         cls,
         clients,
@@ -171,12 +167,10 @@ class KeptMoves(Moves, abstract=True):
     trains: ClassVar[type[Call]]
     remembers = True
 
-    @classmethod
     def count(cls, sizes, arguments):
         p = sizes["s" if "s" in cls.words["moves"] else "p"]
         return sizes["n"] * p, sizes["n"] * (p + 1)
 
-    @classmethod
     def answer(cls, clients, theta, labels, weights, **how):
         weights = clients.client_weights if weights is None else weights
         start = theta[labels]
@@ -250,7 +244,6 @@ class PrototypeUpdate(Call):
     about = "classes"
     bounds = {"counts": COUNTS}
 
-    @classmethod
     def answer(cls, clients, prototypes, strength, steps, step_size, optimizer, batch_size, draw):
         model = _kept(clients, clients.model.dtype)
         values, terms = _values(clients, model), TrainingTerms(None, prototypes, strength)
@@ -298,7 +291,6 @@ class BlendedUpdate(Trains):
     free = TRAINING | {"blended", "blend_rate", "share", "tol"}
     remembers = True
 
-    @classmethod
     def answer(
         cls,
         clients,

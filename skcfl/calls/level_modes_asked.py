@@ -43,7 +43,6 @@ class LevelModes(Call):
     bounds = {"log_det": NOT_NEGATIVE, "weight": TOTAL}
     effort = "p"
 
-    @classmethod
     def kernel(cls, clients, block, slots, root, spreads, effects):
         e = len(effects)
         products, slopes, value, log_det = np.zeros((e, e)), np.zeros(e), 0.0, 0.0
@@ -77,7 +76,6 @@ class LevelLeverages(Call):
     minimised = exact = True
     effort = "p"
 
-    @classmethod
     def kernel(cls, clients, block, slots, root, spreads, effects, errors):
         pull = np.zeros(len(effects))
         for rows in clients.model.level_rows(block, clients.client_weights[slots]):
@@ -112,7 +110,6 @@ class LevelModeSlopes(Call):
     minimised = exact = True
     effort = "p"
 
-    @classmethod
     def kernel(cls, clients, block, slots, root, spreads, effects, errors, moved):
         slopes, nested = np.zeros(len(effects)), len(spreads)
         covariance, variances = np.zeros(root.shape), np.zeros(nested)
@@ -150,7 +147,6 @@ class NestedModes(Call):
     minimised = exact = True
     effort = "p"
 
-    @classmethod
     def kernel(cls, clients, block, slots, root, spreads, effects, n_columns):
         starts = np.cumsum([0, *clients.model.nested])
         inside = np.zeros((len(slots), n_columns))

@@ -44,7 +44,6 @@ class LevelSums(Call):
     bounds = {"log_det": NOT_NEGATIVE, "weight": TOTAL}
     effort = "p"
 
-    @classmethod
     def kernel(cls, clients, block, slots, root, spreads, n_columns):
         products, log_det = np.zeros((n_columns, n_columns)), 0.0
         weights = clients.client_weights[slots]
@@ -84,7 +83,6 @@ class LevelSlopes(Call):
     minimised = exact = True
     effort = "p"
 
-    @classmethod
     def kernel(cls, clients, block, slots, root, spreads, effects, errors, dispersion):
         d, nested = len(root), len(spreads)
         covariance, variances = np.zeros((d, d)), np.zeros(nested)
@@ -129,7 +127,6 @@ class NestedEffects(Call):
     minimised = exact = True
     effort = "p"
 
-    @classmethod
     def kernel(cls, clients, block, slots, root, spreads, effects, n_columns):
         starts = np.cumsum([0, *clients.model.nested])
         inside = np.zeros((len(slots), n_columns))

@@ -45,28 +45,23 @@ class Mixture(Call):
     bounds = {"shares": SHARES}
     effort = "K"
 
-    @classmethod
     def cast(cls, pool, name, value):
         # Shares are in double precision, whatever the models are.
         return np.asarray(value, float) if name == "shares" else super().cast(pool, name, value)
 
-    @classmethod
     def count(cls, sizes, arguments):
         """A client keeps its shares."""
         n, K, p = sizes["n"], sizes["K"], sizes["p"]
         return n * (K * p + 1), n * (K + 2)
 
-    @classmethod
     def begin(cls, clients, answers, arguments):
         answers["shares"][:] = arguments["shares"]
 
-    @staticmethod
-    def kernel(clients, block, slots, theta, shares, dispersion, share_steps):
+    def kernel(cls, clients, block, slots, theta, shares, dispersion, share_steps):
         q, *answers = _responsibilities(clients, block, theta, shares, dispersion, share_steps)
         return answers
 
-    @staticmethod
-    def fill(pool, answers, lost, arguments, start, whole):
+    def fill(cls, pool, answers, lost, arguments, start, whole):
         answers["shares"][lost] = arguments["shares"][lost]
 
 
@@ -87,14 +82,12 @@ class MixtureSums(Mixture):
     whole = False
     minimised = True
 
-    @classmethod
     def count(cls, sizes, arguments):
         n, K, p = sizes["n"], sizes["K"], sizes["p"]
         down, up = super().count(sizes, arguments)
         return down, up + n * K * (p + p * (p + 1) // 2)
 
-    @staticmethod
-    def kernel(clients, block, slots, theta, shares, dispersion, share_steps):
+    def kernel(cls, clients, block, slots, theta, shares, dispersion, share_steps):
         K, p = theta.shape
         q, *answers = _responsibilities(clients, block, theta, shares, dispersion, share_steps)
         gradients, hessians = np.zeros((K, p)), np.zeros((K, p, p))
@@ -147,14 +140,13 @@ class MixtureUpdate(Mixture):
     searched = False
     bounds = {"shares": SHARES, "masses": TOTAL}
 
-    @classmethod
     def count(cls, sizes, arguments):
         n, K, p = sizes["n"], sizes["K"], sizes["p"]
         down, up = super().count(sizes, arguments)
         return down, up + n * K * (p + 1)
 
-    @staticmethod
     def kernel(
+        cls,
         clients,
         block,
         slots,

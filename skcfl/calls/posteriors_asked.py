@@ -72,11 +72,9 @@ class PosteriorSums(Call):
     bounds = {"counts": CLIENTS, "precisions": NOT_NEGATIVE, "weight": TOTAL}
     effort = "K p"
 
-    @classmethod
     def result(cls, pool, answers, arguments, start):
         return {name: answers[name] for name in cls.up}
 
-    @classmethod
     def count(cls, sizes, arguments):
         """Floats of priors down and, by component, sums of posteriors up."""
         n, K, p = sizes["n"], sizes["K"], sizes["p"]
@@ -88,7 +86,6 @@ class PosteriorSums(Call):
             up += K + 1
         return n * _floats(sizes, arguments), n * up
 
-    @classmethod
     def kernel(cls, clients, block, slots, theta, root, weights, dispersion, df, dense):
         about, kept, total = (theta, root, weights, dispersion, df), [], None
         sums_of = _sums_of if dense else _lean_sums_of
@@ -125,13 +122,11 @@ class PosteriorProducts(Call):
     minimised = exact = True
     effort = "K m"
 
-    @classmethod
     def count(cls, sizes, arguments):
         n, K, m, p = (sizes[letter] for letter in "nKmp")
         return n * (_floats(sizes, arguments) + K * m * p), n * K * m * p
 
-    @staticmethod
-    def kernel(clients, block, slots, theta, root, weights, dispersion, df, vectors):
+    def kernel(cls, clients, block, slots, theta, root, weights, dispersion, df, vectors):
         about = theta, root, weights, dispersion, df
         asked, kept = block.cache.get("information", ((), ()))
         if len(asked) != len(about) or not all(map(np.array_equal, asked, about)):
@@ -187,7 +182,6 @@ class LeftOutSums(Call):
     minimised = exact = True
     effort = "K p"
 
-    @classmethod
     def count(cls, sizes, arguments):
         """Floats of priors and shares down, and a value and its derivatives in the shares up."""
         n, K, p = sizes["n"], sizes["K"], sizes["p"]
@@ -197,14 +191,12 @@ class LeftOutSums(Call):
         down += 0 if arguments["df"] is None else K
         return n * down, n * (1 + K + K * (K + 1) // 2)
 
-    @classmethod
     def kernel(cls, clients, block, slots, theta, root, dispersion, errors, df, shares):
         kept = cls._predictions(clients, block, slots, theta, root, dispersion, errors, df)
         n = clients.client_weights[slots]
         return clients.model.mixed_losses(block, n, kept, shares)
 
-    @staticmethod
-    def _predictions(clients, block, slots, *about):
+    def _predictions(cls, clients, block, slots, *about):
         """Predictions of a block's rows without them, which are kept for other shares."""
         theta, root, dispersion, errors, df = about
         (K, p), model = theta.shape, clients.model
@@ -258,7 +250,6 @@ class Posteriors(Call):
     bounds = {"responsibilities": SHARES, "noise": NOT_NEGATIVE}
     effort = "K p"
 
-    @classmethod
     def count(cls, sizes, arguments):
         """Floats of priors down, and each client's posterior up."""
         n, K, p = sizes["n"], sizes["K"], sizes["p"]
@@ -268,16 +259,13 @@ class Posteriors(Call):
         noise = isfinite(arguments["df"])  # or it is known
         return n * (_floats(sizes, arguments) + errors), n * (K + p + square + noise)
 
-    @classmethod
     def begin(cls, clients, answers, arguments):
         cls._put_prior(answers, slice(None), arguments)
 
-    @classmethod
     def fill(cls, pool, answers, lost, arguments, start, whole):
         cls._put_prior(answers, lost, arguments)
 
-    @staticmethod
-    def _put_prior(answers, some, arguments):
+    def _put_prior(cls, answers, some, arguments):
         """Nothing is known of some clients but the prior."""
         theta, weights = arguments["theta"], arguments["weights"]
         answers["responsibilities"][some] = weights
@@ -286,8 +274,7 @@ class Posteriors(Call):
         answers["covariances"][some] = prior_covariance(*map(arguments.get, names))
         answers["noise"][some] = arguments["dispersion"] * prior_variance(arguments["df"])
 
-    @staticmethod
-    def kernel(clients, block, slots, theta, root, weights, dispersion, df, errors, dense):
+    def kernel(cls, clients, block, slots, theta, root, weights, dispersion, df, errors, dense):
         every = [None] * len(theta) if errors is None else errors
         parts, about = [], (theta, root, weights, dispersion, df, errors is not None)
         for _, found, r, _ in _posteriors_of(clients, block, slots, *about):

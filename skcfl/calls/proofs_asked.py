@@ -44,13 +44,11 @@ class Conjugate(Call):
     proof = True
     effort = "p"
 
-    @classmethod
     def asked(cls, pool, *args, **arguments):
         sent = super().asked(pool, *args, **arguments)
         return {**sent, "largest": float(np.abs(sent["s"]).max(initial=0.0))}
 
-    @staticmethod
-    def _lost(clients, s, largest):
+    def _lost(cls, clients, s, largest):
         """Slopes of free parameters that are rounding.
 
         They are sums of flows: a rounding error after cancellation counts as zero, or the bound of
@@ -61,14 +59,12 @@ class Conjugate(Call):
         tiny = np.abs(s[:, free]).max(axis=1, initial=0.0) <= ROUNDING * largest
         return tiny[:, None] & free
 
-    @classmethod
     def begin(cls, clients, answers, arguments):
         s, largest = arguments["s"], arguments["largest"]
         slopes = np.where(cls._lost(clients, s, largest), 0.0, s)
         level = np.abs(slopes).max(axis=1, initial=0.0) <= ROUNDING * largest
         answers["bounds"][clients.without_rows & ~level] = np.inf
 
-    @classmethod
     def kernel(cls, clients, block, slots, s, x0, largest, allowed):
         lost = cls._lost(clients, s, largest)
         slopes = np.where(lost, 0.0, s)
@@ -77,7 +73,6 @@ class Conjugate(Call):
         missing = np.where(lost, np.abs(s), 0.0)
         return (bounds + 2.0 * np.einsum("np,np->n", missing, way),)
 
-    @classmethod
     def result(cls, pool, answers, arguments, start):
         bounds = answers["bounds"]
         bounds = np.where(np.isnan(bounds), np.inf, bounds)  # NaN is no bound
@@ -112,8 +107,7 @@ class Rounding(Call):
     proof = True
     bounds = {"rounding": NOT_NEGATIVE}
 
-    @staticmethod
-    def kernel(clients, block, slots, w):
+    def kernel(cls, clients, block, slots, w):
         return (clients.model.rounding(block, w),)
 
 
@@ -150,13 +144,11 @@ class Enclosures(Call):
     effort = "p"
     lesser_axes = (3,)
 
-    @classmethod
     def count(cls, sizes, arguments):
         n, p = sizes["n"], sizes["p"]
         return 2 * n * p, n * (p + 1 + (p * (p + 1) // 2 if arguments["dense"] else 3))
 
-    @staticmethod
-    def kernel(clients, block, slots, theta, box, labels, dense, members):
+    def kernel(cls, clients, block, slots, theta, box, labels, dense, members):
         model, p = clients.model, theta.shape[1]
         rounding, drift, floor = model.enclosure(block, theta[labels], box[labels], dense)
         hidden = dense & rows_to_hide(clients, labels, members, slots)
@@ -168,7 +160,6 @@ class Enclosures(Call):
         np.add.at(total, labels, floor)
         return rounding, drift, total
 
-    @classmethod
     def result(cls, pool, answers, arguments, start):
         floor = answers["floor"]
         floor = floor if arguments["dense"] else least_curvature(*floor.T)

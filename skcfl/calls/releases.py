@@ -13,13 +13,13 @@ and can choose neither a bound nor a share.
 
 from __future__ import annotations
 
-import re
 from math import floor, log2
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from ..clients.training import TrainingTerms, train
+from .call import without_instances
 from .posteriors_asked import _posteriors_of
 
 #: Every release by its name, which is that of its class in lower case.
@@ -58,7 +58,7 @@ class Block(NamedTuple):
 
 
 class Release:
-    """Base of the releases, classes that have no instances.
+    """Base of the releases, classes without instances: their functions are class methods.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Release:
     down: ClassVar[dict[str, tuple[str, ...] | None]] = {}
 
     def __init_subclass__(cls) -> None:
-        cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
+        cls.name = without_instances(cls)
         RELEASES[cls.name] = cls
 
     # ------------------------------------------------------------------- what a subclass has
@@ -290,7 +290,6 @@ class PosteriorMoments(Release):
     _scatter_clip = 4.0
     _least_df = 0.1
 
-    @classmethod
     def check_settings(cls, model, arguments):
         if not isinstance(arguments["scatters"], bool | np.bool_):
             raise ValueError(f"{cls.name} takes scatters, True or False.")
@@ -298,7 +297,6 @@ class PosteriorMoments(Release):
         if not positive or (arguments["root"] < 0).any():
             raise ValueError(f"{cls.name} takes positive weights and dispersions, and roots >= 0.")
 
-    @classmethod
     def bounded(cls, model, arguments):
         K, p = arguments["theta"].shape
         size = float(np.sqrt(p))
@@ -311,8 +309,7 @@ class PosteriorMoments(Release):
             "counts": Block((K,), 1.0, 0.05),
         }
 
-    @staticmethod
-    def kernel(site, block, slots, theta, root, weights, dispersion, scatters):
+    def kernel(cls, site, block, slots, theta, root, weights, dispersion, scatters):
         p = theta.shape[1]
         upper = np.triu_indices(p)
         double = np.where(upper[0] == upper[1], 1.0, np.sqrt(2.0))
@@ -380,7 +377,6 @@ class Moves(Release):
     #: benchmarks/private.py.
     clip = 1.0
 
-    @classmethod
     def check_settings(cls, model, arguments):
         steps, draw = arguments["steps"], arguments["draw"]
         whole = isinstance(steps, int) and isinstance(draw, int)
@@ -396,13 +392,11 @@ class Moves(Release):
         if not arguments["unit"] > 0 or arguments["rho"] < 0 or arguments["step_size"] < 0:
             raise ValueError(f"{cls.name} takes a positive unit, and rho and step_size >= 0.")
 
-    @classmethod
     def bounded(cls, model, arguments):
         K, p = arguments["theta"].shape
         return {"moves": Block((K, p), cls.clip, 0.9), "counts": Block((K,), 1.0, 0.1)}
 
-    @staticmethod
-    def kernel(site, block, slots, theta, unit, rho, steps, step_size, draw, known):
+    def kernel(cls, site, block, slots, theta, unit, rho, steps, step_size, draw, known):
         model, c = site.model, len(slots)
         choice, here = np.zeros(c, dtype=np.intp), np.ones(c)
         if known is not None:
@@ -456,7 +450,6 @@ class SharedMoves(Release):
         **{"head_steps": None, "steps": None, "draw": None},
     }
 
-    @classmethod
     def check_settings(cls, model, arguments):
         shared = arguments["shared"]
         mask = isinstance(shared, np.ndarray) and shared.dtype == bool
@@ -469,13 +462,13 @@ class SharedMoves(Release):
         heads = {**rest, "steps": arguments["head_steps"], "known": None}
         Moves.check_settings(model, heads)
 
-    @classmethod
     def bounded(cls, model, arguments):
         size = int(np.count_nonzero(arguments["shared"]))
         return {"moves": Block((size,), Moves.clip, 0.9), "counts": Block((1,), 1.0, 0.1)}
 
-    @staticmethod
-    def kernel(site, block, slots, theta, shared, unit, rho, head_steps, steps, step_size, draw):
+    def kernel(
+        cls, site, block, slots, theta, shared, unit, rho, head_steps, steps, step_size, draw
+    ):
         model, c = site.model, len(slots)
         common = np.repeat(theta, c, axis=0).astype(block.dtype)
         start = site.state.recall("kept of releases", site.entries[slots], common)

@@ -37,12 +37,10 @@ class ClusterValues(Call):
     searched = True
     precise = False
 
-    @classmethod
     def count(cls, sizes, arguments):
         return sizes["n"] * sizes["p"], sizes["n"]
 
-    @staticmethod
-    def kernel(clients, block, slots, theta, labels):
+    def kernel(cls, clients, block, slots, theta, labels):
         return (clients.model.value(block, theta[labels]),)
 
 
@@ -70,18 +68,15 @@ class GradientSums(ClusterValues):
     up = {"values": "n", "gradients": "K p"}
     adds = frozenset({"gradients"})
 
-    @classmethod
     def asked(cls, pool, theta, labels, weights=None, dtype=None):
         dtype = pool.dtype if dtype is None else np.dtype(dtype)
         sent = super().asked(pool, theta, labels, weights, dtype)
         return {**sent, "theta": np.ascontiguousarray(theta, dtype=dtype), "dtype": dtype}
 
-    @classmethod
     def count(cls, sizes, arguments):
         return sizes["n"] * sizes["p"], sizes["n"] * (1 + sizes["p"])
 
-    @staticmethod
-    def kernel(clients, block, slots, theta, labels, weights, dtype):
+    def kernel(cls, clients, block, slots, theta, labels, weights, dtype):
         return clients.model.value_gradient(block.astype(dtype), theta[labels])
 
 
@@ -108,11 +103,9 @@ class BestResponseSums(BestResponse):
     up = {"losses": "n K", "choice": "n", "gradients": "K p"}
     adds = frozenset({"gradients"})
 
-    @staticmethod
-    def kernel(clients, block, slots, theta, fixed, weights):
+    def kernel(cls, clients, block, slots, theta, fixed, weights):
         return BestResponse.kernel(clients, block, slots, theta, fixed)
 
-    @classmethod
     def single(cls, site, arguments):
         own = {name: arguments[name] for name in BestResponse.down}
         return site.answer(BestResponse.name, own)
@@ -127,11 +120,9 @@ class Moves(Call, abstract=True):
     known = "theta"
     whole = False
 
-    @classmethod
     def count(cls, sizes, arguments):
         return sizes["n"] * sizes["p"], sizes["n"] * sizes["p"]
 
-    @classmethod
     def passes(cls, sizes, arguments):
         return int(arguments["steps"].max(initial=0))
 
@@ -163,14 +154,12 @@ class TrainedMoves(Moves):
     defaults = PLAIN | {"monotone": False, "weights": None}
     free = TRAINING | {"monotone"}
 
-    @classmethod
     def asked(cls, pool, *args, **arguments):
         sent = super().asked(pool, *args, **arguments)
         LocalUpdate.check_monotone(sent)
         return sent
 
-    @staticmethod
-    def kernel(clients, block, slots, theta, labels, weights, **how):
+    def kernel(cls, clients, block, slots, theta, labels, weights, **how):
         start = theta[labels]
         rho = np.zeros(len(labels), dtype=start.dtype)
         (trained,) = LocalUpdate.kernel(
@@ -203,15 +192,13 @@ class NearestMoves(TrainedMoves):
     up = {"choice": "n", "moves": "K p"}
     bounds = {"choice": LABELS}
 
-    @staticmethod
-    def kernel(clients, block, slots, theta, begun, weights, **how):
+    def kernel(cls, clients, block, slots, theta, begun, weights, **how):
         every = np.vstack([theta, theta.mean(axis=0)])
         (moves,) = TrainedMoves.kernel(clients, block, slots, every, begun, weights, **how)
         trained = every[begun] - moves
         choice = cdist(trained.astype(float), theta.astype(float)).argmin(axis=1)
         return choice, theta[choice] - trained
 
-    @classmethod
     def single(cls, site, arguments):
         theta = arguments["theta"]
         start = np.vstack([theta, theta.mean(axis=0)])[arguments["begun"]]
@@ -248,8 +235,7 @@ class MetaMoves(Moves):
     free = MetaUpdate.free
     minimised = MetaUpdate.minimised
 
-    @staticmethod
-    def kernel(clients, block, slots, theta, labels, weights, **how):
+    def kernel(cls, clients, block, slots, theta, labels, weights, **how):
         start = theta[labels]
         return (start - MetaUpdate.kernel(clients, block, slots, start.copy(), **how)[0],)
 
@@ -278,8 +264,7 @@ class MoreauMoves(Moves):
     defaults = PLAIN | {"n_moves": 1, "weights": None}
     free = MoreauUpdate.free
 
-    @staticmethod
-    def kernel(clients, block, slots, theta, labels, weights, **how):
+    def kernel(cls, clients, block, slots, theta, labels, weights, **how):
         start = theta[labels]
         (centre,) = MoreauUpdate.kernel(clients, block, slots, start.copy(), personal=False, **how)
         return (start - centre,)
@@ -322,22 +307,18 @@ class ProximalMoves(Moves):
     remembers = True
     exact = True
 
-    @classmethod
     def count(cls, sizes, arguments):
         n, p = sizes["n"], sizes["p"]
         return n * p, n * (p + 2)
 
-    @classmethod
     def passes(cls, sizes, arguments):
         return sizes["p"] * arguments["n_moves"]
 
-    @classmethod
     def begin(cls, clients, answers, arguments):
         # Before blocks work at the same time.
         clients.state.keep("nearest", clients.entries[:0], arguments["theta"][:0])
 
-    @staticmethod
-    def kernel(clients, block, slots, theta, labels, rho, move, n_moves, weights):
+    def kernel(cls, clients, block, slots, theta, labels, rho, move, n_moves, weights):
         start, entries, model = theta[labels], clients.entries[slots], clients.model
         nearest, centre = clients.state.recall("nearest", entries, start), start.copy()
         for _ in range(n_moves):

@@ -51,7 +51,6 @@ class SplitSums(Call):
     bounds = {"counts": NOT_NEGATIVE}
     effort = "f"
 
-    @classmethod
     def kernel(cls, clients, block, slots, theta, root, dispersion, trees, leaves, n_bins):
         d = clients.model.n_features
         out = np.zeros((2, len(leaves), d * n_bins))
@@ -91,7 +90,6 @@ class LeafSums(Call):
     bounds = {"weights": NOT_NEGATIVE}
     effort = "p"
 
-    @classmethod
     def kernel(cls, clients, block, slots, theta, root, dispersion, trees, n_leaves):
         products, slopes = np.zeros((n_leaves, n_leaves)), np.zeros(n_leaves)
         weights = np.zeros(n_leaves)
