@@ -12,23 +12,6 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import Interval
 
-__all__ = [
-    "LEAST",
-    "MOST",
-    "MOST_STEPS",
-    "NOT_NEGATIVE",
-    "POSITIVE",
-    "Count",
-    "about",
-    "caller_level",
-    "check_size",
-    "is_missing",
-    "only_numbers",
-    "real_array",
-    "real_number",
-    "refuse_masked",
-]
-
 # Numbers with products and quotients that neither overflow nor vanish.
 LEAST, MOST = 1e-100, 1e100
 # Rows of a batch, or steps of a round: what fits into an array's index.

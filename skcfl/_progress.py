@@ -49,8 +49,6 @@ except ImportError:  # scikit-learn before 1.9
         return unmanaged
 
 
-__all__ = ["CallbackSupportMixin", "follow", "loop", "quiet", "remark", "series"]
-
 # Seconds without a line after which verbose=1 says where a stage is.
 PATIENCE = 10.0
 # Seconds between two lines of the log about items of a stage; those between are for debugging.

@@ -4,36 +4,9 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
+from numpy.typing import DTypeLike as DTypeLike
 from scipy import sparse
-
-__all__ = [
-    "Activation",
-    "Aggregation",
-    "Array",
-    "ArrayLike",
-    "BoolArray",
-    "ClassWeight",
-    "ClientIds",
-    "ClientLabels",
-    "Clusterer",
-    "DTypeLike",
-    "Data",
-    "FloatArray",
-    "IntArray",
-    "Kind",
-    "LayerSizes",
-    "MatrixLike",
-    "Optimizer",
-    "RandomState",
-    "Sizes",
-    "SparseMatrix",
-    "Splitter",
-    "Unseen",
-    "available_if",
-    "fit_context",
-    "validate_params",
-]
 
 Array: TypeAlias = NDArray[Any]
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -104,10 +77,16 @@ if TYPE_CHECKING:
         """See ``sklearn.utils.metaestimators.available_if``."""
 
     def validate_params(
-        parameter_constraints: dict[str, Any], *, prefer_skip_nested_validation: bool
+        parameter_constraints: dict[str, Any], *, prefer_skip_nested_validation: bool = True
     ) -> Callable[[_F], _F]:
         """See ``sklearn.utils._param_validation.validate_params``."""
 else:
-    from sklearn.base import _fit_context as fit_context
-    from sklearn.utils._param_validation import validate_params
-    from sklearn.utils.metaestimators import available_if
+    from functools import partial
+
+    import sklearn.base
+    from sklearn.utils import _param_validation, metaestimators
+
+    fit_context, available_if = sklearn.base._fit_context, metaestimators.available_if
+    validate_params = partial(
+        _param_validation.validate_params, prefer_skip_nested_validation=True
+    )

@@ -15,8 +15,6 @@ from skcfl._checks import about, is_missing, real_array
 from skcfl._typing import Array, ArrayLike, ClientIds, MatrixLike, RandomState, validate_params
 from skcfl.clients.ids import check_ids, encode
 
-__all__ = ["corrupt"]
-
 # How strong the attacks are unless said.
 STRENGTH = {"noise": 3.0, "scale_y": 1e6, "scale_X": 1e6}
 
@@ -30,8 +28,7 @@ STRENGTH = {"noise": 3.0, "scale_y": 1e6, "scale_X": 1e6}
         "fraction": [Interval(Real, 0, 1, closed="both")],
         "strength": [Interval(Real, 0, None, closed="neither"), None],
         "random_state": ["random_state"],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def corrupt(
     X: MatrixLike,

@@ -5,12 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.utils import Bunch, _safe_indexing, check_consistent_length, column_or_1d
+from sklearn.utils import (
+    Bunch,
+    _safe_indexing,
+    check_consistent_length,
+    check_random_state,
+    column_or_1d,
+)
 from sklearn.utils.multiclass import check_classification_targets
 
 from skcfl._checks import about, is_missing, refuse_masked
-from skcfl._typing import Array, ArrayLike, MatrixLike, Sizes
-from skcfl.datasets._layout import COUNT, ROWS, client_sizes, even_split
+from skcfl._typing import Array, ArrayLike, RandomState, Sizes
+from skcfl.datasets._layout import (
+    COUNT,
+    ROWS,
+    client_sizes,
+    clients_of_clusters,
+    even_split,
+    make_layout,
+)
 
 if TYPE_CHECKING:
     from skcfl.datasets._layout import Layout
@@ -57,7 +70,7 @@ def check_rows(X: Any, y: Any, classes: bool = True) -> tuple[Any, Array, Any, A
     return X, y, values, codes
 
 
-def deal(
+def deal_strata(
     strata: list[Array], counts: Array, replace: bool, rng: np.random.RandomState
 ) -> tuple[Array, Array]:
     """Give client i ``counts[i, s]`` rows of stratum s; return the rows and the client of each.
@@ -75,68 +88,161 @@ def deal(
     return np.concatenate(rows), np.concatenate(owners)
 
 
-def federate(
-    X: MatrixLike,
-    y: Any,
-    layout: Layout,
-    rows: Array,
-    owner: Array,
-    shuffle: bool,
-    rng: np.random.RandomState,
-    **reference: Any,
-) -> tuple[Bunch, Array]:
-    """Assemble the Bunch; also return the cluster of each row, for changes of the rows."""
-    order = rng.permutation(len(rows)) if shuffle else np.lexsort((rows, owner))
-    rows, owner = rows[order], owner[order]
-    data = Bunch(
-        X=_safe_indexing(X, rows),
-        y=y[rows],
-        groups=layout.ids[owner],
-        labels=layout.clusters,
-        index=rows,
-        **reference,
-    )
-    return data, layout.clusters[owner]
+class Deal:
+    """Rows to deal to clients, with what every partition is given.
 
+    Parameters
+    ----------
+    X, y, samples_per_client, replace, shuffle, random_state
+        Parameters of :func:`~skcfl.datasets.partition_iid`.
+    of_classes : bool, default=True
+        True if the targets have to be classes.
+    """
 
-def deal_any_rows(
-    n_rows: int,
-    layout: Layout,
-    samples_per_client: Sizes | None,
-    copies: str,
-    replace: bool,
-    rng: np.random.RandomState,
-) -> tuple[Array, Array]:
-    """Deal rows of any class: all to all clients or, with copies="all", all to each cluster."""
-    if samples_per_client is None and replace:
-        raise ValueError("samples_per_client must be given when replace=True, got None.")
-    if copies == "one":
-        pools = [np.arange(layout.n_clients)]
-    else:
-        pools = [np.flatnonzero(layout.clusters == k) for k in range(layout.n_clusters)]
-    if samples_per_client is not None:
-        sizes = client_sizes(samples_per_client, layout.n_clients, "samples_per_client", rng)
-    elif n_rows >= max(map(len, pools)):
-        sizes = np.empty(layout.n_clients, dtype=int)
+    layout: Layout
+
+    def __init__(
+        self,
+        X: Any,
+        y: Any,
+        samples_per_client: Sizes | None,
+        replace: bool,
+        shuffle: bool,
+        random_state: RandomState,
+        of_classes: bool = True,
+    ) -> None:
+        self.rng = check_random_state(random_state)
+        self.X, self.y, self.classes, self.codes = check_rows(X, y, of_classes)
+        self.samples_per_client, self.replace = samples_per_client, replace
+        self.shuffle = shuffle
+
+    def among(self, clients: Any, n_clusters: int, id_format: str | None, **fields: Any) -> None:
+        """Lay out the clients of the clusters."""
+        sizes = clients_of_clusters(clients, n_clusters)
+        self.layout = make_layout(sizes, id_format, self.shuffle, self.rng, **fields)
+
+    def bunch(self, dealt: tuple[Array, Array], **reference: Any) -> Bunch:
+        """The federation of the rows and their clients."""
+        rows, owner = dealt
+        order = self.rng.permutation(len(rows)) if self.shuffle else np.lexsort((rows, owner))
+        rows, owner = rows[order], owner[order]
+        return Bunch(
+            X=_safe_indexing(self.X, rows),
+            y=self.y[rows],
+            groups=self.layout.ids[owner],
+            labels=self.layout.clusters,
+            index=rows,
+            **reference,
+        )
+
+    def clusters_of(self, data: Bunch) -> Array:
+        """Cluster of each row of the federation."""
+        return self.layout.clusters[np.searchsorted(self.layout.ids, data.groups)]
+
+    def _sizes(self) -> Array | None:
+        """Rows of each client, None where as many as there are."""
+        if self.samples_per_client is None:
+            if self.replace:
+                raise ValueError("samples_per_client must be given when replace=True, got None.")
+            return None
+        given = self.samples_per_client, self.layout.n_clients
+        return client_sizes(*given, "samples_per_client", self.rng)
+
+    def any_rows(self, copies: str = "one") -> tuple[Array, Array]:
+        """Rows of any class and their clients: all or, with copies="all", all in each cluster."""
+        n_rows, layout, sizes = len(self.y), self.layout, self._sizes()
+        if copies == "one":
+            pools = [np.arange(layout.n_clients)]
+        else:
+            pools = [np.flatnonzero(layout.clusters == k) for k in range(layout.n_clusters)]
+        if sizes is None:
+            if n_rows < max(map(len, pools)):
+                raise ValueError(
+                    f"X has {n_rows} rows for {max(map(len, pools))} clients: too few."
+                )
+            sizes = np.empty(layout.n_clients, dtype=int)
+            for clients in pools:
+                sizes[clients] = even_split(n_rows, len(clients))
         for clients in pools:
-            sizes[clients] = even_split(n_rows, len(clients))
-    else:
-        raise ValueError(f"X has {n_rows} rows for {max(map(len, pools))} clients: too few.")
-    for clients in pools:
-        needed = sizes[clients].max() if replace else sizes[clients].sum()
-        if needed > n_rows:
-            who = "one client" if replace else f"{len(clients)} clients"
+            needed = sizes[clients].max() if self.replace else sizes[clients].sum()
+            if needed > n_rows:
+                who = "one client" if self.replace else f"{len(clients)} clients"
+                raise ValueError(
+                    f"samples_per_client={self.samples_per_client!r} asks for {needed} rows for "
+                    f"{who}, but X has {n_rows}: lower it"
+                    f"{'' if self.replace else ', or have fewer clients'}."
+                )
+        dealt = []
+        for clients in pools:
+            counts = np.zeros((layout.n_clients, 1), dtype=int)
+            counts[clients, 0] = sizes[clients]
+            dealt.append(deal_strata([np.arange(n_rows)], counts, self.replace, self.rng))
+        rows, owner = zip(*dealt, strict=True)
+        return np.concatenate(rows), np.concatenate(owner)
+
+    def by_class(
+        self, weights: Array, alpha: float | None = None, at_least: int = 1
+    ) -> tuple[Array, Array]:
+        """Rows and their clients: one of cluster k has the classes in proportions ``weights[k]``.
+
+        ``alpha`` then spreads the rows of each class and cluster unevenly over the cluster's
+        clients, and ``at_least`` is the least size of a client.
+        """
+        strata = [np.flatnonzero(self.codes == code) for code in range(len(self.classes))]
+        available = np.array([len(stratum) for stratum in strata])
+        wanted, n_clients, sizes = (
+            weights[self.layout.clusters],
+            self.layout.n_clients,
+            self._sizes(),
+        )
+        if sizes is None:
+            ties = self.rng.uniform(size=wanted.shape)
+            demand = wanted.sum(axis=0)
+            asked = demand > 0
+            size = int(np.floor((available[asked] / demand[asked]).min() + 1e-9))
+            while size >= at_least:  # rounding may ask for a few rows more than there are
+                counts = round_counts(wanted, np.full(n_clients, size), ties)
+                if np.all(counts.sum(axis=0) <= available):
+                    break
+                size -= 1
+            else:
+                raise ValueError(
+                    f"y has too few rows of a class for {n_clients} clients with at least "
+                    f"{at_least} rows each: {self._describe(available)}. Have fewer clients, or "
+                    "set samples_per_client and replace=True."
+                )
+        else:
+            if sizes.min() < at_least:
+                raise ValueError(
+                    f"samples_per_client={self.samples_per_client!r} is too small: a client owns "
+                    f"{at_least} classes and needs a row of each."
+                )
+            counts = round_counts(wanted, sizes, self.rng.uniform(size=wanted.shape))
+        if alpha is not None:
+            counts = _spread(counts, self.layout, alpha, self.rng)
+        self._check_enough(counts.max(axis=0) if self.replace else counts.sum(axis=0), available)
+        return deal_strata(strata, counts, self.replace, self.rng)
+
+    def _describe(self, counts: Array) -> str:
+        """Rows of each class, the first few."""
+        text = ", ".join(
+            f"{count} of class {label!r}"
+            for label, count in zip(self.classes[:5].tolist(), counts.tolist(), strict=False)
+        )
+        return text + (", ..." if len(self.classes) > 5 else "")
+
+    def _check_enough(self, needed: Array, available: Array) -> None:
+        missing = np.flatnonzero(needed > available)
+        if len(missing):
+            worst = missing[np.argmax((needed - available)[missing])]
+            whom = "one client" if self.replace else "all clients"
             raise ValueError(
-                f"samples_per_client={samples_per_client!r} asks for {needed} rows for {who}, but "
-                f"X has {n_rows}: lower it{'' if replace else ', or have fewer clients'}."
+                f"samples_per_client={self.samples_per_client!r} asks for {needed[worst]} rows of "
+                f"class {self.classes.tolist()[worst]!r} for {whom}, but y has "
+                f"{available[worst]} (too few rows in {len(missing)} of {len(self.classes)} "
+                "classes): lower it"
+                + ("." if self.replace else ", have fewer clients, or set replace=True.")
             )
-    dealt = []
-    for clients in pools:
-        counts = np.zeros((layout.n_clients, 1), dtype=int)
-        counts[clients, 0] = sizes[clients]
-        dealt.append(deal([np.arange(n_rows)], counts, replace, rng))
-    rows, owner = zip(*dealt, strict=True)
-    return np.concatenate(rows), np.concatenate(owner)
 
 
 def round_counts(weights: Array, totals: ArrayLike, ties: Array) -> Array:
@@ -153,87 +259,6 @@ def round_counts(weights: Array, totals: ArrayLike, ties: Array) -> Array:
     np.put_along_axis(rank, order, np.arange(weights.shape[1])[None, :], axis=1)
     short = np.asarray(totals) - counts.sum(axis=1)
     return counts + (rank < short[:, None])
-
-
-def deal_classes(
-    weights: Array,
-    layout: Layout,
-    classes: Array,
-    codes: Array,
-    samples_per_client: Sizes | None,
-    replace: bool,
-    rng: np.random.RandomState,
-    alpha: float | None = None,
-    at_least: int = 1,
-) -> tuple[Array, Array]:
-    """Deal rows so that a client of cluster k has the classes in the proportions ``weights[k]``.
-
-    ``alpha`` then spreads the rows of each class and cluster unevenly over the cluster's clients,
-    and ``at_least`` is the least size of a client.
-    """
-    strata = [np.flatnonzero(codes == code) for code in range(len(classes))]
-    available = np.array([len(stratum) for stratum in strata])
-    wanted = weights[layout.clusters]
-    if samples_per_client is None:
-        if replace:
-            raise ValueError("samples_per_client must be given when replace=True, got None.")
-        ties = rng.uniform(size=wanted.shape)
-        demand = wanted.sum(axis=0)
-        asked = demand > 0
-        size = int(np.floor((available[asked] / demand[asked]).min() + 1e-9))
-        while size >= at_least:  # rounding may ask for a few rows more than there are
-            counts = round_counts(wanted, np.full(layout.n_clients, size), ties)
-            if np.all(counts.sum(axis=0) <= available):
-                break
-            size -= 1
-        else:
-            raise ValueError(
-                f"y has too few rows of a class for {layout.n_clients} clients with at least "
-                f"{at_least} rows each: {_describe(classes, available)}. Have fewer clients, or "
-                "set samples_per_client and replace=True."
-            )
-        sizes = np.full(layout.n_clients, size)
-    else:
-        sizes = client_sizes(samples_per_client, layout.n_clients, "samples_per_client", rng)
-        if sizes.min() < at_least:
-            raise ValueError(
-                f"samples_per_client={samples_per_client!r} is too small: a client owns "
-                f"{at_least} classes and needs a row of each."
-            )
-        counts = round_counts(wanted, sizes, rng.uniform(size=wanted.shape))
-    if alpha is not None:
-        counts = _spread(counts, layout, alpha, rng)
-    needed = counts.max(axis=0) if replace else counts.sum(axis=0)
-    _check_enough(needed, available, classes, samples_per_client, replace)
-    return deal(strata, counts, replace, rng)
-
-
-def _describe(classes: Array, counts: Array) -> str:
-    """Rows of each class, the first few."""
-    text = ", ".join(
-        f"{count} of class {label!r}"
-        for label, count in zip(classes[:5].tolist(), counts.tolist(), strict=False)
-    )
-    return text + (", ..." if len(classes) > 5 else "")
-
-
-def _check_enough(
-    needed: Array,
-    available: Array,
-    classes: Array,
-    samples_per_client: Sizes | None,
-    replace: bool,
-) -> None:
-    missing = np.flatnonzero(needed > available)
-    if len(missing):
-        worst = missing[np.argmax((needed - available)[missing])]
-        whom = "one client" if replace else "all clients"
-        raise ValueError(
-            f"samples_per_client={samples_per_client!r} asks for {needed[worst]} rows of class "
-            f"{classes.tolist()[worst]!r} for {whom}, but y has {available[worst]} (too few "
-            f"rows in {len(missing)} of {len(classes)} classes): lower it"
-            + ("." if replace else ", have fewer clients, or set replace=True.")
-        )
 
 
 def dirichlet(alpha: float, length: int, size: Any, rng: np.random.RandomState) -> Array:

@@ -33,8 +33,7 @@ _DEFAULT_ANGLES = {1: (0,), 2: (0, 180), 3: (0, 90, 180), 4: (0, 90, 180, 270)}
         "shuffle": ["boolean"],
         "random_state": ["random_state"],
         "return_X_y_groups": ["boolean"],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def make_rotated_digits(
     n_rotations: int | ArrayLike = 4,

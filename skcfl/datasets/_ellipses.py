@@ -29,8 +29,7 @@ from skcfl.datasets._synthetic import FEDERATION, NON_NEGATIVE, bunch, true_arra
         "offset": NON_NEGATIVE,
         "angles": ["array-like", None],
         "balanced": ["boolean"],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def make_ellipses(
     n_clients: int = 60,

@@ -20,10 +20,7 @@ capital  stock of plant and equipment at the end of the year before, million dol
 """
 
 
-@validate_params(
-    {"as_frame": ["boolean"], "return_X_y_groups": ["boolean"]},
-    prefer_skip_nested_validation=True,
-)
+@validate_params({"as_frame": ["boolean"], "return_X_y_groups": ["boolean"]})
 def load_grunfeld(*, as_frame: bool = False, return_X_y_groups: bool = False) -> Data:
     """Load Grunfeld's investment data: what eleven firms invested in each of twenty years.
 

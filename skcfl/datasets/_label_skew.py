@@ -7,7 +7,7 @@ from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils import Bunch, check_random_state
+from sklearn.utils import Bunch
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from skcfl._checks import Count, about, real_array
@@ -16,15 +16,13 @@ from skcfl.datasets._deal import (
     CLIENT_ID,
     CLUSTERS,
     PARTITION,
-    check_rows,
-    deal,
-    deal_classes,
+    Deal,
+    deal_strata,
     dirichlet,
-    federate,
     round_counts,
     top_up,
 )
-from skcfl.datasets._layout import COUNT, MOST, clients_of_clusters, make_layout
+from skcfl.datasets._layout import COUNT, MOST
 
 _COUNT = [Count(0, MOST)]
 # Beyond, Dirichlet draws are equal shares to the last digit.
@@ -40,8 +38,7 @@ _ALPHA = [Interval(Real, 0, 1e15, closed="right")]
         "sharing": [StrOptions({"common", "pairwise"})],
         "cluster_classes": [list, tuple, np.ndarray, None],
         "alpha": [*_ALPHA, None],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def partition_label_skew(
     X: MatrixLike,
@@ -153,11 +150,9 @@ def partition_label_skew(
     >>> [held.tolist() for held in data.cluster_classes]
     [[0, 1], [2, 3]]
     """
-    rng = check_random_state(random_state)
-    X, y, classes, codes = check_rows(X, y)
-    layout = make_layout(
-        clients_of_clusters(clients_per_cluster, n_clusters), id_format, shuffle, rng
-    )
+    deal = Deal(X, y, samples_per_client, replace, shuffle, random_state)
+    deal.among(clients_per_cluster, n_clusters, id_format)
+    classes, rng = deal.classes, deal.rng
     n_classes = len(classes)
     if cluster_classes is not None:
         owned = _check_cluster_classes(cluster_classes, classes, n_clusters)
@@ -167,29 +162,9 @@ def partition_label_skew(
         owned = _common_classes(n_clusters, n_unique, n_shared, n_classes, rng)
     else:
         owned = _pairwise_classes(n_clusters, n_unique, n_shared, n_classes, rng)
-    rows, owner = deal_classes(
-        owned / owned.sum(axis=1, keepdims=True),
-        layout,
-        classes,
-        codes,
-        samples_per_client,
-        replace,
-        rng,
-        alpha=alpha,
-        at_least=int(owned.sum(axis=1).max()),
-    )
-    data, _ = federate(
-        X,
-        y,
-        layout,
-        rows,
-        owner,
-        shuffle,
-        rng,
-        classes=classes,
-        cluster_classes=[classes[mask] for mask in owned],
-    )
-    return data
+    weights = owned / owned.sum(axis=1, keepdims=True)
+    dealt = deal.by_class(weights, alpha, at_least=int(owned.sum(axis=1).max()))
+    return deal.bunch(dealt, classes=classes, cluster_classes=[classes[mask] for mask in owned])
 
 
 def _check_cluster_classes(
@@ -273,8 +248,7 @@ def _pairwise_classes(
         "last_complete": ["boolean"],
         "missing_classes": ["array-like", None],
         "alpha": [*_ALPHA, None],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def partition_missing_class(
     X: MatrixLike,
@@ -356,41 +330,22 @@ def partition_missing_class(
     >>> [len(held) for held in data.cluster_classes]
     [9, 9, 9, 9, 10]
     """
-    rng = check_random_state(random_state)
-    X, y, classes, codes = check_rows(X, y)
-    layout = make_layout(
-        clients_of_clusters(clients_per_cluster, n_clusters), id_format, shuffle, rng
-    )
+    deal = Deal(X, y, samples_per_client, replace, shuffle, random_state)
+    deal.among(clients_per_cluster, n_clusters, id_format)
+    classes = deal.classes
     missing = _one_class_a_cluster(
-        missing_classes, "missing_classes", n_clusters - last_complete, classes, rng
+        missing_classes, "missing_classes", n_clusters - last_complete, classes, deal.rng
     )
     owned = np.ones((n_clusters, len(classes)), dtype=bool)
     owned[np.arange(len(missing)), missing] = False
     if not owned.any(axis=1).all():
         raise ValueError("y must have at least two classes for a cluster to miss one, got 1.")
-    rows, owner = deal_classes(
-        owned / owned.sum(axis=1, keepdims=True),
-        layout,
-        classes,
-        codes,
-        samples_per_client,
-        replace,
-        rng,
-        alpha=alpha,
-    )
-    data, _ = federate(
-        X,
-        y,
-        layout,
-        rows,
-        owner,
-        shuffle,
-        rng,
+    return deal.bunch(
+        deal.by_class(owned / owned.sum(axis=1, keepdims=True), alpha),
         classes=classes,
         cluster_classes=[classes[mask] for mask in owned],
         missing_classes=classes[missing],
     )
-    return data
 
 
 def _one_class_a_cluster(
@@ -422,8 +377,7 @@ def _one_class_a_cluster(
         "fraction": [Interval(Real, 0, 1, closed="both")],
         "dominant_classes": ["array-like", None],
         "alpha": [*_ALPHA, None],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def partition_dominant_class(
     X: MatrixLike,
@@ -513,29 +467,14 @@ def partition_dominant_class(
     >>> int((mine == data.dominant_classes[data.labels[0]]).sum())
     22
     """
-    rng = check_random_state(random_state)
-    X, y, classes, codes = check_rows(X, y)
-    layout = make_layout(
-        clients_of_clusters(clients_per_cluster, n_clusters), id_format, shuffle, rng
-    )
-    dominant = _one_class_a_cluster(dominant_classes, "dominant_classes", n_clusters, classes, rng)
+    deal = Deal(X, y, samples_per_client, replace, shuffle, random_state)
+    deal.among(clients_per_cluster, n_clusters, id_format)
+    given, classes = (dominant_classes, "dominant_classes", n_clusters), deal.classes
+    dominant = _one_class_a_cluster(*given, classes, deal.rng)
     weights = np.full((n_clusters, len(classes)), (1 - fraction) / len(classes))
     weights[np.arange(n_clusters), dominant] += fraction
-    rows, owner = deal_classes(
-        weights, layout, classes, codes, samples_per_client, replace, rng, alpha=alpha
-    )
-    data, _ = federate(
-        X,
-        y,
-        layout,
-        rows,
-        owner,
-        shuffle,
-        rng,
-        classes=classes,
-        dominant_classes=classes[dominant],
-    )
-    return data
+    dealt = deal.by_class(weights, alpha)
+    return deal.bunch(dealt, classes=classes, dominant_classes=classes[dominant])
 
 
 @validate_params(
@@ -545,8 +484,7 @@ def partition_dominant_class(
         "alpha": _ALPHA,
         "proportions": ["array-like", None],
         "min_samples": COUNT,
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def partition_dirichlet(
     X: MatrixLike,
@@ -633,32 +571,28 @@ def partition_dirichlet(
     >>> len(data.y), data.labels.shape, data.proportions.shape
     (1797, (12,), (4, 10))
     """
-    rng = check_random_state(random_state)
-    X, y, classes, codes = check_rows(X, y)
-    layout = make_layout(
-        clients_of_clusters(clients_per_cluster, n_clusters), id_format, shuffle, rng
-    )
+    deal = Deal(X, y, samples_per_client, replace, shuffle, random_state)
+    deal.among(clients_per_cluster, n_clusters, id_format)
+    classes, layout, rng = deal.classes, deal.layout, deal.rng
     if samples_per_client is not None:
         if proportions is None:
             proportions = dirichlet(alpha, len(classes), n_clusters, rng)
         else:
             proportions = _check_proportions(proportions, (n_clusters, len(classes)))
-        rows, owner = deal_classes(
-            proportions, layout, classes, codes, samples_per_client, replace, rng
-        )
+        dealt = deal.by_class(proportions)
     else:
         if replace or proportions is not None:
             raise ValueError(
                 "samples_per_client must be given when proportions are given or replace=True, got "
                 "None."
             )
-        if len(y) < min_samples * layout.n_clients:
+        if len(deal.y) < min_samples * layout.n_clients:
             raise ValueError(
-                f"y has {len(y)} rows, too few for {layout.n_clients} clients with "
+                f"y has {len(deal.y)} rows, too few for {layout.n_clients} clients with "
                 f"min_samples={min_samples}."
             )
         proportions = dirichlet(alpha, n_clusters, len(classes), rng).T
-        totals = np.bincount(codes, minlength=len(classes))
+        totals = np.bincount(deal.codes, minlength=len(classes))
         by_cluster = round_counts(proportions.T, totals, rng.uniform(size=proportions.T.shape)).T
         counts = np.zeros((layout.n_clients, len(classes)), dtype=int)
         for k in range(n_clusters):
@@ -666,12 +600,9 @@ def partition_dirichlet(
             even = np.full((len(classes), len(clients)), 1 / len(clients))
             counts[clients] = round_counts(even, by_cluster[k], rng.uniform(size=even.shape)).T
         top_up(counts, layout, min_samples, same_cluster=False)
-        strata = [np.flatnonzero(codes == code) for code in range(len(classes))]
-        rows, owner = deal(strata, counts, replace, rng)
-    data, _ = federate(
-        X, y, layout, rows, owner, shuffle, rng, classes=classes, proportions=proportions
-    )
-    return data
+        strata = [np.flatnonzero(deal.codes == code) for code in range(len(classes))]
+        dealt = deal_strata(strata, counts, replace, rng)
+    return deal.bunch(dealt, classes=classes, proportions=proportions)
 
 
 def _check_proportions(proportions: Any, shape: tuple[int, ...]) -> Array:

@@ -12,30 +12,20 @@ from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import Bunch, check_array, check_random_state
+from sklearn.utils import Bunch, check_array
 from sklearn.utils._param_validation import StrOptions
 
 from skcfl._checks import about
 from skcfl._typing import Array, ArrayLike, MatrixLike, RandomState, Sizes, validate_params
-from skcfl.datasets._deal import (
-    CLIENT_ID,
-    CLUSTERS,
-    PARTITION,
-    check_rows,
-    deal_any_rows,
-    federate,
-)
-from skcfl.datasets._layout import COUNT, clients_of_clusters, make_layout
+from skcfl.datasets._deal import CLIENT_ID, CLUSTERS, PARTITION, Deal
+from skcfl.datasets._layout import COUNT
 
 ROTATION_ID = "rot{angle:03d}-client{member:0{width}d}"
 
 _COPIES = {"copies": [StrOptions({"one", "all"})]}
 
 
-@validate_params(
-    PARTITION | {"n_clients": COUNT},
-    prefer_skip_nested_validation=True,
-)
+@validate_params(PARTITION | {"n_clients": COUNT})
 def partition_iid(
     X: MatrixLike,
     y: ArrayLike,
@@ -98,12 +88,9 @@ def partition_iid(
     >>> data.X.shape, sorted(set(data.groups.tolist()))
     ((150, 4), ['client00', 'client01', 'client02', 'client03'])
     """
-    rng = check_random_state(random_state)
-    X, y, _, _ = check_rows(X, y, classes=False)
-    layout = make_layout([n_clients], id_format, shuffle, rng)
-    rows, owner = deal_any_rows(len(y), layout, samples_per_client, "one", replace, rng)
-    data, _ = federate(X, y, layout, rows, owner, shuffle, rng)
-    return data
+    deal = Deal(X, y, samples_per_client, replace, shuffle, random_state, of_classes=False)
+    deal.among(n_clients, 1, id_format)
+    return deal.bunch(deal.any_rows())
 
 
 @validate_params(
@@ -111,8 +98,7 @@ def partition_iid(
         "X": "no_validation",
         "angle": [Integral, "array-like"],
         "image_shape": [tuple, list, None],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def rotate_images(
     X: ArrayLike, angle: int | ArrayLike, *, image_shape: tuple[int, ...] | None = None
@@ -224,8 +210,7 @@ def check_angles(angles: ArrayLike, name: str) -> Array:
         "clients_per_cluster": CLUSTERS["clients_per_cluster"],
         "angles": ["array-like"],
         "image_shape": [tuple, list, None],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def partition_rotations(
     X: ArrayLike,
@@ -310,10 +295,9 @@ def partition_rotations(
     >>> data.labels.tolist(), len(data.y)
     ([0, 0, 1, 1], 1797)
     """
-    rng = check_random_state(random_state)
     with about("X"):
         X = check_array(X, allow_nd=True, dtype=None, ensure_all_finite=False)
-    X, y, _, _ = check_rows(X, y, classes=False)
+    deal = Deal(X, y, samples_per_client, replace, shuffle, random_state, of_classes=False)
     angles = check_angles(angles, "angles")
     height, width = _image_shape(X, image_shape)[:2]
     if height != width and np.any(angles % 180):
@@ -321,16 +305,9 @@ def partition_rotations(
             "angles must be multiples of 180 degrees for images that are not square "
             f"({height} x {width}), got {angles.tolist()}."
         )
-    layout = make_layout(
-        clients_of_clusters(clients_per_cluster, len(angles)),
-        id_format,
-        shuffle,
-        rng,
-        angle=angles.tolist(),
-    )
-    rows, owner = deal_any_rows(len(y), layout, samples_per_client, copies, replace, rng)
-    data, clusters = federate(X, y, layout, rows, owner, shuffle, rng, angles=angles)
-    data.X = rotate_images(data.X, angles[clusters], image_shape=image_shape)
+    deal.among(clients_per_cluster, len(angles), id_format, angle=angles.tolist())
+    data = deal.bunch(deal.any_rows(copies), angles=angles)
+    data.X = rotate_images(data.X, angles[deal.clusters_of(data)], image_shape=image_shape)
     return data
 
 
@@ -338,8 +315,7 @@ def partition_rotations(
     PARTITION
     | CLUSTERS
     | _COPIES
-    | {"permutations": ["array-like", None], "keep_first": ["boolean"]},
-    prefer_skip_nested_validation=True,
+    | {"permutations": ["array-like", None], "keep_first": ["boolean"]}
 )
 def partition_feature_permutations(
     X: MatrixLike,
@@ -410,20 +386,17 @@ def partition_feature_permutations(
     >>> data.permutations[0].tolist()
     [0, 1, 2, 3]
     """
-    rng = check_random_state(random_state)
     with about("X"):
         X = check_array(X, accept_sparse="csr", dtype=None, ensure_all_finite=False)
-    X, y, _, _ = check_rows(X, y, classes=False)
-    layout = make_layout(
-        clients_of_clusters(clients_per_cluster, n_clusters), id_format, shuffle, rng
-    )
+    deal = Deal(X, y, samples_per_client, replace, shuffle, random_state, of_classes=False)
+    deal.among(clients_per_cluster, n_clusters, id_format)
     n_features = X.shape[1]
     if permutations is None:
-        permutations = _different_permutations(n_clusters, n_features, keep_first, rng)
+        permutations = _different_permutations(n_clusters, n_features, keep_first, deal.rng)
     else:
         permutations = _check_permutations(permutations, np.arange(n_features), n_clusters)
-    rows, owner = deal_any_rows(len(y), layout, samples_per_client, copies, replace, rng)
-    data, clusters = federate(X, y, layout, rows, owner, shuffle, rng, permutations=permutations)
+    data = deal.bunch(deal.any_rows(copies), permutations=permutations)
+    clusters = deal.clusters_of(data)
     if hasattr(X, "tocsr"):
         data.X = _permute_csr(data.X, permutations, clusters)
     else:
@@ -479,8 +452,7 @@ def _check_permutations(permutations: Any, values: Any, n_clusters: int) -> Arra
         "n_swaps": [*COUNT, StrOptions({"random"})],
         "permutations": ["array-like", None],
         "keep_first": ["boolean"],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def partition_label_swaps(
     X: MatrixLike,
@@ -572,11 +544,9 @@ def partition_label_swaps(
     >>> (data.permutations != data.classes).sum(axis=1).tolist()
     [2, 2, 2, 2]
     """
-    rng = check_random_state(random_state)
-    X, y, classes, codes = check_rows(X, y)
-    layout = make_layout(
-        clients_of_clusters(clients_per_cluster, n_clusters), id_format, shuffle, rng
-    )
+    deal = Deal(X, y, samples_per_client, replace, shuffle, random_state)
+    deal.among(clients_per_cluster, n_clusters, id_format)
+    classes, rng = deal.classes, deal.rng
     if permutations is not None:
         permutations = _check_permutations(permutations, classes, n_clusters)
         permutations = classes[np.searchsorted(classes, permutations)]
@@ -584,11 +554,8 @@ def partition_label_swaps(
         permutations = classes[_different_permutations(n_clusters, len(classes), keep_first, rng)]
     else:
         permutations = classes[_swaps(n_clusters, n_swaps, len(classes), keep_first, rng)]
-    rows, owner = deal_any_rows(len(y), layout, samples_per_client, copies, replace, rng)
-    data, clusters = federate(
-        X, y, layout, rows, owner, shuffle, rng, classes=classes, permutations=permutations
-    )
-    data.y = permutations[clusters, codes[data.index]]
+    data = deal.bunch(deal.any_rows(copies), classes=classes, permutations=permutations)
+    data.y = permutations[deal.clusters_of(data), deal.codes[data.index]]
     return data
 
 

@@ -150,8 +150,7 @@ def bunch(
         "n_informative": [*COUNT, None],
         "bias": [*NON_NEGATIVE, "array-like"],
         "noise": NON_NEGATIVE,
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def make_clustered_regression(
     n_clients: int = 24,
@@ -334,8 +333,7 @@ def _intercepts(bias: Any, shape: tuple[int, ...], rng: np.random.RandomState) -
         "bias": [*NON_NEGATIVE, "array-like"],
         "temperature": NON_NEGATIVE,
         "flip_y": [Interval(Real, 0, 1, closed="both")],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def make_clustered_classification(
     n_clients: int = 24,
@@ -489,8 +487,7 @@ def _draw_labels(
         "n_features": COUNT,
         "n_classes": [Count(2, MOST)],
         "beta": [*NON_NEGATIVE, None],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def make_fedprox_classification(
     n_clients: int = 100,

@@ -32,8 +32,6 @@ from ..search.judges import FEW_LAMS, is_large
 from ..search.lam_search import LamSearch
 from ._lam_choice import LamChoiceMixin, check_bounded
 
-__all__ = ["Fusion", "FusionMixin"]
-
 # Values of lam that a search begins with: by rows held out, by folds.
 N_LAMS, N_LAMS_FOLDS = 8, 30
 # Numbers of an edge array of the complete graph beyond which "auto" compares neighbours only, but

@@ -26,8 +26,6 @@ from ._base_fusion import FusionMixin
 if TYPE_CHECKING:
     from ..graphs.generators import GraphLike
 
-__all__ = ["ConvexClustering"]
-
 
 @document
 @parameters

@@ -24,8 +24,6 @@ from ._base_personal import (
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-__all__ = ["FedPACClassifier"]
-
 
 @document
 @parameters

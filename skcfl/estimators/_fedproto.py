@@ -25,8 +25,6 @@ from ._base_personal import (
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-__all__ = ["FedProtoClassifier"]
-
 
 @document
 @parameters

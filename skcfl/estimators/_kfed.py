@@ -15,8 +15,6 @@ from ..base.clustered_rows import ClusteredRows
 from ..calls.descriptions import LocalCentres
 from ..rounds.merged_centres import merge_centres
 
-__all__ = ["KFED"]
-
 
 @parameters
 class KFED(ClusteredRows):

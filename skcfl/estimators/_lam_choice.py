@@ -10,8 +10,6 @@ from .._checks import POSITIVE
 from ..rounds.model_kinds import need_minima
 from ..search.lam_search import LamSearch
 
-__all__ = ["LamChoiceMixin", "check_bounded"]
-
 # Bound of a client's force, in typical gradients: honest clients of other clusters are within 2.
 HUBER = 4.0
 

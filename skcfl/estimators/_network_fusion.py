@@ -6,8 +6,6 @@ from ..fusion.primal_dual_inexact import NetworkProblem
 from ..rounds.model_kinds import TRAINED
 from ._base_fusion import Fusion
 
-__all__ = ["NetworkFusionMixin"]
-
 
 class NetworkFusionMixin:
     """Left of Fusion: local models without second derivatives are admitted, and trained.

@@ -102,8 +102,7 @@ class Faults:
             "false": [Interval(Real, 0, 1, closed="both"), "array-like"],
             "strength": [Interval(Real, 0, None, closed="neither"), None],
             "random_state": ["random_state"],
-        },
-        prefer_skip_nested_validation=True,
+        }
     )
     def __init__(
         self,

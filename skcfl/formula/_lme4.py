@@ -12,8 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..estimators import PartialPoolingClassifier, PartialPoolingRegressor
 
-__all__ = ["FormulaModel", "fit"]
-
 # Estimators by family.
 FAMILIES = {
     "gaussian": (PartialPoolingRegressor, "squared_error"),

@@ -59,7 +59,7 @@ class HasNeighbors(Protocol):
 GraphLike: TypeAlias = MatrixLike | Graph | HasNeighbors
 
 
-@validate_params({"n_nodes": NODES, "weight": [_WEIGHT]}, prefer_skip_nested_validation=True)
+@validate_params({"n_nodes": NODES, "weight": [_WEIGHT]})
 def complete_graph(n_nodes: int, weight: float = 1.0) -> Graph:
     """Complete graph, all pairs of the same weight.
 
@@ -211,8 +211,7 @@ def graph_of_matrix(A: Any, name: str) -> Graph:
         "n_neighbors": _COUNT,
         "scale": _SCALE,
         "connected": ["boolean"],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def knn_graph(
     points: ArrayLike, n_neighbors: int = 5, *, scale: float | None = None, connected: bool = False
@@ -316,10 +315,7 @@ def _lengths(points: Array, heads: Array, tails: Array) -> Array:
     return out
 
 
-@validate_params(
-    {"distances": ["array-like"], "n_neighbors": _COUNT, "scale": _SCALE},
-    prefer_skip_nested_validation=True,
-)
+@validate_params({"distances": ["array-like"], "n_neighbors": _COUNT, "scale": _SCALE})
 def distance_graph(
     distances: ArrayLike, n_neighbors: int = 5, *, scale: float | None = None
 ) -> Graph:
@@ -388,10 +384,7 @@ def distance_graph(
     return Graph(n, heads, tails, _fall(distance, scale, 1, 1e-12))
 
 
-@validate_params(
-    {"n_neighbors": _COUNT, "k": _COUNT, "scale": _SCALE},
-    prefer_skip_nested_validation=True,
-)
+@validate_params({"n_neighbors": _COUNT, "k": _COUNT, "scale": _SCALE})
 def kl_graph(
     X: ArrayLike, groups: ClientIds, n_neighbors: int = 5, *, k: int = 1, scale: float | None = 1.0
 ) -> Graph:
@@ -450,7 +443,7 @@ def kl_graph(
     return distance_graph(distance, n_neighbors, scale=scale)
 
 
-@validate_params({"n_nodes": NODES}, prefer_skip_nested_validation=True)
+@validate_params({"n_nodes": NODES})
 def chain_graph(n_nodes: int, weight: float | ArrayLike = 1.0) -> Graph:
     """Chain: every node is joined to the next.
 
@@ -477,7 +470,7 @@ def chain_graph(n_nodes: int, weight: float | ArrayLike = 1.0) -> Graph:
     return _weighted(n_nodes, start, start + 1, weight)
 
 
-@validate_params({"n_nodes": NODES}, prefer_skip_nested_validation=True)
+@validate_params({"n_nodes": NODES})
 def star_graph(n_nodes: int, weight: float | ArrayLike = 1.0) -> Graph:
     """Star: node 0 is joined to all others.
 
@@ -509,8 +502,7 @@ def star_graph(n_nodes: int, weight: float | ArrayLike = 1.0) -> Graph:
         "p_out": [Interval(Real, 0, 1, closed="both")],
         "weight": [_WEIGHT],
         "random_state": ["random_state"],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def stochastic_block_model(
     sizes: ArrayLike,

@@ -53,7 +53,7 @@ class Graph:
     array([ 1.,  0., -1.])
     """
 
-    @validate_params({"n_nodes": NODES}, prefer_skip_nested_validation=True)
+    @validate_params({"n_nodes": NODES})
     def __init__(
         self,
         n_nodes: int,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["axes_or_new", "check_name"]
-
 
 def check_name(name: Any) -> str | None:
     """Return the name of a curve, a string or None.

@@ -16,7 +16,6 @@ from ._axes import axes_or_new
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["ClusterPathDisplay"]
 
 KINDS = ("models", "n_clusters", "tree")
 # Clusters beyond these are grey.

@@ -16,7 +16,6 @@ from ._axes import axes_or_new, check_name
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["EffectDisplay"]
 
 # Probabilities of intervals.
 LEVEL = Interval(Real, 0, 1, closed="neither")

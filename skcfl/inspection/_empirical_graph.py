@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from ..graphs import Graph
 
-__all__ = ["EmpiricalGraphDisplay"]
 
 # Clusters beyond these are grey.
 COLOURS = 10

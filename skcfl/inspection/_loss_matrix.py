@@ -17,7 +17,6 @@ from ._axes import axes_or_new, check_name
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["LossMatrixDisplay", "RoundsDisplay"]
 
 # Clients up to which rows have names, and their cells numbers.
 MAX_NAMES = 40

@@ -17,7 +17,6 @@ from ._axes import axes_or_new
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["RandomEffectsDisplay"]
 
 # Clusters with separate colours, and the colour of the others.
 COLOURS, GREY = 10, "0.65"

@@ -17,8 +17,6 @@ from ._stability import heat_map
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["ClientSimilarityDisplay"]
-
 
 class ClientSimilarityDisplay:
     """Differences between the models of any two clients: a heat map with like clients together.

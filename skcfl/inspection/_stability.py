@@ -21,7 +21,6 @@ from ._axes import axes_or_new
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["ClusterStability", "ClusterStabilityDisplay", "cluster_stability"]
 
 # Shares of the fits in which a pair is together, between which it is unsure.
 LEAST, MOST = 0.1, 0.9

@@ -14,8 +14,6 @@ from ._axes import axes_or_new
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["SuspicionDisplay"]
-
 
 class SuspicionDisplay:
     """Suspicions of the clients, by cluster, and the limit beyond which they were set aside.

@@ -18,8 +18,6 @@ from ..numerics.by_cluster import numbered_by_size
 # Values of lam that a path can have.
 MOST_LAMS = 10**4
 
-__all__ = ["LamPath", "lam_max", "lam_path"]
-
 
 def lam_max(
     est: Any,

@@ -24,8 +24,6 @@ from .._typing import Array, ArrayLike, ClientIds, MatrixLike
 from ..clients.ids import check_ids, encode
 from ._columns import ids_in_column
 
-__all__ = ["grouped_scorer", "per_client_scores"]
-
 _RESPONSES = ("predict", "predict_proba", "predict_log_proba", "decision_function")
 
 

@@ -26,8 +26,6 @@ from .._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike, RandomS
 from ..clients.ids import check_ids, encode
 from ._columns import ids_in_column
 
-__all__ = ["ClientKFold"]
-
 
 class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
     """K folds inside every client, stratified by class.

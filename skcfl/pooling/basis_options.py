@@ -7,11 +7,12 @@ from typing import Literal
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from .._option_objects import Options
+from .._option_objects import Options, parameters
 
 __all__ = ["SplineBasis", "TreeBasis"]
 
 
+@parameters
 class SplineBasis(Options):
     """A smooth curve of each numeric feature.
 
@@ -46,14 +47,12 @@ class SplineBasis(Options):
         "random": [StrOptions({"all", "none"})],
     }
 
-    def __init__(
-        self, n_knots: int = 5, degree: int = 3, random: Literal["all", "none"] = "all"
-    ) -> None:
-        self.n_knots = n_knots
-        self.degree = degree
-        self.random = random
+    n_knots: int = 5
+    degree: int = 3
+    random: Literal["all", "none"] = "all"
 
 
+@parameters
 class TreeBasis(Options):
     """Trees that all clients share, beside the straight lines of each.
 
@@ -100,18 +99,9 @@ class TreeBasis(Options):
         "l2_regularization": [Interval(Real, 0, None, closed="left")],
     }
 
-    def __init__(
-        self,
-        n_trees: int | Literal["auto"] = "auto",
-        max_leaf_nodes: int = 8,
-        learning_rate: float = 0.2,
-        max_bins: int = 64,
-        min_samples_leaf: int | Literal["auto"] = "auto",
-        l2_regularization: float = 1.0,
-    ) -> None:
-        self.n_trees = n_trees
-        self.max_leaf_nodes = max_leaf_nodes
-        self.learning_rate = learning_rate
-        self.max_bins = max_bins
-        self.min_samples_leaf = min_samples_leaf
-        self.l2_regularization = l2_regularization
+    n_trees: int | Literal["auto"] = "auto"
+    max_leaf_nodes: int = 8
+    learning_rate: float = 0.2
+    max_bins: int = 64
+    min_samples_leaf: int | Literal["auto"] = "auto"
+    l2_regularization: float = 1.0

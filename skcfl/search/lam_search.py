@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -13,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 from .._checks import Count, about, caller_level, strengths
-from .._option_objects import Options
+from .._option_objects import Options, parameters
 from .._typing import Array, ArrayLike, Splitter
 from .alpha import is_automatic
 from .candidates import Alphas, Family
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["LamSearch"]
 
 
+@parameters
 class LamSearch(Options):
     """How ``lam="auto"`` of a fusion method is chosen.
 
@@ -123,24 +125,14 @@ class LamSearch(Options):
         "alphas": ["array-like", None],
     }
 
-    def __init__(
-        self,
-        criterion: Literal["held_out", "bic"] = "held_out",
-        *,
-        cv: int | Splitter | Iterable[Any] | None = None,
-        scoring: str | Callable[..., Any] | None = None,
-        n_lams: int | Literal["auto"] = "auto",
-        lams: ArrayLike | None = None,
-        lam_min_ratio: float | None = None,
-        alphas: ArrayLike | None = None,
-    ) -> None:
-        self.criterion = criterion
-        self.cv = cv
-        self.scoring = scoring
-        self.n_lams = n_lams
-        self.lams = lams
-        self.lam_min_ratio = lam_min_ratio
-        self.alphas = alphas
+    criterion: Literal["held_out", "bic"] = "held_out"
+    _: KW_ONLY
+    cv: int | Splitter | Iterable[Any] | None = None
+    scoring: str | Callable[..., Any] | None = None
+    n_lams: int | Literal["auto"] = "auto"
+    lams: ArrayLike | None = None
+    lam_min_ratio: float | None = None
+    alphas: ArrayLike | None = None
 
     def _validate_params(self) -> None:
         super()._validate_params()

@@ -23,8 +23,7 @@ SIZE, STEP = 3.0, 1e-5
         "n_classes": [Count(2, 10**6), None],
         "n_rows": [Count(2, 10**6)],
         "random_state": ["random_state"],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def check_loss(
     loss: Loss | str,

@@ -20,8 +20,7 @@ SIZES = (1e-3, 0.1, 1.0, 10.0)
         "n_params": [Count(1, 10**6)],
         "n_edges": [Count(2, 10**6)],
         "random_state": ["random_state"],
-    },
-    prefer_skip_nested_validation=True,
+    }
 )
 def check_penalty(
     penalty: Penalty, *, n_params: int = 3, n_edges: int = 20, random_state: RandomState = 0
