@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+else:
+    Axes = Any
 
 
 def check_name(name: Any) -> str | None:
@@ -18,25 +23,29 @@ def check_name(name: Any) -> str | None:
     return name
 
 
-def axes_or_new(ax: Any, caller: str) -> Any:
-    """Return `ax`, or the axes of a new figure where it is None.
+class Display:
+    """Base of the displays, which keep the axes that they have drawn on."""
 
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
-    TypeError
-        If `ax` is something else.
-    """
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError(
-            f"{caller} needs matplotlib, which is not installed. Install it, or skcfl with its "
-            "extra: python -m pip install 'skcfl[plot]'."
-        ) from error
-    if ax is None:
-        _, ax = plt.subplots()
-    elif not isinstance(ax, plt.Axes):
-        raise TypeError(f"ax must be matplotlib Axes or None, got {type(ax).__name__}.")
-    return ax
+    def _take_axes(self, ax: Any) -> Any:
+        """Return `ax`, or the axes of a new figure where it is None, and keep it.
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed.
+        TypeError
+            If `ax` is something else.
+        """
+        try:
+            import matplotlib.pyplot as plt
+        except ImportError as error:
+            raise ImportError(
+                f"{type(self).__name__}.plot needs matplotlib, which is not installed. Install "
+                "it, or skcfl with its extra: python -m pip install 'skcfl[plot]'."
+            ) from error
+        if ax is None:
+            _, ax = plt.subplots()
+        elif not isinstance(ax, plt.Axes):
+            raise TypeError(f"ax must be matplotlib Axes or None, got {type(ax).__name__}.")
+        self.ax_, self.figure_ = ax, ax.figure
+        return ax

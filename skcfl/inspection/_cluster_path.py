@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils.extmath import svd_flip
 
 from .._typing import Array, ArrayLike, ClientIds, MatrixLike
 from ..numerics.by_cluster import numbered_by_size
-from ._axes import axes_or_new
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+from ._axes import Axes, Display
 
 KINDS = ("models", "n_clusters", "tree")
 # Clusters beyond these are grey.
@@ -28,7 +24,7 @@ MAX_NAMES = 40
 
 
 @dataclass(eq=False, repr=False)
-class ClusterPathDisplay:
+class ClusterPathDisplay(Display):
     """The path of a fusion method: models, number of clusters, or the clusters, over lam.
 
     Create it with :meth:`from_estimator` or :meth:`from_path`; all parameters are stored as
@@ -246,8 +242,7 @@ class ClusterPathDisplay:
         if not isinstance(kind, str) or kind not in KINDS:
             raise ValueError(f"kind must be one of {list(KINDS)}, got {kind!r}.")
         self._check()
-        self.ax_ = ax = axes_or_new(ax, "ClusterPathDisplay.plot")
-        self.figure_ = ax.figure
+        ax = self._take_axes(ax)
         getattr(self, f"_plot_{kind}")(ax, line_kw)
         return self
 

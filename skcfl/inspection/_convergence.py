@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import about
 from .._typing import Array, ArrayLike
-from ._axes import axes_or_new, check_name
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+from ._axes import Axes, Display, check_name
 
 LABELS = {
     "round": "round",
@@ -31,7 +27,7 @@ FALLING = {"gap", "change"}
 
 
 @dataclass(eq=False, repr=False)
-class ConvergenceDisplay:
+class ConvergenceDisplay(Display):
     """How a fit converged: duality gap, bytes sent or another column, by round.
 
     Create it with :meth:`from_estimator`; all parameters are stored as attributes.
@@ -174,8 +170,7 @@ class ConvergenceDisplay:
                     f"{sorted(self.columns_)}, got {value!r}."
                 )
         name = check_name(self.name if name is None else name)
-        self.ax_ = ax = axes_or_new(ax, "ConvergenceDisplay.plot")
-        self.figure_ = ax.figure
+        ax = self._take_axes(ax)
         line_kw = {"label": name, **line_kw}
         (self.line_,) = ax.plot(self.columns_[x], self.columns_[y], **line_kw)
         for axis, column in ((ax.xaxis, x), (ax.yaxis, y)):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.stats import norm
@@ -11,11 +12,7 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import ArrayLike, ClientIds
-from ._axes import axes_or_new, check_name
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+from ._axes import Axes, Display, check_name
 
 # Probabilities of intervals.
 LEVEL = Interval(Real, 0, 1, closed="neither")
@@ -23,7 +20,8 @@ LEVEL = Interval(Real, 0, 1, closed="neither")
 NAMED = 10
 
 
-class EffectDisplay:
+@dataclass(eq=False, repr=False)
+class EffectDisplay(Display):
     """What a feature adds to predictions: a curve of the population, and clients' curves.
 
     Create it with :meth:`from_estimator`; all parameters are stored as attributes.
@@ -74,22 +72,13 @@ class EffectDisplay:
     2
     """
 
-    def __init__(
-        self,
-        *,
-        values: ArrayLike,
-        effect: ArrayLike,
-        std: ArrayLike,
-        client_effects: ArrayLike | None = None,
-        groups: ClientIds | None = None,
-        name: str | None = None,
-    ) -> None:
-        self.values = values
-        self.effect = effect
-        self.std = std
-        self.client_effects: Any = client_effects
-        self.groups: Any = groups
-        self.name = name
+    _: KW_ONLY
+    values: ArrayLike
+    effect: ArrayLike
+    std: ArrayLike
+    client_effects: ArrayLike | None = None
+    groups: Any = None
+    name: str | None = None
 
     @classmethod
     def from_estimator(
@@ -172,8 +161,7 @@ class EffectDisplay:
                 f"{x.shape}, {effect.shape} and {std.shape}."
             )
         self.name = check_name(self.name)
-        self.ax_ = ax = axes_or_new(ax, "EffectDisplay")
-        self.figure_ = ax.figure
+        ax = self._take_axes(ax)
         curves = np.zeros((0, len(x)))
         if self.client_effects is not None:
             curves = np.asarray(self.client_effects)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,13 +12,11 @@ from scipy.sparse.linalg import splu
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import about, real_array
-from .._typing import Array, ArrayLike, ClientIds
+from .._typing import Array, ArrayLike
 from ..penalties import make_penalty
-from ._axes import axes_or_new
+from ._axes import Axes, Display
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from ..graphs import Graph
 
 
@@ -33,7 +33,8 @@ EQUAL = 1e-6
 MAX_DENSE_NODES = 1500
 
 
-class EmpiricalGraphDisplay:
+@dataclass(eq=False, repr=False)
+class EmpiricalGraphDisplay(Display):
     r"""The graph of clients after a fit: which share a model, and the flows along the edges.
 
     Create it with :meth:`from_estimator`; all parameters are stored as attributes.  Nodes have
@@ -99,24 +100,14 @@ class EmpiricalGraphDisplay:
     True
     """
 
-    def __init__(
-        self,
-        *,
-        graph: Graph,
-        labels: ArrayLike,
-        loads: ArrayLike,
-        positions: ArrayLike,
-        saturates: bool = True,
-        without_rows: ArrayLike | None = None,
-        groups: ClientIds | None = None,
-    ) -> None:
-        self.graph = graph
-        self.labels = labels
-        self.loads = loads
-        self.positions = positions
-        self.saturates = saturates
-        self.without_rows = without_rows
-        self.groups: Any = groups
+    _: KW_ONLY
+    graph: Graph
+    labels: ArrayLike
+    loads: ArrayLike
+    positions: ArrayLike
+    saturates: bool = True
+    without_rows: ArrayLike | None = None
+    groups: Array | Sequence[Hashable] | None = None
 
     @classmethod
     def from_estimator(
@@ -207,8 +198,7 @@ class EmpiricalGraphDisplay:
         """
         if not isinstance(names, (bool, np.bool_)):
             raise ValueError(f"names must be True or False, got {names!r}.")
-        self.ax_ = ax = axes_or_new(ax, "EmpiricalGraphDisplay.plot")
-        self.figure_ = ax.figure
+        ax = self._take_axes(ax)
         loads = np.asarray(self.loads, dtype=float)
         self.saturated_ = (loads >= FULL) & bool(self.saturates)
         places = np.asarray(self.positions, dtype=float)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -12,11 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._checks import about
 from .._typing import Array, ArrayLike, ClientIds, MatrixLike
 from ..clients.ids import check_ids, encode
-from ._axes import axes_or_new, check_name
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+from ._axes import Axes, Display, check_name
 
 # Clients up to which rows have names, and their cells numbers.
 MAX_NAMES = 40
@@ -29,7 +25,7 @@ LABELS = {"ari": "adjusted Rand index", "score": "score"}
 
 
 @dataclass(eq=False, repr=False)
-class LossMatrixDisplay:
+class LossMatrixDisplay(Display):
     """Heat map of the clients' losses under all cluster models, the assignment marked.
 
     The picture of the CLoVE paper's Fig. 4.  Clients are sorted by cluster, so that a clustering
@@ -181,8 +177,7 @@ class LossMatrixDisplay:
             )
         self.n_disagree_ = int((labels != best).sum())
         self.order_ = order = np.argsort(labels, kind="stable")
-        self.ax_ = ax = axes_or_new(ax, "LossMatrixDisplay.plot")
-        self.figure_ = ax.figure
+        ax = self._take_axes(ax)
         # Losses that are no numbers have no colour of the scale.
         shown = np.ma.masked_invalid(losses[order])
         self.image_ = ax.imshow(
@@ -247,7 +242,7 @@ def _colours(cmap: Any) -> Any:
 
 
 @dataclass(eq=False, repr=False)
-class RoundsDisplay:
+class RoundsDisplay(Display):
     """Adjusted Rand index and score of a fit, by round.
 
     Create it with :meth:`from_estimator`, from a fit with ``Record(models=True)`` (for the
@@ -408,8 +403,7 @@ class RoundsDisplay:
             )
         values = np.asarray(curves[curve], dtype=float)
         name = check_name(self.name if name is None else name)
-        self.ax_ = ax = axes_or_new(ax, "RoundsDisplay.plot")
-        self.figure_ = ax.figure
+        ax = self._take_axes(ax)
         line_kw = {"label": name, **line_kw}
         (self.line_,) = ax.plot(np.arange(1, len(values) + 1), values, **line_kw)
         ax.set_xlabel("round")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.stats import norm
@@ -11,12 +13,8 @@ from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import about
-from .._typing import ArrayLike, ClientIds
-from ._axes import axes_or_new
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+from .._typing import Array, ArrayLike
+from ._axes import Axes, Display
 
 # Clusters with separate colours, and the colour of the others.
 COLOURS, GREY = 10, "0.65"
@@ -28,7 +26,8 @@ NAMED = 60
 AUTO, AT_MEAN = "auto", "at the mean row"
 
 
-class RandomEffectsDisplay:
+@dataclass(eq=False, repr=False)
+class RandomEffectsDisplay(Display):
     """One coefficient of every client with its posterior interval, sorted: a caterpillar plot.
 
     Create it with :meth:`from_estimator`; all parameters are stored as attributes. Clients have
@@ -91,22 +90,13 @@ class RandomEffectsDisplay:
     True
     """
 
-    def __init__(
-        self,
-        *,
-        values: ArrayLike,
-        std: ArrayLike,
-        groups: ClientIds | None = None,
-        labels: ArrayLike | None = None,
-        means: ArrayLike | None = None,
-        name: str | None = None,
-    ) -> None:
-        self.values = values
-        self.std = std
-        self.groups: Any = groups
-        self.labels = labels
-        self.means: Any = means
-        self.name = name
+    _: KW_ONLY
+    values: ArrayLike
+    std: ArrayLike
+    groups: Array | Sequence[Hashable] | None = None
+    labels: ArrayLike | None = None
+    means: Array | Sequence[float] | None = None
+    name: str | None = None
 
     @classmethod
     def from_estimator(
@@ -191,8 +181,7 @@ class RandomEffectsDisplay:
             )
         if not LEVEL.is_satisfied_by(level):
             raise ValueError(f"level must be a probability in (0, 1), got {level!r}.")
-        self.ax_ = ax = axes_or_new(ax, "RandomEffectsDisplay.plot")
-        self.figure_ = ax.figure
+        ax = self._take_axes(ax)
         away = norm.ppf(0.5 + 0.5 * level) * std
         self.lower_, self.upper_ = values - away, values + away
         self.order_ = order = np.argsort(values, kind="stable")

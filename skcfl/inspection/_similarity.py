@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 from scipy.cluster.hierarchy import leaves_list, linkage
@@ -10,15 +12,13 @@ from scipy.spatial.distance import pdist, squareform
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import about
-from .._typing import ArrayLike, ClientIds
-from ._axes import axes_or_new
+from .._typing import Array, ArrayLike
+from ._axes import Axes, Display
 from ._stability import heat_map
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
-
-class ClientSimilarityDisplay:
+@dataclass(eq=False, repr=False)
+class ClientSimilarityDisplay(Display):
     """Differences between the models of any two clients: a heat map with like clients together.
 
     The difference is the Euclidean distance of effects at the mean row and of a standard deviation
@@ -60,9 +60,9 @@ class ClientSimilarityDisplay:
     1
     """
 
-    def __init__(self, *, distances: ArrayLike, groups: ClientIds | None = None) -> None:
-        self.distances = distances
-        self.groups: Any = groups
+    _: KW_ONLY
+    distances: ArrayLike
+    groups: Array | Sequence[Hashable] | None = None
 
     @classmethod
     def from_estimator(cls, estimator: Any, *, ax: Axes | None = None) -> ClientSimilarityDisplay:
@@ -111,14 +111,13 @@ class ClientSimilarityDisplay:
         distances = np.asarray(self.distances, dtype=float)
         if distances.ndim != 2 or distances.shape[0] != distances.shape[1]:
             raise ValueError(f"distances must be a square matrix, got shape {distances.shape}.")
-        self.ax_ = ax = axes_or_new(ax, "ClientSimilarityDisplay.plot")
-        self.figure_ = ax.figure
+        ax = self._take_axes(ax)
         n = len(distances)
         condensed = distances[np.triu_indices(n, 1)]
         self.order_ = np.arange(n)
         if n > 2:
             self.order_ = leaves_list(linkage(condensed, "average", optimal_ordering=n <= 1000))
-        groups = np.arange(n) if self.groups is None else self.groups
+        groups: Any = np.arange(n) if self.groups is None else self.groups
         self.image_ = heat_map(ax, distances, self.order_, groups, cmap="viridis_r")
         self.figure_.colorbar(self.image_, ax=ax, label="difference of the clients' models")
         return self

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -16,11 +16,7 @@ from .._checks import Count
 from .._typing import Array, ArrayLike, ClientIds, FloatArray, IntArray, MatrixLike, RandomState
 from ..clients.ids import check_ids, encode
 from ..model_selection._columns import ids_in_column
-from ._axes import axes_or_new
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+from ._axes import Axes, Display
 
 # Shares of the fits in which a pair is together, between which it is unsure.
 LEAST, MOST = 0.1, 0.9
@@ -205,7 +201,8 @@ def _labels(estimator: Any) -> Array:
     return np.asarray(getattr(estimator, "client_labels_", estimator.labels_))
 
 
-class ClusterStabilityDisplay:
+@dataclass(eq=False, repr=False)
+class ClusterStabilityDisplay(Display):
     """How often two clients are together in fits to rows drawn again: a heat map.
 
     Clients are ordered by their clusters, which lines divide. Create it with
@@ -245,8 +242,8 @@ class ClusterStabilityDisplay:
     (12, 12)
     """
 
-    def __init__(self, *, stability: ClusterStability) -> None:
-        self.stability = stability
+    _: KW_ONLY
+    stability: ClusterStability
 
     @classmethod
     def from_estimator(
@@ -303,8 +300,7 @@ class ClusterStabilityDisplay:
             This display.
         """
         found = self.stability
-        self.ax_ = ax = axes_or_new(ax, "ClusterStabilityDisplay.plot")
-        self.figure_ = ax.figure
+        ax = self._take_axes(ax)
         self.order_ = order = np.lexsort((-found.client_certainty, found.labels))
         self.image_ = heat_map(ax, found.co_membership, order, found.groups, vmin=0, vmax=1)
         for edge in np.cumsum(np.bincount(found.labels))[:-1] - 0.5:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import about
 from .._typing import Array
-from ._axes import axes_or_new
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from ._axes import Axes, Display
 
 
-class SuspicionDisplay:
+@dataclass(eq=False, repr=False)
+class SuspicionDisplay(Display):
     """Suspicions of the clients, by cluster, and the limit beyond which they were set aside.
 
     Create it with :meth:`from_estimator`; all parameters are stored as attributes.
@@ -60,8 +59,10 @@ class SuspicionDisplay:
     True
     """
 
-    def __init__(self, *, suspicion: Array, labels: Array, groups: Array) -> None:
-        self.suspicion, self.labels, self.groups = suspicion, labels, groups
+    _: KW_ONLY
+    suspicion: Array
+    labels: Array
+    groups: Array
 
     @classmethod
     def from_estimator(
@@ -117,8 +118,7 @@ class SuspicionDisplay:
         """
         suspicion, labels = np.asarray(self.suspicion, dtype=float), np.asarray(self.labels)
         self.order_ = order = np.lexsort((suspicion, labels))
-        self.ax_ = ax = axes_or_new(ax, "SuspicionDisplay.plot")
-        self.figure_ = ax.figure
+        ax = self._take_axes(ax)
         finite = suspicion[np.isfinite(suspicion)]
         low, top = finite.min(initial=1.0), finite.max(initial=1.0)
         # Clients that did not answer are at the upper edge, clients that agree exactly at the
