@@ -154,8 +154,8 @@ def test_estimators_are_documented_in_full(cls):
 def test_fitted_attributes_are_documented(name):
     """What a fit publishes is what the docstring lists, but for names X does not have."""
     rng = np.random.default_rng(0)
-    X, groups = rng.normal(size=(60, 2)), np.arange(60) % 4
-    target = X[:, 0] + rng.normal(size=60)  # no classes that can be separated
+    X, groups = rng.normal(size=(40, 2)), np.arange(40) % 4
+    target = X[:, 0] + rng.normal(size=40)  # no classes that can be separated
     cls = getattr(skcfl, name)
     y = target > 0 if "Classifier" in name else target
     estimator = cls()

@@ -14,6 +14,7 @@ from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
+from trials import THOROUGH
 
 import skcfl
 from skcfl import _option_objects, _progress
@@ -46,6 +47,8 @@ METHODS = [
 SEARCHED = {"IFCA", "PartialPooling", "ConvexClusteredFL", "Ditto"}
 # Those that search by folds.
 BY_FOLDS = {"ConvexClusteredFLRegressor", "FPFCClassifier", "GTVRegressor"}
+# A method of each kind, of which a run prints more.
+LOUDER = {"ConvexClusteredFL", "FedRep", "IFCA", "PartialPooling"}
 TASKS = {
     *("fit", "n_clusters", "lam", "candidate", "starts", "start", "polishing", "polishing step"),
     *("polished starts", "polished start"),
@@ -158,10 +161,11 @@ def test_what_is_printed_and_told(name, capsys):
     assert all(re.match(rf"\[{name}\] \S.* \([^()]*(s|min)( left)?\)$", line) for line in lines)
     assert re.match(rf"\[{name}\] fitted: \d+ clusters? \(", lines[-1])
     assert len(lines) <= 25
-    assert_same(plain, fitted(name, verbose=2))
-    more = capsys.readouterr().out.splitlines()
-    assert all(line.startswith(f"[{name}] ") for line in more)
-    assert len(more) >= len(lines)
+    if THOROUGH or name in LOUDER:
+        assert_same(plain, fitted(name, verbose=2))
+        more = capsys.readouterr().out.splitlines()
+        assert all(line.startswith(f"[{name}] ") for line in more)
+        assert len(more) >= len(lines)
     if callback is None:
         return
     # The tree of tasks: whatever has begun has ended, and the root last.
@@ -261,7 +265,7 @@ def test_only_a_callback_silences_the_warning():
         ("IFCA", "candidate", {}),
         ("IFCA", "start", {"n_clusters": 2, "n_init": 5}),
         ("FedEM", "start", {"n_clusters": 2, "n_init": 5}),
-        ("ConvexClusteredFL", "candidate", {"lam": "auto", "criterion": "held_out"}),
+        ("ConvexClusteredFL", "candidate", {"lam": "auto", "criterion": "held_out", "cv": 2}),
         ("ConvexClusteredFL", "candidate", {"lam": "auto", "criterion": "bic"}),
         ("FPFC", "candidate", {"lam": "auto", "criterion": "bic"}),
         ("PartialPooling", "candidate", {}),

@@ -465,7 +465,7 @@ def searches(case, estimator, **kwargs):
     }
 
 
-OTHERS = pytest.mark.parametrize("kind", ["random", "halving", "halving random"])
+OTHERS = pytest.mark.parametrize("kind", some(["random", "halving", "halving random"], 2))
 
 
 @OTHERS

@@ -10,6 +10,7 @@ from skcfl import (
     FedAvgRegressor,
     FPFCRegressor,
     GTVRegressor,
+    LamSearch,
     LocalModelsRegressor,
 )
 from skcfl.calls import CALLS
@@ -101,8 +102,9 @@ def test_a_dead_client_is_as_one_without_rows(name):
 
 
 def test_fpfc_and_the_searches():
+    search = LamSearch(cv=2, n_lams=4)
     for lam in (0.5, "auto"):
-        model = FPFCRegressor(lam, alpha=0.01, random_state=0)
+        model = FPFCRegressor(lam, search=search, alpha=0.01, random_state=0)
         for lost in ({"dropout": 0.3}, {"dead": [DEAD]}):
             model.fit_federation(lossy(**lost))
             alive = IDS != DEAD

@@ -168,7 +168,7 @@ LOST_AT = [("IFCARegressor", 1), ("PartialPoolingRegressor", 8), ("CLoVERegresso
 LOST_AT += [("IFCARegressor", 40), ("PartialPoolingRegressor", 1), ("CLoVERegressor", 8)]
 
 
-@pytest.mark.parametrize(("name", "after"), some(LOST_AT, 3))
+@pytest.mark.parametrize(("name", "after"), some(LOST_AT, 2))
 def test_it_does_not_matter_when_it_is_lost(name, after):
     federation, count = dying(*rows_of(name), after)
     found = make(name).fit_federation(federation)

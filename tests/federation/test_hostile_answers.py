@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 from site_tables import Wire
 from sklearn.base import clone
-from trials import some
+from trials import THOROUGH, some, spread
 
 from skcfl import (
     CLoVEClassifier,
@@ -227,7 +227,9 @@ def test_every_call_of_the_table(model, monkeypatch):
             honest = case.liar.seen
             wanted = _arrays(ask(case.pool(case.silent)))
             lies = [*structural(honest), *out_of_bounds(call, honest)]
-            for label, lie in [*lies, *not_finite(call, honest)]:
+            all_lies = [*lies, *not_finite(call, honest)]
+            # Other lies of each call in a run: all of them are told somewhere.
+            for label, lie in all_lies if THOROUGH else all_lies[len(done) % 4 :: 4]:
                 case.liar.lie = lie
                 about = f"{call}: {label}"
                 pool = case.pool(case.site)
@@ -250,7 +252,7 @@ def test_every_call_of_the_table(model, monkeypatch):
                         assert_allclose(got, expected, rtol=rtol, atol=atol, err_msg=about)
                 count += 1
     assert done == set(CALLS) or not case.model.second_order
-    assert count > (1000 if case.model.second_order else 50)
+    assert count > (1000 if case.model.second_order else 50) / (1 if THOROUGH else 4)
 
 
 @pytest.mark.parametrize("call", ["posterior_sums", "mixture_sums", "hessians"])
@@ -548,17 +550,20 @@ def test_a_lie_in_the_middle_of_a_fit(call, n_honest):
 @pytest.mark.parametrize("at", some(["scores", "testable"], 1))
 @pytest.mark.parametrize(
     "lie",
-    [
-        lambda value: None,
-        lambda value: {},
-        lambda value: "0.9",
-        lambda value: value[:1],
-        lambda value: (value[0], 1e12),
-        lambda value: (-1, value[1]),
-        lambda value: (value[0] * np.nan, value[1]),
-        lambda value: (np.ones(77), value[1]),
-        lambda value: (value[0], -1.0),
-    ],
+    spread(
+        [
+            lambda value: None,
+            lambda value: {},
+            lambda value: "0.9",
+            lambda value: value[:1],
+            lambda value: (value[0], 1e12),
+            lambda value: (-1, value[1]),
+            lambda value: (value[0] * np.nan, value[1]),
+            lambda value: (np.ones(77), value[1]),
+            lambda value: (value[0], -1.0),
+        ],
+        4,
+    ),
 )
 def test_scores(at, lie):
     search = LamSearch(cv=2, lams=[0.05, 0.2])

@@ -8,7 +8,7 @@ from kernels import hessians
 from loss_objects import loss_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
-from trials import examples
+from trials import examples, spread
 
 import skcfl.federation.inprocess
 from skcfl.calls.curvatures import (
@@ -286,7 +286,7 @@ def test_sparse_is_dense(loss, form):
     assert_same(everything(fed.pool(form, block_bytes=500)), everything(fed.pool()))
 
 
-@every_loss
+@pytest.mark.parametrize("loss", spread(LOSSES, 2))
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
 def test_threads_change_nothing(loss, form, monkeypatch):
     """Bit by bit: the same blocks, whoever works on them."""

@@ -196,9 +196,9 @@ def note(seen, start, request):
     return start(request)
 
 
-LANES = {"IFCARegressor": {"n_clusters": 2}}
+LANES = {"IFCARegressor": {"n_clusters": 2, "n_init": 2}}
 SEARCH = skcfl.LamSearch(cv=2, lams=[0.05, 0.2])
-LANES["ConvexClusteredFLRegressor"] = {"alpha": 0.01, "search": SEARCH}
+LANES["GTVRegressor"] = {"graph": "complete", "alpha": 0.01, "search": SEARCH, "max_iter": 20}
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named
 from scipy import sparse
 from sklearn.metrics import accuracy_score, adjusted_rand_score, r2_score
-from trials import one_a_method
+from trials import one_a_method, spread
 
 import skcfl
 from skcfl import CLoVERegressor, LocalModelsRegressor, PartialPoolingRegressor
@@ -50,7 +50,7 @@ def make(name):
     return cls(**{key: value for key, value in options.items() if key in known})
 
 
-@pytest.mark.parametrize("name", sorted(set(one_a_method(EVERYDAY)) - UNSCALED))
+@pytest.mark.parametrize("name", spread(sorted(set(one_a_method(EVERYDAY)) - UNSCALED), 9))
 def test_it_is_named_and_the_others_are_not_ruined(name):
     data = CLASSES if name.endswith("Classifier") else REGRESSION
     X, y, groups = rows_of(data)

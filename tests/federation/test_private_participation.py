@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import norm
+from trials import some
 
 from skcfl import FedAvgRegressor, PartialPoolingRegressor
 from skcfl.calls.releases import Moves
@@ -70,7 +71,7 @@ def test_accounts_of_drawn_clients():
     assert epsilon_of(found[0] / np.sqrt(40), DELTA) > 8.0
 
 
-@pytest.mark.parametrize("cls", [PartialPoolingRegressor, FedAvgRegressor])
+@pytest.mark.parametrize("cls", some([PartialPoolingRegressor, FedAvgRegressor], 1))
 def test_fits_of_drawn_clients(cls):
     guarded = private(epsilon=8.0, participation=0.4)
     model = cls(random_state=0).fit_federation(guarded)

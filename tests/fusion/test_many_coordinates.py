@@ -64,6 +64,6 @@ def test_few_fits_where_each_is_dear(kind, seeds, monkeypatch):
 def test_clusters_between_two_of_few_values_are_found(monkeypatch):
     """Four values of lam, of which one has all clients alone and the next all in one cluster."""
     monkeypatch.setattr(judges, "LARGE", 1)
-    fits = [FPFCRegressor(random_state=seed) for seed in range(6)]
+    fits = [FPFCRegressor(random_state=seed) for seed in some(range(6), 2)]
     found = [fit.fit(DATA.X, DATA.y, groups=DATA.groups).n_clusters_ for fit in fits]
-    assert found == [3] * 6
+    assert found == [3] * len(fits)

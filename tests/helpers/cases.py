@@ -82,11 +82,13 @@ def fitted(case):
 
 #: Searches for K and lam, one method of each kind; alpha is searched by the same code as lam.
 SEARCHING = [
-    Case("IFCARegressor", {"n_clusters": "auto"}),
-    Case("CLoVERegressor", {"n_clusters": "auto"}),
+    Case("IFCARegressor", {"n_clusters": "auto", "n_init": 2}),
+    Case("CLoVERegressor", {"n_clusters": "auto", "n_init": 2}),
     Case("OneShotRegressor", {"n_clusters": "auto"}),
-    Case("ConvexClusteredFLRegressor", {"lam": "auto", "alpha": 0.01}),
-    Case("FPFCRegressor", {"lam": "auto", "alpha": 0.01, "search": LamSearch(cv=2, n_lams=3)}),
+    *(
+        Case(name, {"lam": "auto", "alpha": 0.01, "search": LamSearch(cv=2, n_lams=3)})
+        for name in ("ConvexClusteredFLRegressor", "FPFCRegressor")
+    ),
     Case("DittoRegressor", {"lam": "auto"}),
 ]
 CASES = [Case(name) for name in EVERYDAY] + SEARCHING

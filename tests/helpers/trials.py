@@ -13,6 +13,12 @@ def some(values, few):
     return values if THOROUGH else values[:few]
 
 
+def spread(values, few):
+    """About so many of the values, from the first to the last; all as above."""
+    values = list(values)
+    return values if THOROUGH else values[:: max(1, len(values) // few)]
+
+
 def one_a_method(names):
     """One class of each method in turn, as they share their code; or all, as above."""
     methods = {}
