@@ -18,6 +18,10 @@ seconds is in the table too, and not tried on further splits.
 The summary checks the rule that defaults are made for: on every table each everyday class is,
 within a standard error of the score, no worse than the better of FedAvg and LocalModels.
 
+The verdicts at the end count the cells where PartialPooling is as good as the best of its
+competitors in hindsight: within a standard error of the difference of their losses, over the
+clients of the test rows. Every cell that is not is listed.
+
 CCFL is ConvexClusteredFL, PP diag and PP auto are PartialPooling with covariance="diag" and
 "auto" in place of "stacked", PP linear, PP splines and PP trees have these bases in place of
 "auto". ``--results`` keeps every fit in a file of JSON lines; fits that are in it are not run
@@ -42,6 +46,7 @@ from queue import SimpleQueue
 import numpy as np
 import pandas as pd
 from scipy import sparse
+from scipy.special import xlogy
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.linear_model import (
     LogisticRegression,
@@ -562,8 +567,17 @@ def everyday(family, job, **options):
 
 
 def expected(model, X, loss, **more):
-    """What a fitted model expects of the target."""
-    return model.predict_proba(X, **more)[:, 1] if loss == LOG else model.predict(X, **more)
+    """What a fitted model expects of the target: the mean, or a probability of each class."""
+    if loss != LOG:
+        return model.predict(X, **more)
+    shares = model.predict_proba(X, **more)
+    return shares[:, 1] if shares.shape[1] == 2 else shares
+
+
+def needs_two_classes(job):
+    """Raise if a method that knows two classes is given more."""
+    if job.loss == LOG and job.y.max() > 1:
+        raise ValueError("more than two classes")
 
 
 def tuned(job):
@@ -614,7 +628,9 @@ def one_hot(job, interactions=False):
 
 def target_encoding(job):
     """The client's id replaced by a shrunken mean of its targets, cross-fitted."""
-    kind = "binary" if job.loss == LOG else "continuous"
+    kind = "continuous"
+    if job.loss == LOG:
+        kind = "multiclass" if job.y.max() > 1 else "binary"
     encoder = TargetEncoder(target_type=kind, random_state=job.seed)
     code = encoder.fit_transform(job.ids[:, None], job.y)
     code_test = encoder.transform(job.ids_test[:, None])
@@ -640,6 +656,7 @@ def mixed_bayes(job, slopes):
     """statsmodels' generalised mixed models, by variational Bayes."""
     from statsmodels.genmod.bayes_mixed_glm import BinomialBayesMixedGLM, PoissonBayesMixedGLM
 
+    needs_two_classes(job)
     encoder = OneHotEncoder().fit(job.ids[:, None])
 
     def design(X, ids):
@@ -656,11 +673,15 @@ def mixed_bayes(job, slopes):
     return 1 / (1 + np.exp(-linear)) if job.loss == LOG else np.exp(linear)
 
 
+LIKELIHOODS = {"squared_error": "gaussian", LOG: "bernoulli_logit", COUNT: "poisson"}
+
+
 def gpboost(job, slopes=False):
     """gpboost's mixed models."""
     import gpboost as gpb
 
-    likelihood = {"squared_error": "gaussian", LOG: "bernoulli_logit", COUNT: "poisson"}[job.loss]
+    needs_two_classes(job)
+    likelihood = LIKELIHOODS[job.loss]
     keep = job.varying & slopes
     more, more_test = {}, {}
     if keep.any():
@@ -672,6 +693,31 @@ def gpboost(job, slopes=False):
     model.fit(y=job.y.astype(float), X=np.column_stack([np.ones(len(job.X)), job.X]))
     X_test = np.column_stack([np.ones(len(job.X_test)), job.X_test])
     return model.predict(group_data_pred=job.ids_test, X_pred=X_test, **more_test)["mu"]
+
+
+def gpboost_trees(job):
+    """gpboost's boosted trees beside random intercepts; folds say how many trees."""
+    import gpboost as gpb
+
+    needs_two_classes(job)
+
+    def intercepts():
+        return gpb.GPModel(
+            group_data=job.ids, likelihood=LIKELIHOODS[job.loss], num_parallel_threads=1
+        )
+
+    options = {"learning_rate": 0.1, "verbose": -1, "num_threads": 1}
+    data = gpb.Dataset(job.X, job.y.astype(float), free_raw_data=False)
+    how = {"metric": "mse"} if job.loss == "squared_error" else {}
+    folds = gpb.cv(
+        options, data, gp_model=intercepts(), num_boost_round=200, nfold=4, seed=job.seed,
+        early_stopping_rounds=10, verbose_eval=False, **how,
+    )  # fmt: skip
+    n_trees = len(next(iter(folds.values())))
+    model = intercepts()
+    trees = gpb.train(options, data, gp_model=model, num_boost_round=n_trees, verbose_eval=False)
+    found = trees.predict(data=job.X_test, group_data_pred=job.ids_test, pred_latent=False)
+    return found["response_mean"]
 
 
 def hierarchical(job):
@@ -689,8 +735,9 @@ def hierarchical(job):
 
 
 def boosting(job):
-    """Gradient boosted trees, the client's id a category."""
+    """Gradient boosted trees, the client's id a category (a number if there are over 255)."""
     mask = np.arange(job.X.shape[1] + 1) == 0
+    mask[0] = job.ids.max() < 255  # most that scikit-learn takes
     if job.loss == LOG:
         model = HistGradientBoostingClassifier(categorical_features=mask)
     else:
@@ -728,10 +775,12 @@ METHODS = {
     "gpboost": gpboost,
     "gpboost slopes": partial(gpboost, slopes=True),
     "scikit-lego": hierarchical,
+    "gpboost trees": gpboost_trees,
     "boosting": boosting,
 }
 
 LINEAR = [*BASELINES, "pooled", "one-hot", "target enc.", "mixed", "mixed slopes"]
+RIVALS = [name for name in METHODS if name not in EVERYDAY]
 
 # ------------------------------------------------------------------
 # Fits, in processes of their own that can be stopped
@@ -762,6 +811,7 @@ def fit(data, units, n_rows, seed, method, heart=None, timeout=None):
         signal.setitimer(signal.ITIMER_PROF, 0)
         record["seconds"] = float(np.max(cpu_seconds() - start))
         record |= scores(rows, test, prediction)
+        record["losses"] = losses(rows, test, prediction)
     except TimedOut:
         record["error"] = f"timeout, {timeout:g} s"
     except Exception as error:
@@ -789,16 +839,37 @@ def scores(rows, test, prediction):
         return {"score": r2_score(y, prediction)}
     if rows.loss == COUNT:
         return {"score": mean_poisson_deviance(y, np.maximum(prediction, 1e-10))}
-    prediction = np.clip(prediction, 0.0, 1.0)  # rounding
-    right = pd.Series((prediction > 0.5) == y)
+    shares = shares_of(prediction)
+    right = pd.Series(shares.argmax(axis=1) == y)
     by_client = right.groupby(ids)
     variance = right.mean() * (1 - right.mean()) / len(right)
     variances = by_client.mean() * (1 - by_client.mean()) / by_client.size()
     return {
-        "score": log_loss(y, np.column_stack([1 - prediction, prediction]), labels=[0, 1]),
+        "score": log_loss(y, shares, labels=np.arange(shares.shape[1])),
         "accuracy": [right.mean(), variance**0.5],
         "accuracy_by_client": [by_client.mean().mean(), variances.sum() ** 0.5 / len(variances)],
     }
+
+
+def shares_of(prediction):
+    """Probabilities of the classes, in the range that rounding may have left."""
+    if prediction.ndim == 1:
+        prediction = np.column_stack([1 - prediction, prediction])
+    return np.clip(prediction, 1e-15, 1.0)
+
+
+def losses(rows, test, prediction):
+    """Sum of the losses of each client's test rows, to five digits."""
+    y = rows.y[test]
+    if rows.loss == LOG:
+        loss = -np.log(shares_of(prediction)[np.arange(len(y)), y])
+    elif rows.loss == COUNT:
+        mean = np.maximum(prediction, 1e-10)
+        loss = 2 * (xlogy(y, y / mean) - y + mean)
+    else:
+        loss = (y - prediction) ** 2
+    sums = np.bincount(rows.ids[test], loss, minlength=rows.ids.max() + 1)
+    return [float(f"{value:.5g}") for value in sums]
 
 
 class Worker:
@@ -885,6 +956,7 @@ class Cell:
     scores: dict
     seconds: list
     error: str | None
+    losses: dict = field(default_factory=dict)  # of clients, by split
 
     @property
     def mean(self):
@@ -907,6 +979,8 @@ def collect(records):
             cell.error = r["error"]
         else:
             cell.scores[r["split"]] = r["score"]
+            if "losses" in r:
+                cell.losses[r["split"]] = np.array(r["losses"])
             cell.seconds.append(r["seconds"])
     return cases
 
@@ -948,17 +1022,45 @@ def violations(cases):
     return sorted(broken, key=lambda row: -row[2]), kept
 
 
-def n_within(cases, rivals, name="PartialPooling"):
-    """Cases in which a method is within a standard error of the best rival, and cases of both."""
-    within = known = 0
-    for (data, *_), cells in cases.items():
-        some = [cells[rival] for rival in rivals if rival in cells and not cells[rival].error]
+def behind(cell, rival):
+    """By how many standard errors a cell's losses exceed a rival's, over the clients."""
+    splits = cell.losses.keys() & rival.losses.keys()
+    if not splits:
+        raise ValueError("these fits have no losses by client: remove them and run them again")
+    more = sum(cell.losses[s] - rival.losses[s] for s in splits)
+    size = sum(rival.losses[s].sum() for s in splits)
+    if more.sum() <= 1e-6 * abs(size):  # rounding
+        return min(more.sum(), 0.0)
+    return more.sum() / max(more.std(ddof=1) * len(more) ** 0.5, 1e-300)
+
+
+def verdicts(cases, rivals, name="PartialPooling"):
+    """Cases that a method and some rival have, with its best rival and standard errors behind."""
+    found = []
+    for case, cells in cases.items():
+        some = [rival for rival in rivals if rival in cells and not cells[rival].error]
         if not some or name not in cells or cells[name].error:
             continue
-        best = max(some, key=lambda cell: gain(data) * cell.mean)
-        known += 1
-        within += gain(data) * (best.mean - cells[name].mean) <= max(best.error_of_mean, 1e-6)
-    return within, known
+        best = max(some, key=lambda rival: gain(case[0]) * cells[rival].mean)
+        found.append((case, best, behind(cells[name], cells[best])))
+    return found
+
+
+def lost(cases):
+    """A table of the cases in which PartialPooling is worse than the best of all rivals."""
+    lines = []
+    for case, best, errors in sorted(verdicts(cases, RIVALS), key=lambda row: -row[2]):
+        if errors <= 1:
+            continue
+        cells = cases[case]
+        lines.append([*case, short(cells["PartialPooling"].mean)])
+        lines[-1].append(f"{short(cells[best].mean)} ({best})")
+        lines[-1].append(f"{errors:.1f}")
+        for others in (LINEAR, BASELINES, ["PP linear"]):
+            more = [errors for _, _, errors in verdicts({case: cells}, others)]
+            lines[-1].append(f"{more[0]:.1f}" if more and more[0] > 0 else "")
+    header = ["table", "rows", "units", "default", "best competitor", "errors behind"]
+    return "Lost cells", [*header, "best linear", "better baseline", "own linear fit"], lines
 
 
 def short(value):
@@ -1079,10 +1181,21 @@ def report(records, methods, style, errors):
     lines = [[n, *case, f"{by:.4f}", f"{t:.1f}", what] for case, n, by, t, what in broken]
     write(("Worse than the better of FedAvg and LocalModels", header, lines), style)
     print(f"The rule holds in {kept} of {kept + len(broken)} cases.")
-    for rivals, text in ((LINEAR, "best linear method"), (BASELINES, "better baseline")):
-        within, known = n_within(cases, rivals)
-        if known:
-            print(f"PartialPooling is within an error of the {text} in {within} of {known} cases.")
+    write(lost(cases), style)
+    for rivals, text in (
+        (RIVALS, "best of all competitors"),
+        (LINEAR, "best linear method"),
+        (BASELINES, "better baseline"),
+        (["PP linear"], "same fit with straight lines"),
+    ):
+        for n_rows in ROWS:
+            some = {case: cells for case, cells in cases.items() if case[1] == n_rows}
+            within = [errors <= 1 for _, _, errors in verdicts(some, rivals)]
+            if within:
+                print(
+                    f"{n_rows} rows: PartialPooling is within an error of the {text} "
+                    f"in {sum(within)} of {len(within)} cases."
+                )
     for name in EVERYDAY:
         if any(name in cells for cells in cases.values()):
             count = sum(row[1] == name for row in broken)

@@ -143,15 +143,44 @@ def test_the_rule(real):
 
 
 def test_cells_within_an_error_of_the_best(real):
-    """The best rival has the best mean, and an error over the splits; failures are no rivals."""
-    records = [record("FedAvg", 0.5 + 0.1 * s, s) for s in (0, 1)]  # .55, standard error .05
+    """The best rival has the best mean; errors are of paired losses; failures are no rivals."""
+    clients = np.array([1.0, 2.0, 3.0, 4.0])
+    noise = np.array([1.0, -1.0, 1.0, -1.0])
+    records = [record("FedAvg", 0.5, s, losses=clients) for s in (0, 1)]
+    records += [record("mixed", 0.1, s, losses=clients + 9) for s in (0, 1)]
     records += [record("one-hot", 0.9, s, error="ValueError: a") for s in (0, 1)]
-    for score, within in [(0.51, 1), (0.49, 0), (0.7, 1)]:
-        own = [record("PartialPooling", score, s) for s in (0, 1)]
-        assert real.n_within(real.collect(records + own), real.LINEAR) == (within, 1)
-        losses = [{**r, "data": "heart"} for r in records + own]
-        assert real.n_within(real.collect(losses), real.LINEAR) == (int(score < 0.6), 1)
-    assert real.n_within(real.collect(records), real.LINEAR) == (0, 0)
+    # Twice (more + noise) for each client: 8 more in sum, with error 2 * sqrt(4 / 3) * sqrt(4).
+    for more, expected in [(1.0, 8 / (4 * (4 / 3) ** 0.5)), (-1.0, -8.0), (0.0, 0.0)]:
+        own = [record("PartialPooling", 0.4, s, losses=clients + more + noise) for s in (0, 1)]
+        [(case, best, errors)] = real.verdicts(real.collect(records + own), real.LINEAR)
+        assert (case, best) == (("Exam", "all", "raw"), "FedAvg")
+        assert errors == pytest.approx(expected)
+        lines = real.lost(real.collect(records + own))[2]
+        assert len(lines) == (more > 0)
+    assert not real.verdicts(real.collect(records), real.LINEAR)
+    with pytest.raises(ValueError, match="no losses by client"):
+        own = [record("PartialPooling", 0.4)]
+        real.verdicts(real.collect(records + own), real.LINEAR)
+
+
+def test_losses_of_clients_add_up_to_the_score(real):
+    ids, test = np.array([0, 0, 1, 1, 3]), np.array([0, 2, 3, 4])
+    X = np.zeros((5, 1))
+    y = np.array([0, 1, 2, 1, 1])
+    counts = np.array([1.5, 2.0, 0.5, 1.0])
+    found = {
+        real.COUNT: counts,
+        real.LOG: np.array([[0.2, 0.3, 0.5]] * 4),
+        "squared_error": counts,
+    }
+    for loss, prediction in found.items():
+        rows = real.Rows(X, y, ids, ["a"], loss)
+        sums = real.losses(rows, test, prediction)
+        assert len(sums) == 4 and sums[2] == 0.0
+        score = real.scores(rows, test, prediction)["score"]
+        if loss == "squared_error":
+            score = (1 - score) * y[test].var()
+        assert np.sum(sums) / 4 == pytest.approx(score, rel=1e-4)
 
 
 def test_tables_are_printed_from_kept_fits(real, tmp_path, monkeypatch, capsys):
