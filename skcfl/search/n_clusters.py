@@ -27,9 +27,9 @@ What does not depend on K is done once: the clients' own models, which are the l
 also what clusters are added from.  K starts from the models of the next smaller number tried; each
 model to add is the client's whose model lowers the clients' losses most.  A client's model fits
 its own rows too well, and counts there as no better than the median client is served, which is
-enough for an outlier; with no more rows than parameters it does not count there.  Where clients
+enough for an outlier; with no more rows than parameters it does not count there.  If clients
 have little more rows than parameters, models after a few steps take the place of minimisers, which
-fit the noise.  Where all rows are few the method's own starts compete.  The silhouette of loss
+fit the noise.  The method's own starts compete if all rows are few.  The silhouette of loss
 vectors, which knows no single cluster, is not used.
 """
 
