@@ -1,4 +1,7 @@
-"""The basis that "auto" takes: straight lines unless curves or trees are clearly better."""
+"""The basis that "auto" takes: straight lines unless curves or trees are clearly better.
+
+Other bases compete while straight lines are fitted: what they ask does not wait for that fit.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..calls.posteriors_asked import Posteriors
-from ..federation.lanes import together
-from ..federation.ledger import Ledger
+from ..federation.lanes import asked_at_once
 from ..federation.made import NoQuantiles, may_choose, quantiles
 from ..pooling.basis_choice import LOOK_BINS, may_be_curved, may_have_trees
 from ..pooling.basis_options import SplineBasis, TreeBasis
@@ -36,98 +38,170 @@ TRIAL, TRIAL_TOL = 20, 1e-3
 MOST_FEATURES, LEAST_ROWS = 40, 30
 
 
-class BasisChoice(CurveEffects):
-    """Base of the estimator that may choose between straight lines, curves and trees."""
+class OtherBasis(Exception):
+    """Raised in a fit of straight lines where another basis is clearly better."""
 
-    def _better_basis(
-        self, federation: Any, hello: Any, header: Any, groups: Any
-    ) -> SplineBasis | TreeBasis | None:
-        """The basis that "auto" takes: straight lines unless another is clearly better."""
-        crossed, nested = self._groupings(self._feature_names(header, hello.n_features))
-        small = hello.n_features <= MOST_FEATURES and hello.n_rows >= LEAST_ROWS
-        if crossed or nested or not small or self.n_clusters not in ("auto", 1):
-            return None
-        if self.prior == np.inf:  # maximum likelihood of the model as it is; curves need a prior
-            return None
-        if not may_choose(federation) or len(hello.ids) < LEAST_CLIENTS:
-            return None
+
+class Competition:
+    """Curves and trees that compete with the straight lines of a fit.
+
+    Parameters
+    ----------
+    estimator : BasisChoice
+        The estimator that is fitted.
+    about : tuple
+        Federation, hello, header, groups and the presence of an earlier attempt, or None.
+    lines : Task
+        The fit of straight lines.
+
+    Attributes
+    ----------
+    chosen : SplineBasis, TreeBasis or None
+        The basis that is clearly better; None is straight lines.
+    losses : dict of str to float
+        Mean loss of a row held out, by basis, as far as they competed.
+    """
+
+    def __init__(self, estimator: Any, about: tuple[Any, ...], lines: Any) -> None:
+        self.estimator, self.about, self.lines = estimator, about, lines
+        self.chosen: SplineBasis | TreeBasis | None = None
+        self.losses: dict[str, float] = {}
+        self.may_be, self.curved, self.is_curve = False, None, None
+
+    def prepare(self, pool: Any) -> None:
+        """Learn quantiles of the features and open the clients with the columns of curves."""
         try:
-            n_values = self._learn_quantiles(federation, hello, header)
+            n_values = self._learn_quantiles(pool)
         except NoQuantiles:
-            return None
-        if n_values.max(initial=0) < 2:
-            return None
-        _, lines = self._trial(federation, hello, header, groups, None)
-        options = self._fit_options(lines.pool, **lines.options)
-        population = straight(lines.pool, options)
-        looks, pools = [], []
-        trial, curved = self._trial(federation, hello, header, groups, BASES["curves"])
+            return
+        self.may_be = bool(n_values.max(initial=0) >= 2)
+        if not self.may_be:
+            return
+        trial, task = self._trial("curves", pool)
         if trial._columns is not None:  # a feature has more than a few values
-            is_curve = trial._columns.is_curve
-            looks.append(partial(may_be_curved, curved.pool, population, is_curve))
-            pools.append(curved.pool)
-        if lines.pool.model.loss == "squared_error":
-            wide = replace(hello, dtype=np.dtype(float))
-            _, task = self._trial(federation, wide, header, groups, BASES["trees"])
-            cuts = in_units_of(task.pool, self._cuts(federation, wide, header, _LOOK))
-            looks.append(partial(may_have_trees, task.pool, population, cuts, _LOOK, options))
-            pools.append(task.pool)
-        ledger = Ledger()
-        found = list(together(looks, pools, ledger))
-        header._trials = [lines.pool.ledger, ledger]
-        forms = [self._form("linear", lines)]
-        if trial._columns is not None and found[0]:
-            _, varied = self._trial(federation, hello, header, groups, BASES["own curves"])
-            forms += [self._form("curves", curved), self._form("own curves", varied)]
-        if lines.pool.model.loss == "squared_error" and found[-1]:
-            header._cuts = self._cuts(federation, wide, header, BASES["trees"])
-            forms.append(self._form_of_trees(task, in_units_of(task.pool, header._cuts), header))
-        if len(forms) < 2:
-            return None
-        chosen, header._basis_losses, ledger = better_form(forms)
-        header._trials.append(ledger)
-        if chosen.name != "trees":
-            header._grown = None
-        return BASES[chosen.name]
+            self.curved, self.is_curve = task, trial._columns.is_curve
 
-    def _learn_quantiles(self, federation: Any, hello: Any, header: Any) -> Any:
+    def choose(self, pool: Any, population: Any) -> None:
+        """Choose by rows held out, after a look at what straight lines leave.
+
+        Parameters
+        ----------
+        pool : ClientPool
+            The clients, with straight lines.
+        population : Population
+            Of one cluster, fitted to straight lines.
+        """
+        if not self.may_be:
+            return
+        if population.kind != "diag" or np.isfinite(population.df):
+            population = straight(pool, self._options(pool, self.lines))
+        forms: list[Form] = []
+        has_trees = pool.model.loss == "squared_error"
+        if self.curved is not None:
+            look = partial(may_be_curved, population=population, is_curve=self.is_curve)
+            (found,) = asked_at_once((self.curved.pool, look), ledger=pool.ledger)
+            if found:
+                varied = self._trial("own curves", pool)[1]
+                forms = [self._form("curves", self.curved), self._form("own curves", varied)]
+        header = self.about[2]
+        if has_trees:
+            task = self._with_trees(pool)
+            trees = self._form_of_trees(task, population, header)
+            if forms or self._looked(trees, pool):
+                forms.append(trees)
+        if not forms:
+            return
+        forms.insert(0, self._form("linear", replace(self.lines, pool=pool.lane())))
+        best, self.losses, ledger = better_form(forms)
+        pool.ledger.take_over([ledger])
+        self.chosen = BASES[best.name]
+        if best.name != "trees":
+            header._grown = None
+
+    @staticmethod
+    def _looked(form: Form, pool: Any) -> bool:
+        """Take the look at a form before any is judged."""
+        found = form.may_compete()
+        pool.ledger.take_over([form.pool.ledger])
+        return found
+
+    def _learn_quantiles(self, pool: Any) -> Any:
         """Ask at once for the quantiles that knots and looks need; bounds of different values."""
+        federation, hello, header, _, before = self.about
         knots = np.linspace(*OUTER_KNOTS, SplineBasis().n_knots)
         shares = np.union1d(knots, shares_of(LOOK_BINS))
         n_classes = None if hello.classes is None else len(hello.classes)
         wide = replace(hello, dtype=np.dtype(float))
-        model = self._local_model().bind(hello.n_features, n_classes, float)
-        header._quantiles = shares, *quantiles(federation, model, wide, shares)
-        return header._quantiles[2]
+        model = self.estimator._local_model().bind(hello.n_features, n_classes, float)
+        found = quantiles(federation, model, wide, shares, pool.ledger, before)
+        header._quantiles = shares, *found
+        return found[1]
 
-    def _trial(self, federation: Any, hello: Any, header: Any, groups: Any, basis: Any) -> Any:
+    def _trial(self, name: str, pool: Any, wide: bool = False) -> Any:
         """A header and the task of a fit with a basis."""
+        federation, hello, header, groups, before = self.about
+        basis = None if isinstance(BASES[name], TreeBasis) else BASES[name]
         trial = copy.copy(header)
-        if isinstance(basis, TreeBasis):
-            basis = None
-        made = self._made(federation, hello, trial, basis)
-        return trial, self._opened(*made, trial, groups, None, basis)
+        hello = replace(hello, dtype=np.dtype(float)) if wide else hello
+        made = self.estimator._made(federation, hello, trial, basis, before)
+        task = self.estimator._opened(*made, trial, groups, before, basis)
+        pool.ledger.take_over([task.pool.ledger])
+        return trial, task
+
+    def _with_trees(self, pool: Any) -> Any:
+        """The task of straight lines with trees beside, in double precision."""
+        if pool.dtype == np.dtype(float):
+            return replace(self.lines, pool=pool.lane())
+        return self._trial("trees", pool, wide=True)[1]
+
+    def _options(self, pool: Any, task: Any) -> Any:
+        about = {name: task.options[name] for name in ("varying", "blocks")}
+        return self.estimator._fit_options(pool, **about)
 
     def _form(self, name: str, task: Any) -> Form:
         """Straight lines or curves that compete."""
 
         def fitted(pool: Any) -> Any:
-            options = self._fit_options(pool, **task.options)
-            options = replace(options, df=np.inf, max_iter=TRIAL, tol=TRIAL_TOL)
-            fit = fit_population(pool, "diag", 1, self.n_init, options)[0]
+            options = replace(self._options(pool, task), df=np.inf, max_iter=TRIAL, tol=TRIAL_TOL)
+            fit = fit_population(pool, "diag", 1, self.estimator.n_init, options)[0]
             return pool.ask(Posteriors, *fit.population.arguments)[1]
 
         return Form(name, task.pool, fitted)
 
-    def _form_of_trees(self, task: Any, cuts: Any, header: Any) -> Form:
-        """Trees that compete, which the fit goes on with."""
-        options = self._fit_options(task.pool, **task.options)
+    def _form_of_trees(self, task: Any, population: Any, header: Any) -> Form:
+        """Trees that compete if a look at them says so, which the fit goes on with."""
+        federation, hello, _, _, before = self.about
+        options, wide = self._options(task.pool, task), replace(hello, dtype=np.dtype(float))
+
+        def cuts_of(basis: TreeBasis) -> Any:
+            cuts = self.estimator._cuts(federation, wide, header, basis, before)
+            return cuts, in_units_of(task.pool, cuts)
+
+        def competes() -> bool:
+            return may_have_trees(task.pool, population, cuts_of(_LOOK)[1], _LOOK, options)
 
         def judged(seed: int) -> Any:
+            header._cuts, cuts = cuts_of(BASES["trees"])
+            for ledger in vars(header).pop("_asked", []):
+                task.pool.ledger.take_over([ledger])
             header._grown = grown(task.pool, cuts, BASES["trees"], options, seed)
             return header._grown.totals
 
-        return Form("trees", task.pool, judged=judged)
+        return Form("trees", task.pool, judged=judged, competes=competes)
+
+
+class BasisChoice(CurveEffects):
+    """Base of the estimator that may choose between straight lines, curves and trees."""
+
+    def _may_choose(self, federation: Any, hello: Any, header: Any) -> bool:
+        """True if curves and trees compete where ``basis="auto"``."""
+        crossed, nested = self._groupings(self._feature_names(header, hello.n_features))
+        small = hello.n_features <= MOST_FEATURES and hello.n_rows >= LEAST_ROWS
+        if crossed or nested or not small or self.n_clusters not in ("auto", 1):
+            return False
+        if self.prior == np.inf:  # maximum likelihood of the model as it is; curves need a prior
+            return False
+        return may_choose(federation) and len(hello.ids) >= LEAST_CLIENTS
 
 
 # The tree of a look: larger than those of a fit, as products of features show below other splits.

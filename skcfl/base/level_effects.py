@@ -13,6 +13,7 @@ from sklearn.utils import _safe_indexing
 from .._checks import is_missing
 from .._typing import Array, ClientIds
 from ..clients.ids import check_ids, encode, locate
+from ..federation.ledger import Ledger
 from ..federation.made import MadeFederation, MadeHello, distinct_values, quantiles
 from ..federation.made_columns import Columns
 from ..models import LinearModel
@@ -209,7 +210,9 @@ class LevelEffects(PosteriorPredictions):
         known = getattr(header, "_quantiles", None)
         if known is not None and np.isin(shares, known[0]).all():
             return known[1][:, np.searchsorted(known[0], shares)], known[2]
-        return quantiles(federation, model, hello, shares, before)
+        ledger = Ledger()
+        header._asked = [*getattr(header, "_asked", []), ledger]
+        return quantiles(federation, model, hello, shares, ledger, before)
 
     def _model_of(self, hello: Any) -> Any:
         model = super()._model_of(hello)

@@ -24,7 +24,7 @@ from ..pooling.deviations import deviations
 from ..pooling.em import Options, evaluate
 from ..pooling.stacking import stacked
 from ..reports.evidence import centred
-from .basis_choices import BasisChoice
+from .basis_choices import BasisChoice, Competition, OtherBasis
 from .level_effects import by_level
 from .population_table import population_table
 from .posterior_predictions import MAX_COVARIANCES, posterior_std
@@ -172,21 +172,31 @@ class PopulationFits(BasisChoice):
         self, federation: Any, hello: Any, header: Any, groups: Any, before: Any = None
     ) -> Any:
         named = {"linear": None, "splines": SplineBasis(), "trees": TreeBasis()}
-        basis = named.get(self.basis, self.basis) if isinstance(self.basis, str) else self.basis
+        basis: Any = (
+            named.get(self.basis, self.basis) if isinstance(self.basis, str) else self.basis
+        )
+        found = vars(header).get("_chosen")
         if before is not None:  # the fit starts again without some clients
-            basis, header._quantiles = header._basis, None
+            header._quantiles = None
             if isinstance(hello, MadeHello):
                 federation, hello = federation.federation, header._raw_hello
-        header._raw_hello, header._quantiles = hello, None
-        if isinstance(basis, str):
-            basis = self._better_basis(federation, hello, header, groups)
+        elif found is None:
+            header._quantiles = None
+        header._raw_hello, basis = hello, basis if found is None else found
+        competes = isinstance(basis, str)
+        if competes:
+            competes, basis = self._may_choose(federation, hello, header), None
         if isinstance(basis, TreeBasis):
             self._check_trees(hello, header)
             hello = replace(hello, dtype=np.dtype(float))
             if vars(header).get("_grown") is None:
                 header._cuts = self._cuts(federation, hello, header, basis, before)
+        raw = federation, hello, header, groups, before
         federation, hello = self._made(federation, hello, header, basis, before)
-        return self._opened(federation, hello, header, groups, before, basis)
+        task = self._opened(federation, hello, header, groups, before, basis)
+        if competes:
+            task.options["competition"] = Competition(self, raw, task)
+        return task
 
     def _opened(
         self, federation: Any, hello: Any, header: Any, groups: Any, before: Any, basis: Any
@@ -196,7 +206,7 @@ class PopulationFits(BasisChoice):
         has_columns = getattr(header, "_columns", None) is not None
         header._basis = basis if is_tree or has_columns else None
         task = super()._open(federation, hello, header, groups, before)
-        for ledger in vars(header).pop("_trials", []):
+        for ledger in vars(header).pop("_asked", []):
             task.pool.ledger.take_over([ledger])
         names = self._feature_names(header, task.pool.model.n_features)
         varying, blocks = self._varying(names), None
@@ -257,8 +267,18 @@ class PopulationFits(BasisChoice):
         estimated = self.dispersion == "auto" and (loss.unknown_scale or loss.overdispersed)
         return loss.dispersion_of if estimated else None
 
+    def _solve_task(self, task: Any) -> Any:
+        try:
+            return super()._solve_task(task)
+        except OtherBasis:
+            ledger = task.pool.ledger
+            about = task.federation, task.hello, task.header, task.groups
+            vars(task).update(vars(self._open(*about)))
+            task.pool.ledger.take_over([ledger])
+            return super()._solve_task(task)
+
     def _solve(self, pool: Any, **options: Any) -> Any:
-        trees = options.pop("trees", None)
+        trees, competition = options.pop("trees", None), options.pop("competition", None)
         options = self._fit_options(pool, **options)
         if getattr(pool.model, "n_groupings", 0):
             return self._solve_levels(pool, options)
@@ -268,8 +288,13 @@ class PopulationFits(BasisChoice):
             forest = grown(pool, cuts, basis, options) if forest is None else forest
             pool = pool.without_trees(forest.trees, cuts)
         fit, path, fits = fit_population(
-            pool, self.covariance, self.n_clusters, self.n_init, options
+            pool, self.covariance, self.n_clusters, self.n_init, options, competition
         )
+        if competition is not None:
+            header = competition.lines.header
+            header._basis_losses, header._chosen = competition.losses, competition.chosen
+            if competition.chosen is not None:
+                raise OtherBasis
         result = self._result(pool, fit, path, fits, options)
         result.extra["forest"] = forest
         return result

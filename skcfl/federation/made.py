@@ -11,6 +11,7 @@ import numpy as np
 from .._typing import Array, Kind
 from ..exceptions import FederationError
 from .federation import Federation, Handshake, _present
+from .ledger import Ledger
 from .made_columns import Columns
 from .presence import Presence
 from .scaling import Scaling
@@ -19,9 +20,11 @@ from .sites import ask_each
 if TYPE_CHECKING:
     from ..models import LocalModel
 
-# Quantiles are looked for within so many standard deviations of the mean, and the interval is cut
-# into so many parts, in so many exchanges.
-REACH, PARTS, ROUNDS = 30.0, 32, 6
+# Quantiles are looked for within so many standard deviations of the mean.
+REACH = 30.0
+# Parts of that interval, which all quantiles of a feature share, and of each later one, and how
+# often these are cut. Numbers sent grow with the parts, exchanges with the rounds.
+FIRST_PARTS, PARTS, ROUNDS = 128, 8, 7
 # Cells between the outer quantiles; those with rows are counted.
 CELLS = 64
 
@@ -142,6 +145,7 @@ def quantiles(
     model: LocalModel,
     hello: Handshake,
     shares: Array,
+    ledger: Ledger,
     before: Presence | None = None,
 ) -> tuple[Array, Array]:
     """Quantiles of the columns over the rows of all clients, from sums over them.
@@ -156,6 +160,8 @@ def quantiles(
         Who the clients are.
     shares : ndarray of shape (m,)
         Ascending shares of the rows.
+    ledger : Ledger
+        Counts what is sent.
     before : Presence, default=None
         Of an earlier attempt at the same fit; the clients that it lost are left out.
 
@@ -168,7 +174,12 @@ def quantiles(
     presence = Presence(hello.ids, federation.min_clients, federation.retries, before)
     parts = _present(federation.rows(model, hello), presence, hello, model)
 
+    def book(up, down):
+        n = len(hello.ids)
+        ledger.book(up=n * up, down=n * down, clients=n, shared_bytes=(8 * up, 8 * down))
+
     def below(edges):
+        book(edges.size + len(edges), edges.size)
         try:
             answers = ask_each(parts, "below", [(edges,)] * len(parts))
         except FederationError as error:
@@ -181,6 +192,8 @@ def quantiles(
         return found[:, :-1] / np.maximum(found[:, -1:], 1e-300)
 
     def moments(step, *means):
+        d = hello.n_features
+        book(*((d, d) if means else (4 * d + 1, 0)))
         asked = [("features", step, *means)] * len(parts)
         answers = ask_each(parts, "moments", asked, retries=federation.retries)
         if step == "sums" and any(stored is not None for _, _, stored, *_ in answers):
@@ -193,16 +206,17 @@ def quantiles(
     d, m = len(scaling.mean), len(shares)
     low = np.repeat((scaling.mean - REACH * scaling.scale)[:, None], m, axis=1)
     high = np.repeat((scaling.mean + REACH * scaling.scale)[:, None], m, axis=1)
-    grid = np.arange(1, PARTS) / PARTS
-    for _ in range(ROUNDS):
-        edges = low[:, :, None] + (high - low)[:, :, None] * grid
-        flat = edges.reshape(d, -1)
+    grid, shared = np.arange(1, PARTS) / PARTS, np.arange(1, FIRST_PARTS) / FIRST_PARTS
+    for number in range(1 + ROUNDS):
+        edges = low[:, :, None] + (high - low)[:, :, None] * (grid if number else shared)
+        # The first interval is that of all quantiles.
+        flat = edges.reshape(d, -1) if number else edges[:, 0]
         order = np.argsort(flat, axis=1, kind="stable")
         ranks = np.empty_like(flat)
         sums = below(np.take_along_axis(flat, order, axis=1))
         np.put_along_axis(ranks, order, sums, axis=1)
-        short = ranks.reshape(edges.shape) < shares[:, None] - 1e-12
-        at = short.sum(axis=2)
+        ranks = ranks.reshape(edges.shape) if number else ranks[:, None]
+        at = (ranks < shares[:, None] - 1e-12).sum(axis=2)
         padded = np.concatenate([low[:, :, None], edges, high[:, :, None]], axis=2)
         low = np.take_along_axis(padded, at[:, :, None], axis=2)[:, :, 0]
         high = np.take_along_axis(padded, at[:, :, None] + 1, axis=2)[:, :, 0]

@@ -50,6 +50,8 @@ from .quasi_newton import climb
 POOLED_STEPS = 30
 # Halvings of a Newton step that overshoots.
 HALVINGS = 60
+# Least part of a sum of squares that is left of it where what is left is more than rounding.
+LEAST_LEFT = 1e-6
 # Relative rounding of a log-likelihood, which is no fall.
 ROUNDING = 1e-13
 # Largest extrapolation of the logarithm of a variance.
@@ -287,7 +289,12 @@ def pooled(pool, options):
     known = options.dispersion_of is None
     current = evaluate(pool, population)
     size = _noise(current.sums, options)
-    current, n_iter = _newton(pool, current, options)
+    exact = pool.model.quadratic and not is_lean(current.sums)
+    if exact:
+        # What sums are at other means follows from these, but for rounding.
+        moved = _moved(current, newton_means(pool, population, current.sums))
+        exact = float(moved.sums["scatter"]) > LEAST_LEFT * float(current.sums["scatter"])
+    current, n_iter = (moved, 1) if exact else _newton(pool, current, options)
     h = current.sums["curvature"][0]
     h = (np.diag(h) if h.ndim == 2 else h) / max(float(current.sums["weight"]), 1e-300)
     if pool.other_units and options.free.any():
@@ -303,7 +310,12 @@ def pooled(pool, options):
     start = dispersion / (n_slopes if pool.n_params > MAX_DENSE else 1)
     prior = np.full(1, start if options.prior == "auto" else options.prior)
     population = replace(current.population, dispersion=dispersion, unit=unit, prior=prior)
-    current, more = _newton(pool, evaluate(pool, population), options)
+    if exact:
+        ahead = _moved(current, current.population.means, population)
+        means = newton_means(pool, population, ahead.sums)
+        current, more = evaluate(pool, replace(population, means=means)), 1
+    else:
+        current, more = _newton(pool, evaluate(pool, population), options)
     population = current.population
     n_iter += more
     if not known:
@@ -315,6 +327,22 @@ def pooled(pool, options):
         population = replace(population, spent=spent)
     population = replace(population, dispersion=dispersion, unit=unit)
     return population, n_iter
+
+
+def _moved(fit, means, population=None):
+    """The fit of a population without variance at other means, of squared errors.
+
+    With another dispersion and prior where `population` is given.
+    """
+    population = fit.population if population is None else population
+    ratio = fit.population.dispersion / population.dispersion
+    H, slopes = ratio * fit.sums["curvature"], ratio * fit.sums["slopes"]
+    move = means - fit.population.means
+    bent = np.einsum("kpq,kq->kp", H, move)
+    lost = 2.0 * population.dispersion * float((move * (slopes - 0.5 * bent)).sum())
+    sums = {**fit.sums, "curvature": H, "slopes": slopes - bent}
+    sums["scatter"] = float(fit.sums["scatter"]) - lost
+    return Fit(replace(population, means=means), sums)
 
 
 def _noise(sums, options, spent=0.0):

@@ -37,15 +37,31 @@ class Form:
     judged : callable, default=None
         ``judged(seed)`` returns the sums of the losses of each client's rows held out, an array
         (n_clients,); None fits and judges by `fitted`.
+    competes : callable, default=None
+        ``competes()`` says after a look whether the form is judged at all; None is yes.
     """
 
     name: str
     pool: Any
     fitted: Callable[[Any], Any] | None = None
     judged: Callable[[int], Any] | None = None
+    competes: Callable[[], bool] | None = None
+    #: What the look has said, once it was taken.
+    answer: bool | None = None
+
+    def may_compete(self):
+        """Whether the form is judged; the look is taken once."""
+        if self.answer is None:
+            self.answer = self.competes is None or self.competes()
+        return self.answer
 
     def totals(self, seed):
-        """Sums of the losses of each client's rows held out, and weights of these rows."""
+        """Sums of the losses of each client's rows held out, and weights of these rows.
+
+        None of a form that does not compete.
+        """
+        if not self.may_compete():
+            return None
         if self.judged is not None:
             return self.judged(seed), None
         judge = HeldOutLoss(self.pool, np.random.RandomState(seed), folds=FOLDS)
@@ -83,6 +99,8 @@ def better_form(forms, seed=0):
     lanes, ledger = [form.pool for form in forms], Ledger()
     tasks = [partial(form.totals, seed) for form in forms]
     found = list(together(tasks, lanes, ledger))
+    forms = [form for form, each in zip(forms, found, strict=True) if each is not None]
+    found = [each for each in found if each is not None]
     weights = found[0][1]
     totals = [np.where(np.isfinite(total), total, np.inf) for total, _ in found]
     here = weights > 0

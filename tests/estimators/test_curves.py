@@ -19,6 +19,7 @@ from skcfl import (
     SplineBasis,
 )
 from skcfl.federation import FanOutFederation, InProcessFederation
+from skcfl.federation.ledger import Ledger
 from skcfl.federation.made import quantiles
 from skcfl.federation.made_columns import bends, line_of, spline_of
 from skcfl.federation.remote import RemoteFederation
@@ -58,9 +59,14 @@ def test_quantiles_are_those_of_the_rows():
     parts = [(X[s], y[s], groups[s]) for s in (groups < 5, groups >= 5)]
     fan = FanOutFederation([InProcessFederation(*part) for part in parts])
     for federation in (InProcessFederation(X, y, groups), fan):
-        found, n_values = quantiles(federation, model, federation.hello("regressor"), shares)
+        ledger, hello = Ledger(), federation.hello("regressor")
+        found, n_values = quantiles(federation, model, hello, shares, ledger)
         assert_allclose(found, wanted, atol=1e-6)
         assert n_values[2] == 2 and n_values[:2].min() > 20
+        # Two for the range, a grid that all shares have, a finer one each time, cells at the end.
+        assert ledger.calls == 2 + 1 + 7 + 1
+        sums = 3 * (5 + 127 + 7 * 7 * 4 + 65) + 1 + 9 * 3
+        assert ledger.up == len(hello.ids) * sums
 
 
 def test_it_is_the_mixed_model_of_these_columns():

@@ -317,8 +317,9 @@ def test_a_look_is_cheap_where_the_truth_is_linear():
     auto = PartialPoolingRegressor(covariance="diag").fit(X, y, groups=groups)
     assert auto.basis_ == "linear" and auto.basis_losses_ == {}
     assert_array_equal(auto.params_, lines.params_)
-    assert auto.calls_ < lines.calls_ + 60
-    assert auto.floats_up_ < 1.25 * lines.floats_up_
+    # Looks go in the exchanges of the fit; quantiles of the features are most of what they send.
+    assert auto.calls_ <= lines.calls_ + 5
+    assert auto.floats_up_ < 1.35 * lines.floats_up_
 
 
 def test_looks_see_curves_of_the_clients_own():

@@ -114,7 +114,7 @@ def test_looks_only_save_time(monkeypatch, n_features, n_relevant):
     quick = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0).fit(
         X, y, groups=groups
     )
-    monkeypatch.setattr("skcfl.pooling.components._may_reach", lambda *args: True)
+    monkeypatch.setattr("skcfl.pooling.cluster_starts.may_reach", lambda *args: True)
     slow = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0).fit(
         X, y, groups=groups
     )
