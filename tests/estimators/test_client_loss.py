@@ -32,6 +32,7 @@ LIAR = 3
 HONEST = CODES != LIAR
 OTHERS = np.arange(9) != LIAR
 QUICK = {"alpha": 0.01, "random_state": 0}
+AUTO = {**QUICK, "search": LamSearch(n_lams=4)}
 # What competes, less of it.
 FEWER = {ConvexClusteredFLRegressor: {"graph": "knn"}}
 
@@ -43,7 +44,7 @@ def score(model):
 @cache
 def clean(cls):
     """Score without the client."""
-    model = cls(**QUICK, **FEWER.get(cls, {}))
+    model = cls(**AUTO, **FEWER.get(cls, {}))
     return score(model.fit(DATA.X[HONEST], DATA.y[HONEST], groups=DATA.groups[HONEST]))
 
 
@@ -55,7 +56,7 @@ def test_one_client_in_other_units(cls, units):
     """All that is automatic is found without it: lam, graph, penalty, units, refits."""
     X = DATA.X * np.where(HONEST | (units == "y"), 1.0, 1e6)[:, None]
     y = DATA.y * np.where(HONEST | (units == "X"), 1.0, 1e6)
-    model = cls(client_loss="huber", **QUICK, **FEWER.get(cls, {}))
+    model = cls(client_loss="huber", **AUTO, **FEWER.get(cls, {}))
     model.fit(X, y, groups=DATA.groups)
     assert score(model) > clean(cls) - 0.01
     assert adjusted_rand_score(DATA.labels[OTHERS], model.labels_[OTHERS]) == 1.0
@@ -65,7 +66,7 @@ def test_one_client_in_other_units(cls, units):
 
 
 def test_without_false_clients_it_costs_nothing():
-    bounded = GTVRegressor(client_loss=4, **QUICK).fit(DATA.X, DATA.y, groups=DATA.groups)
+    bounded = GTVRegressor(client_loss=4, **AUTO).fit(DATA.X, DATA.y, groups=DATA.groups)
     assert bounded.suspicion_.max() < 1.0
     assert score(bounded) > clean(GTVRegressor) - 0.003
 
@@ -147,7 +148,7 @@ def test_one_client_in_other_units_by_cross_validation(cls, units):
     """It judges nothing: scores, lam and models are as if it had rows nowhere."""
     X = DATA.X * np.where(HONEST | (units == "y"), 1.0, 1e6)[:, None]
     y = DATA.y * np.where(HONEST | (units == "X"), 1.0, 1e6)
-    options = {"search": LamSearch(cv=2, n_lams=3), "refit": True, **QUICK}
+    options = {"search": LamSearch(cv=2, n_lams=2), "refit": True, **QUICK}
     if cls is not FPFCRegressor:
         options.update(graph="knn", penalty="l2")
     model = cls(client_loss="huber", **options).fit(X, y, groups=DATA.groups)
@@ -190,10 +191,9 @@ def test_classes_and_nodes_without_rows():
     y = (DATA.y > 0).astype(int)
     X = DATA.X * np.where(HONEST, 1.0, 1e6)[:, None]
     options = {"graph": "knn", "penalty": "l2", "refit": False, **QUICK}
-    options["search"] = LamSearch(n_lams=3)
-    model = ConvexClusteredFLClassifier(client_loss="huber", **options)
+    model = ConvexClusteredFLClassifier(0.02, client_loss="huber", **options)
     model.fit(X, y, groups=DATA.groups)
-    clean = ConvexClusteredFLClassifier(**options)
+    clean = ConvexClusteredFLClassifier(0.02, **options)
     clean.fit(DATA.X[HONEST], y[HONEST], groups=DATA.groups[HONEST])
     accuracy = [
         m.score(DATA.X[HONEST], y[HONEST], groups=DATA.groups[HONEST]) for m in (model, clean)
@@ -206,15 +206,15 @@ def test_classes_and_nodes_without_rows():
     assert gtv.without_rows_.sum() == 1 and gtv.suspicion_[gtv.without_rows_] == 0.0
 
 
-@pytest.mark.parametrize("client_loss", [None, "huber"])
+@pytest.mark.parametrize("client_loss", some(["huber", None], 1))
 def test_few_rows_and_a_client_whose_rows_weigh_nothing(client_loss):
     """Clusters of it and one other client are fitted without showing the rows of that one."""
     data = make_clustered_regression(9, n_clusters=3, n_samples=12, random_state=1)
     weights = np.where(data.groups == data.groups[0], 0.0, 1.0)
     model = FPFCRegressor(client_loss=client_loss, search=LamSearch(n_lams=3), **QUICK)
     model.fit(data.X, data.y, groups=data.groups, sample_weight=weights)
-    some = weights > 0
-    assert model.score(data.X[some], data.y[some], groups=data.groups[some]) > 0.9
+    there = weights > 0
+    assert model.score(data.X[there], data.y[there], groups=data.groups[there]) > 0.9
     if client_loss is not None:
         idle = model.groups_ == data.groups[0]
         assert model.suspicion_[idle] == 0.0 < model.suspicion_[~idle].min()

@@ -5,9 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from pickled_hosts import PickledHost, named
 from scipy import sparse
-from sklearn.base import clone
 from sklearn.preprocessing import SplineTransformer
 from trials import some
 
@@ -22,10 +20,8 @@ from skcfl.federation import FanOutFederation, InProcessFederation
 from skcfl.federation.ledger import Ledger
 from skcfl.federation.made import quantiles
 from skcfl.federation.made_columns import bends, line_of, spline_of
-from skcfl.federation.remote import RemoteFederation
 from skcfl.inspection import EffectDisplay
 from skcfl.models import LinearModel
-from skcfl.testing import StrictFederation
 
 
 def waves(n_clients=12, n=25, seed=0, slope=1.0):
@@ -158,25 +154,6 @@ def test_other_losses(loss):
     assert_allclose(plain.predict(X), model.predict(X, groups=same), rtol=1e-7)
 
 
-def test_federations_find_the_same():
-    X, y, groups = waves()
-    model = PartialPoolingRegressor(basis="splines", n_clusters=1, df=np.inf, random_state=0)
-    here = clone(model).fit(X, y, groups=groups)
-    parts = [(X[s], y[s], groups[s]) for s in (groups < 5, groups >= 5)]
-    fan = FanOutFederation([InProcessFederation(*part) for part in parts])
-    hosts = RemoteFederation([PickledHost([part]) for part in named(parts)])
-    strict = StrictFederation(InProcessFederation(X, y, groups))
-    for federation in (fan, hosts, strict):
-        there = clone(model).fit_federation(federation)
-        assert_allclose(there.params_, here.params_, rtol=1e-6, atol=1e-7)
-        assert_array_equal(there.coef_names_, here.coef_names_)
-        wanted = here.predict(X, groups=groups)
-        assert_allclose(there.predict(X, groups=groups), wanted, rtol=1e-8)
-    assert_allclose(np.sort(here.predict_federation(hosts)), np.sort(wanted), rtol=1e-9)
-    assert_allclose(here.score_federation(fan), here.score(X, y, groups=groups), rtol=1e-9)
-    assert_array_equal(here.assign_federation(fan), here.labels_)
-
-
 def test_curves_beside_groupings_and_new_clients():
     X, y, groups = waves()
     item = np.random.default_rng(1).integers(5, size=len(y))
@@ -198,7 +175,7 @@ def test_curves_beside_groupings_and_new_clients():
 
 def test_auto_keeps_lines_where_the_truth_is_linear():
     kept = []
-    seeds = some([1, 0, 8, 15, *(k for k in range(20) if k not in (0, 1, 8, 15))], 4)
+    seeds = some([1, 0, 8, 15, *(k for k in range(20) if k not in (0, 1, 8, 15))], 3)
     for seed in seeds:
         rng = np.random.default_rng(seed)
         n_clients, n, d = [10, 20, 40][seed % 3], [6, 12, 24][seed % 3], [1, 2, 4][seed // 7]
@@ -247,14 +224,6 @@ def test_few_values_few_clients_and_sparse_rows_stay_linear():
         assert model.basis_ == "linear"
     with pytest.raises(ValueError, match="X must be dense"):
         PartialPoolingRegressor(basis="splines").fit(sparse.csr_array(X), y, groups=groups)
-
-
-def test_units_change_no_prediction():
-    X, y, groups = waves()
-    model = PartialPoolingRegressor(basis="splines", n_clusters=1, df=np.inf, random_state=0)
-    wanted = clone(model).fit(X, y, groups=groups).predict(X, groups=groups)
-    other = clone(model).fit(100.0 * X + 5.0, 10.0 * y, groups=groups)
-    assert_allclose(other.predict(100.0 * X + 5.0, groups=groups), 10.0 * wanted, rtol=1e-3)
 
 
 def test_options_are_checked():

@@ -1,6 +1,7 @@
 """GTV minimisation of networks: inexact message passing, clusters, what is refused."""
 
 import pickle
+from functools import cache
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from skcfl import (
     FedAvgClassifier,
     GTVClassifier,
     GTVRegressor,
+    LamSearch,
     LocalModelsClassifier,
 )
 from skcfl.calls.first_order import ObjectivesGradients
@@ -59,6 +61,13 @@ def wave_net(lam=0.1, **options):
     return GTVRegressor(lam, hidden_layer_sizes=(16,), activation="tanh", **options)
 
 
+@cache
+def fitted_wave_net():
+    """That of the waves, which no test may change."""
+    X, y, groups = waves()
+    return wave_net().fit(X, y, groups=groups)
+
+
 # ---------------------------------------------------------------------------------- clusters
 
 
@@ -67,7 +76,7 @@ def test_clusters_of_digits_are_found_by_default(digits, refit):
     """The graph, lam and clusters come from the rows alone."""
     train, test, labels = digits
     options = {"hidden_layer_sizes": (16,), "random_state": 0}
-    net = GTVClassifier(refit=refit, **options).fit(*train)
+    net = GTVClassifier(refit=refit, search=LamSearch(n_lams=4), **options).fit(*train)
     assert adjusted_rand_score(labels, net.labels_) == 1.0
     alone = LocalModelsClassifier(**options).fit(*train)
     one = FedAvgClassifier(**options).fit(*train)
@@ -86,7 +95,7 @@ def test_clusters_of_digits_are_found_by_default(digits, refit):
 
 def test_regressions_on_a_chain():
     X, y, groups = waves()
-    net = wave_net().fit(X, y, groups=groups)
+    net = fitted_wave_net()
     assert_array_equal(net.labels_, [0] * 4 + [1] * 4)
     fresh = waves(100, seed=1)
     score = net.score(*fresh[:2], groups=fresh[2])
@@ -177,8 +186,7 @@ def test_fits_end_near_a_stationary_point(lam):
 
 
 def test_messages_are_booked():
-    X, y, groups = waves()
-    net = wave_net().fit(X, y, groups=groups)
+    net = fitted_wave_net()
     n, d = net.params_.shape
     checks = len(net.history_["round"])
     assert net.history_["messages"].sum() == 2 * WEIR.n_edges * net.n_iter_
@@ -292,7 +300,7 @@ def test_what_needs_convexity_is_refused():
     X, y, groups = waves()
     with pytest.raises(ValueError, match="GTV with graph='complete'"):
         ConvexClusteredFL(MLP((4,), loss="squared_error"), 0.1).fit(X, y, groups=groups)
-    net = wave_net().fit(X, y, groups=groups)
+    net = fitted_wave_net()
     with pytest.raises(ValueError, match="lam_max is known for convex problems only"):
         lam_max(net, X, y, groups=groups)
     for proof in (duality_gap, certify_partition):

@@ -74,10 +74,10 @@ TRUTHS += [(GTVRegressor(), truth) for truth in ("clusters", "continuum", "same"
 TRUTHS += [(FOLDS, truth) for truth in ("clusters", "continuum", "same")]
 
 
-@pytest.mark.parametrize(("model", "truth"), some(TRUTHS, 3))
+@pytest.mark.parametrize(("model", "truth"), some(TRUTHS, 2))
 def test_right_in_all_three_truths(truth, model):
     """Not worse than the better of one model for all and one per client, but for chance."""
-    data = clusters(n_clients=9, n_samples=24)
+    data = clusters(n_clients=9, n_features=3, n_samples=24)
     rows = {
         "clusters": (data.X, data.y, data.groups),
         "continuum": continuum(spread=0.7, rows=16, n_clients=12),
@@ -129,7 +129,11 @@ def test_few_rows_and_a_wild_client():
     train, test = (X, y, groups), (X_test, y_test, groups)
     mine, pooled, local = (
         score(model, train, test)
-        for model in (GTVRegressor(), FedAvgRegressor(), LocalModelsRegressor())
+        for model in (
+            GTVRegressor(search=LamSearch(n_lams=4)),
+            FedAvgRegressor(),
+            LocalModelsRegressor(),
+        )
     )
     assert local > pooled + 0.3
     assert mine > local - 0.05
@@ -313,7 +317,10 @@ def test_each_end_has_a_prior_once_a_model():
 def test_right_for_classifiers():
     data = make_clustered_classification(9, 3, 4, n_samples=40, random_state=0)
     train, test = halves(data.X, data.y, data.groups)
-    mine = score(ConvexClusteredFLClassifier(alpha=0.01, search=LamSearch(n_lams=4)), train, test)
+    model = ConvexClusteredFLClassifier(
+        alpha=0.01, graph="knn", penalty="l2", search=LamSearch(n_lams=4)
+    )
+    mine = score(model, train, test)
     others = FedAvgClassifier(), LocalModelsClassifier()
     assert mine > max(score(other, train, test) for other in others)
 
@@ -516,10 +523,10 @@ def test_options_hold_in_the_search():
     fit = {"groups": data.groups}
     with pytest.warns(Warning, match="max_iter=3"):
         given = {"graph": "complete", "penalty": "l2", "refit": False}
-        model = ConvexClusteredFLRegressor(max_iter=3, search=LamSearch(n_lams=3), **given)
+        model = ConvexClusteredFLRegressor(max_iter=3, search=LamSearch(n_lams=2), **given)
         model.fit(data.X, data.y, **fit)
     assert model.n_iter_ <= 3
-    options = {"graph": "knn", "alpha": 0.01, "search": LamSearch(n_lams=3)}
+    options = {"graph": "knn", "penalty": "l2", "alpha": 0.01, "search": LamSearch(n_lams=2)}
     first, other = (
         ConvexClusteredFLRegressor(random_state=seed, **options).fit(data.X, data.y, **fit)
         for seed in (None, 7)
@@ -588,13 +595,15 @@ def test_no_edge_is_told_where_the_loss_has_levelled(slope):
 def test_fpfc_finds_clusters_at_any_participation(participation):
     data = clusters(n_clients=9)
     training = Training(participation=participation)
-    model = FPFCRegressor(alpha=0.01, training=training, random_state=0)
+    model = FPFCRegressor(
+        alpha=0.01, search=LamSearch(n_lams=4), training=training, random_state=0
+    )
     model.fit(data.X, data.y, groups=data.groups)
     assert model.lam_ > 0.0
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
 
 
-@pytest.mark.parametrize("search", some([None, LamSearch(cv=5)], 1))
+@pytest.mark.parametrize("search", some([LamSearch(n_lams=4), None, LamSearch(cv=5)], 1))
 def test_fpfc_holds_both_ends(search):
     for spread in (0.0, 20.0):
         X, y, groups = continuum(spread=spread, n_clients=6, rows=20)

@@ -278,8 +278,10 @@ def test_a_fit_leaves_the_objects_as_they_were():
     )
 
 
-@pytest.mark.parametrize("name", ["FlexCFL", "FedALA", "FedRep", "PerFedAvg"])
-@pytest.mark.parametrize("step", [10**30, 1e60])
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [("FlexCFL", 10**30), ("FedALA", 1e60), ("FedRep", 10**30), ("PerFedAvg", 1e60)],
+)
 def test_steps_that_are_too_long_are_named(name, step):
     model = getattr(skcfl, f"{name}Regressor")(training=Training(step_size=step), random_state=0)
     with pytest.raises(ValueError, match=f"{name}Regressor diverged: .*step_size=1.* is too long"):

@@ -31,15 +31,15 @@ from skcfl import (
 from skcfl.calls.posteriors_asked import LeftOutSums, PosteriorSums
 from skcfl.datasets import make_clustered_regression
 from skcfl.exceptions import NotEnoughMemoryError
-from skcfl.federation import FanOutFederation, Faults, InProcessFederation
+from skcfl.federation import Faults, InProcessFederation
 from skcfl.federation.pool import ClientPool
 from skcfl.models import MLP, LinearModel
 
 SD = np.array([1.0, 0.5, 0.2])
 
 
-# Straight lines, which cost less; that curves are chosen is tested elsewhere.
-Regressor = partial(PartialPoolingRegressor, basis="linear")
+# Straight lines without heavy tails, which cost less; that these are chosen is tested elsewhere.
+Regressor = partial(PartialPoolingRegressor, basis="linear", df=np.inf)
 Classifier = partial(PartialPoolingClassifier, basis="linear")
 
 
@@ -95,7 +95,7 @@ def mixed_model(X, y, groups, varying):
 MIXED = [("all", 0), ("intercept", 1), ([1], 1), ("all", 1), ("intercept", 0), ([1], 0)]
 
 
-@pytest.mark.parametrize(("random", "seed"), some(MIXED, 3))
+@pytest.mark.parametrize(("random", "seed"), some(MIXED, 2))
 def test_one_cluster_is_a_mixed_model(random, seed):
     X, y, groups, _ = population(seed=seed, sd=2 * SD)
     varying = {"all": [0, 1], "intercept": []}.get(str(random), [1])
@@ -105,7 +105,6 @@ def test_one_cluster_is_a_mixed_model(random, seed):
         covariance="full",
         random=random,
         prior=np.inf,
-        df=np.inf,
         tol=1e-9,
         standardize=bool(seed),
     ).fit(X, y, groups=groups)
@@ -162,7 +161,7 @@ TABLES = ["grunfeld", "macrodata", "elnino", "fertility", "sunspots"]
 def test_real_tables_have_the_fit_of_mixed_models(name):
     X, y, groups = real_rows(name)
     mixed = mixed_model(X, y, groups, range(X.shape[1]))
-    model = Regressor(1, covariance="full", prior=np.inf, df=np.inf)
+    model = Regressor(1, covariance="full", prior=np.inf)
     model.fit(X, y, groups=groups)
     assert model.loglik_ == pytest.approx(mixed.llf, rel=1e-6)
     assert model.loglik_ == pytest.approx(loglik(model, X, y, groups), rel=1e-7)
@@ -202,7 +201,7 @@ def test_without_variance_the_likelihood_has_its_maximum_too():
 @pytest.mark.parametrize("covariance", ["diag", "full", "spherical"])
 def test_likelihood_is_what_its_definition_says(covariance):
     data = make_clustered_regression(12, 2, 2, n_samples=6, random_state=0)
-    model = Regressor(n_clusters=2, covariance=covariance, random_state=0)
+    model = Regressor(2, covariance=covariance, random_state=0)
     model.fit(data.X * [1.0, 20.0] + 3, data.y * 7, groups=data.groups)
     expected = loglik(model, data.X * [1.0, 20.0] + 3, data.y * 7, data.groups)
     assert model.loglik_ == pytest.approx(expected, rel=1e-9)
@@ -211,20 +210,23 @@ def test_likelihood_is_what_its_definition_says(covariance):
     assert not model.covariance_.any()  # clusters without variance, which BIC counts
     q = 2 * 3 + 1 + 1
     assert model.bic_ == pytest.approx(-2 * model.loglik_ + q * np.log(12))
-    one = Regressor(n_clusters=1, covariance=covariance)
+    one = Regressor(1, covariance=covariance)
     one.fit(data.X, data.y, groups=data.groups)
     q = 3 + {"diag": 3, "full": 6, "spherical": 1}[covariance] + 1
     assert one.bic_ == pytest.approx(-2 * one.loglik_ + q * np.log(12))
     assert one.loglik_ == pytest.approx(loglik(one, data.X, data.y, data.groups), rel=1e-7)
 
 
-@pytest.mark.parametrize("covariance", ["diag", "full", "spherical"])
-@pytest.mark.parametrize("prior", [np.inf, 0.5])
+CLIMBS = [("diag", 0.5), ("full", np.inf), ("spherical", 0.5)]
+CLIMBS += [("diag", np.inf), ("full", 0.5), ("spherical", np.inf)]
+
+
+@pytest.mark.parametrize(("covariance", "prior"), some(CLIMBS, 3))
 def test_likelihood_never_falls(covariance, prior):
     for seed in range(2):
         X, y, groups, _ = population(12, 5, seed)
         model = Regressor(
-            n_clusters=1 + seed % 2, covariance=covariance, prior=prior, df=np.inf, random_state=0
+            n_clusters=1 + seed % 2, covariance=covariance, prior=prior, random_state=0
         )
         model.fit(X, y, groups=groups)
         falls = np.diff(model.history_["objective"])
@@ -332,13 +334,13 @@ def test_a_continuum_is_one_cluster():
         assert model.n_clusters_ == 1
 
 
-LINES = [("stacked", 30, 33), ("spherical", 30, 11), ("auto", 30, 4), ("diag", 30, 4)]
+LINES = [("stacked", 30, 33), ("auto", 30, 4), ("spherical", 30, 11), ("diag", 30, 4)]
 LINES += [("diag", 100, 4)]
 
 
 @pytest.mark.parametrize(
     "covariance, n_clients, seed",
-    some(LINES, 3),
+    some(LINES, 2),
 )
 def test_correlations_are_no_clusters(covariance, n_clients, seed):
     """Along a line several clusters fit better than one without correlations."""
@@ -348,7 +350,7 @@ def test_correlations_are_no_clusters(covariance, n_clients, seed):
     groups = np.repeat(np.arange(n_clients), 12)
     X = rng.normal(size=(len(groups), 3))
     y = (X * B[groups, :3]).sum(axis=1) + B[groups, 3] + rng.normal(size=len(groups))
-    model = Regressor(df=np.inf, covariance=covariance, random_state=seed)
+    model = Regressor(covariance=covariance, random_state=seed)
     model.fit(X, y, groups=groups)
     path = model.bic_path_
     assert model.n_clusters_ == 1
@@ -361,7 +363,7 @@ def test_correlations_are_no_clusters(covariance, n_clients, seed):
     assert path["icl"][~single].min() < path["icl"][0] - 10
     assert path["icl"][1] < path["icl"][~single].min() - 10
     # All else is as if one had been asked for.
-    told = Regressor(1, df=np.inf, covariance=covariance).fit(X, y, groups=groups)
+    told = Regressor(1, covariance=covariance).fit(X, y, groups=groups)
     assert model.covariance_type_ == covariance
     assert_allclose(model.params_, told.params_, rtol=1e-12)
     assert (model.loglik_, model.n_iter_) == (told.loglik_, told.n_iter_)
@@ -385,9 +387,7 @@ def test_a_stack_finds_the_kinds_that_a_diagonal_covariance_finds():
     groups, day = np.repeat(np.arange(40), 7), np.tile(np.arange(7.0), 40)
     y = lines[groups, 0] + lines[groups, 1] * day + 24.0 * rng.normal(size=280)
     fits = {
-        kind: Regressor(covariance=kind, df=np.inf, random_state=0).fit(
-            day[:, None], y, groups=groups
-        )
+        kind: Regressor(covariance=kind, random_state=0).fit(day[:, None], y, groups=groups)
         for kind in ("diag", "stacked", "auto")
     }
     assert [fit.n_clusters_ for fit in fits.values()] == [2, 2, 1]
@@ -402,9 +402,9 @@ def test_correlations_are_found_where_there_are_any():
     own = rng.normal(size=(30, 3))
     for B, wanted in ((own, "diag"), (own[:, :1] + 0.3 * own, "full")):
         y = (X * B[groups, :2]).sum(axis=1) + B[groups, 2] + 0.5 * rng.normal(size=300)
-        model = Regressor(1, df=np.inf, covariance="auto").fit(X, y, groups=groups)
+        model = Regressor(1, covariance="auto").fit(X, y, groups=groups)
         assert model.covariance_type_ == wanted
-        same = Regressor(1, df=np.inf, covariance=wanted).fit(X, y, groups=groups)
+        same = Regressor(1, covariance=wanted).fit(X, y, groups=groups)
         assert_allclose(model.params_, same.params_, rtol=1e-10)
 
 
@@ -415,13 +415,13 @@ def test_a_long_tail_is_no_cluster():
     B = np.exp(rng.normal(size=(30, 1))) * (1 + 0.3 * rng.normal(size=(30, 5)))
     y = (X * B[groups, :4]).sum(axis=1) + B[groups, 4] + 0.5 * rng.normal(size=300)
     for covariance in ("auto", "full"):
-        model = Regressor(covariance=covariance, df=np.inf, random_state=0)
+        model = Regressor(covariance=covariance, random_state=0)
         assert model.fit(X, y, groups=groups).n_clusters_ == 1
     assert np.isinf(model.bic_path_["icl"][1])
     # Three that are alike are one.
     B[:3], B[3:] = B[0] + 5, B[3]
     y = (X * B[groups, :4]).sum(axis=1) + B[groups, 4] + 0.5 * rng.normal(size=300)
-    model = Regressor(df=np.inf, random_state=0).fit(X, y, groups=groups)
+    model = Regressor(random_state=0).fit(X, y, groups=groups)
     assert_array_equal(model.cluster_sizes_, [27, 3])
 
 
@@ -438,7 +438,7 @@ def test_a_mean_of_hardly_more_rows_than_coefficients_is_no_cluster(seed):
 def test_an_outlier_is_no_cluster():
     X, y, groups, _ = population(20, 10)
     y = y + 100 * (groups == 3)
-    model = Regressor(df=np.inf, random_state=0).fit(X, y, groups=groups)
+    model = Regressor(random_state=0).fit(X, y, groups=groups)
     assert model.cluster_sizes_.min() > 1
     assert np.isinf(model.bic_path_["icl"]).any()
 
@@ -572,7 +572,7 @@ def test_poisson_likelihood_is_laplaces_and_double_poissons():
     assert_allclose(models[0].params_, models[1].params_, atol=1e-3)
 
 
-@pytest.mark.parametrize("noise", [0.0, 0.5])
+@pytest.mark.parametrize("noise", some([0.5, 0.0], 1))
 def test_crisp_clusters_of_counts_are_no_noise(noise):
     rng = np.random.default_rng(2)
     theta = np.array([[0.8, 0.0, 1.5], [-0.8, 0.5, 1.0], [0.0, -0.8, 2.0]])
@@ -588,7 +588,7 @@ def test_crisp_clusters_of_counts_are_no_noise(noise):
 
 def test_a_known_dispersion_is_kept():
     X, y, groups, _ = population(seed=3, noise=0.5)
-    options = {"n_clusters": 1, "covariance": "diag", "df": np.inf}
+    options = {"n_clusters": 1, "covariance": "diag"}
     free = Regressor(**options).fit(X, y, groups=groups)
     held = Regressor(**options, dispersion=free.dispersion_).fit(X, y, groups=groups)
     assert held.dispersion_ == free.dispersion_
@@ -630,7 +630,7 @@ def test_rows_may_weigh_more_by_any_factor(loss):
 
 @pytest.mark.parametrize(
     "loss, unit, covariance",
-    some([("gamma", 1e6, "diag"), ("poisson", 1e3, "stacked"), ("gamma", 1e-6, "diag")], 2),
+    some([("gamma", 1e6, "diag"), ("poisson", 1e3, "stacked"), ("gamma", 1e-6, "diag")], 1),
 )
 def test_clients_of_one_row_of_any_size(loss, unit, covariance):
     """Of steps from zero, where fits begin, exponentials overflow."""
@@ -751,7 +751,7 @@ def test_lost_clients_are_absent_from_sums():
 def test_clients_without_weight_have_the_prior():
     X, y, groups, _ = population(10, 6)
     weight = np.where(groups == 2, 0.0, 1.0)
-    model = Regressor(n_clusters=1, df=np.inf).fit(X, y, groups=groups, sample_weight=weight)
+    model = Regressor(n_clusters=1).fit(X, y, groups=groups, sample_weight=weight)
     assert_allclose(model.params_[2], model.cluster_params_[0])
 
 
@@ -800,7 +800,7 @@ def test_summary_has_what_lme4_shows():
 
 
 def test_crisp_clusters_have_the_errors_of_their_means():
-    data = make_clustered_regression(24, 3, 4, n_samples=30, random_state=5)
+    data = make_clustered_regression(12, 3, 4, n_samples=30, random_state=5)
     model = Regressor(random_state=0).fit(data.X, data.y, groups=data.groups)
     assert not model.covariance_.any()
     assert_allclose(model.params_std_, model.standard_errors_[model.labels_], rtol=1e-4)
@@ -893,9 +893,9 @@ def test_clients_of_one_class_without_rows_and_of_one_row():
 def test_ids_and_columns_change_nothing(cls):
     X, y, groups, _ = population(14, 10)
     y = y if cls is Regressor else (y > 3).astype(int)
-    fit = cls(1).fit(X, y, groups=groups)
+    fit = cls(1, covariance="diag").fit(X, y, groups=groups)
     frame = pd.DataFrame(X, columns=["a", "b"]).assign(school=np.char.add("s", groups.astype(str)))
-    named = cls(1, group_col="school").fit(frame, y)
+    named = cls(1, covariance="diag", group_col="school").fit(frame, y)
     order = np.searchsorted(named.groups_, np.char.add("s", np.arange(14).astype(str)))
     assert_allclose(named.params_[order], fit.params_, rtol=1e-6, atol=1e-9)
     assert_allclose(named.predict(frame), fit.predict(X, groups=groups), rtol=1e-6, atol=1e-9)
@@ -1021,7 +1021,7 @@ def test_a_stack_reaches_each_of_its_ends():
 def test_where_nothing_differs_one_model_is_hardly_worse_than_known():
     """Never far from FedAvg, however few the rows: the slopes can be dropped."""
     worse = []
-    for seed in some(range(8), 2):
+    for seed in some(range(8), 1):
         rng = np.random.default_rng(seed)
         X, groups = rng.normal(size=(150, 6)), np.repeat(np.arange(50), 3)
         beta = rng.normal(size=6)
@@ -1068,33 +1068,8 @@ def test_a_stack_knows_new_clients_and_the_spread_of_predictions():
     assert (wide**2 > np.einsum("rp,pq,rq->r", Z, model.covariance_, Z) + model.dispersion_).all()
 
 
-@pytest.mark.parametrize("kind", ["regression", "binary"])
-def test_a_stack_of_weights_and_places(kind):
-    X, y, groups = stackable(kind=kind)
-    weight = np.random.default_rng(0).integers(0, 3, len(y))
-    rows = np.repeat(np.arange(len(y)), weight)
-    linear = clone(STACKS[kind]).set_params(df=np.inf if kind == "regression" else "auto")
-    one = clone(linear).fit(X, y, groups=groups, sample_weight=weight)
-    two = clone(linear).fit(X[rows], y[rows], groups=groups[rows])
-    assert_allclose(one.params_, two.params_, rtol=1e-5, atol=1e-6)
-    assert one.loglik_ == pytest.approx(two.loglik_, rel=1e-9)
-    parts = [
-        (X[groups % 2 == k], y[groups % 2 == k], groups[groups % 2 == k], weight[groups % 2 == k])
-        for k in (0, 1)
-    ]
-    federation = FanOutFederation([InProcessFederation(*part) for part in parts])
-    model = clone(linear).fit_federation(federation)
-    assert_allclose(model.params_, one.params_, rtol=1e-6, atol=1e-8)
-    assert (model.calls_, model.floats_up_) == (one.calls_, one.floats_up_)
-
-
-def test_a_stack_of_other_units_and_of_sparse_rows():
+def test_a_stack_of_sparse_rows():
     X, y, groups = stackable()
-    fit = clone(STACKS["regression"]).fit(X, y, groups=groups)
-    order = np.random.default_rng(0).permutation(len(y))
-    moved = X[order] * [1, 1e4] + [1e3, 0]
-    other = clone(STACKS["regression"]).fit(moved, 100 * y[order] + 7, groups=groups[order])
-    assert_allclose(other.coef_ * [1, 1e4], 100 * fit.coef_, rtol=1e-3, atol=1e-3)
     options = {"standardize": False}
     dense = clone(STACKS["regression"]).set_params(**options).fit(X, y, groups=groups)
     thin = clone(STACKS["regression"]).set_params(**options)
@@ -1105,24 +1080,25 @@ def test_a_stack_of_other_units_and_of_sparse_rows():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_stack_without_some_clients():
     X, y, groups = stackable()
+    stack = STACKS["regression"]
     faults = Faults(dropout=0.1, dead=[4], random_state=0)
     federation = InProcessFederation(X, y, groups, faults=faults)
-    model = clone(STACKS["regression"]).set_params(max_iter=40).fit_federation(federation)
+    model = clone(stack).set_params(max_iter=40).fit_federation(federation)
     assert_array_equal(model.missing_clients_, [4])
     assert_allclose(model.params_[4], model.cluster_params_[0], rtol=1e-10)
     weight = np.where(groups == 2, 0.0, 1.0)
-    model = clone(STACKS["regression"]).fit(X, y, groups=groups, sample_weight=weight)
+    model = clone(stack).fit(X, y, groups=groups, sample_weight=weight)
     assert_allclose(model.params_[2], model.cluster_params_[0])
     # Of one client no population is known, and of clusters there is one fit.
     one = groups == 1
-    alone = clone(STACKS["regression"]).fit(X[one], y[one], groups=groups[one])
+    alone = clone(stack).fit(X[one], y[one], groups=groups[one])
     assert alone.stacking_shares_ == {"diag": 1.0} and alone.covariance_type_ == "diag"
     data = make_clustered_regression(24, 3, 4, n_samples=10, random_state=5)
     crisp = Regressor(covariance="stacked", random_state=0)
     crisp.fit(data.X, data.y, groups=data.groups)
     assert crisp.n_clusters_ == 3 and crisp.stacking_shares_ == {"none": 1.0}
     assert adjusted_rand_score(data.labels, crisp.labels_) == 1.0
-    random = clone(STACKS["regression"]).set_params(random="intercept").fit(X, y, groups=groups)
+    random = clone(stack).set_params(random="intercept").fit(X, y, groups=groups)
     assert random.stacking_shares_ == {"diag": 1.0} and random.covariance_type_ == "diag"
 
 
@@ -1133,8 +1109,8 @@ def test_a_stack_has_the_likelihood_of_the_part_of_lower_bic(slope, wanted):
     B = rng.normal(size=(20, 3))
     B[:, 1] += slope * B[:, 0]
     y = (X * B[groups, :2]).sum(axis=1) + B[groups, 2] + 0.5 * rng.normal(size=160)
-    model = Regressor(1, df=np.inf).fit(X, y, groups=groups)
-    single = Regressor(1, covariance=wanted, df=np.inf).fit(X, y, groups=groups)
+    model = Regressor(1).fit(X, y, groups=groups)
+    single = Regressor(1, covariance=wanted).fit(X, y, groups=groups)
     assert (model.loglik_, model.bic_, model.objective_) == pytest.approx(
         (single.loglik_, single.bic_, single.objective_), rel=1e-12
     )

@@ -44,7 +44,7 @@ TRIED = [(n, kind) for k, n in enumerate(TOLD) for kind in some(KINDS[:: (-1) **
 
 
 @pytest.mark.parametrize("seed", some([0, 2], 1))
-@pytest.mark.parametrize(("name", "kind"), [(n, kind) for n in TOLD for kind in KINDS])
+@pytest.mark.parametrize(("name", "kind"), TRIED)
 def test_linear_models(name, kind, seed):
     assert recovered(name, kind, seed, TOLD[name][0]) >= 0.95
 

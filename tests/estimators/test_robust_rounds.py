@@ -120,7 +120,7 @@ def test_bad_arguments(wrong):
 
 
 def test_an_unknown_number_of_clusters_and_one_client_in_other_units():
-    data = make_clustered_regression(12, 2, 3, n_samples=30, random_state=0)
+    data = make_clustered_regression(12, 2, 3, n_samples=45, random_state=0)
     ids = np.unique(data.groups)
     y = np.where(data.groups == ids[3], 1e6, 1.0) * data.y
     model = IFCARegressor(aggregation="median", random_state=0).fit(data.X, y, groups=data.groups)

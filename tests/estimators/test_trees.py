@@ -7,9 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from pickled_hosts import PickledHost, named
 from scipy import sparse
-from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.inspection import partial_dependence
 from sklearn.tree import DecisionTreeRegressor
@@ -17,9 +15,8 @@ from trials import some
 
 from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegressor, TreeBasis
 from skcfl.exceptions import PrivacyError
-from skcfl.federation import FanOutFederation, InProcessFederation
+from skcfl.federation import InProcessFederation
 from skcfl.federation.inprocess import open_rows
-from skcfl.federation.remote import RemoteFederation
 from skcfl.inspection import EffectDisplay
 from skcfl.models import LinearModel
 from skcfl.numerics.regression_trees import (
@@ -31,7 +28,6 @@ from skcfl.numerics.regression_trees import (
 )
 from skcfl.pooling.boosting import Booster
 from skcfl.pooling.em import Options
-from skcfl.testing import StrictFederation
 
 FEW = TreeBasis(n_trees=10, learning_rate=0.3, max_bins=32)
 FEWER = TreeBasis(n_trees=3, learning_rate=0.3, max_bins=16)
@@ -107,19 +103,6 @@ def test_leaf_values_are_generalised_least_squares():
     right = H.T @ P @ (y - D @ kept.means[0])
     wanted = np.linalg.solve(H.T @ P @ H + 0.5 * np.eye(4), right)
     assert_allclose(found.trees[0, :, VALUE], wanted, rtol=1e-9)
-
-
-def test_weights_are_repetitions():
-    X, y, groups = corners(n=8)
-    weights = np.random.default_rng(0).integers(1, 4, size=len(y))
-    basis = TreeBasis(5, max_bins=16, min_samples_leaf=3)
-    weighed, cuts = booster(X, y, groups, basis, weights.astype(float))
-    repeated, _ = booster(*(np.repeat(a, weights, axis=0) for a in (X, y, groups)), basis)
-    repeated = Booster(repeated.base, cuts, basis, repeated.options)
-    for each in (weighed, repeated):
-        each.stage(5)
-    got, wanted = forest_values(X, weighed.trees), forest_values(X, repeated.trees)
-    assert_allclose(got, wanted, atol=1e-8)
 
 
 @pytest.fixture(scope="module")
@@ -204,42 +187,6 @@ def test_effects_of_features(fitted):
     plt.close("all")
 
 
-def test_federations_find_the_same():
-    X, y, groups = corners(n_clients=8, n=15)
-    model = PartialPoolingRegressor(
-        basis=TreeBasis(4, max_bins=12, learning_rate=0.5), covariance="diag", n_clusters=1
-    )
-    here = clone(model).fit(X, y, groups=groups)
-    parts = [(X[s], y[s], groups[s]) for s in (groups < 5, groups >= 5)]
-    fan = FanOutFederation([InProcessFederation(*part) for part in parts])
-    hosts = RemoteFederation([PickledHost([part]) for part in named(parts)])
-    strict = StrictFederation(InProcessFederation(X, y, groups))
-    wanted = here.predict(X, groups=groups)
-    for federation in (fan, hosts, strict):
-        there = clone(model).fit_federation(federation)
-        assert len(here._forest.trees) > 0
-        assert_allclose(there._forest.trees, here._forest.trees, atol=1e-10)
-        assert_allclose(there.predict(X, groups=groups), wanted, rtol=1e-8, atol=1e-8)
-    assert_allclose(np.sort(here.predict_federation(hosts)), np.sort(wanted), rtol=1e-9)
-    assert_allclose(here.score_federation(fan), here.score(X, y, groups=groups), rtol=1e-9)
-    assert_array_equal(here.assign_federation(fan), here.labels_)
-
-
-def test_order_names_and_units_change_no_prediction():
-    X, y, groups = corners(n_clients=8, n=15)
-    model = PartialPoolingRegressor(basis=FEW, covariance="diag", n_clusters=1)
-    wanted = clone(model).fit(X, y, groups=groups).predict(X, groups=groups)
-    order = np.random.default_rng(0).permutation(len(y))
-    shuffled = clone(model).fit(X[order], y[order], groups=groups[order])
-    assert_allclose(shuffled.predict(X, groups=groups), wanted, atol=1e-8)
-    renamed = clone(model).fit(X, y, groups=100 - groups)
-    assert_allclose(renamed.predict(X, groups=100 - groups), wanted, atol=1e-8)
-    moved = clone(model).fit(X, y + 1e3, groups=groups)
-    assert_allclose(moved.predict(X, groups=groups) - 1e3, wanted, atol=1e-5)
-    scaled = clone(model).fit(8.0 * X, 4.0 * y, groups=groups)
-    assert_allclose(scaled.predict(8.0 * X, groups=groups), 4.0 * wanted, atol=1e-5)
-
-
 def test_few_trees_or_none_where_the_truth_is_linear():
     counts = []
     seeds = some(range(4), 2)
@@ -313,8 +260,8 @@ def test_a_look_is_cheap_where_the_truth_is_linear():
     groups = np.repeat(np.arange(20), 15)
     X = rng.normal(size=(300, 3))
     y = X @ [1.0, -2.0, 0.5] + rng.normal(size=20)[groups] + rng.normal(size=300)
-    lines = PartialPoolingRegressor(basis="linear", covariance="diag").fit(X, y, groups=groups)
-    auto = PartialPoolingRegressor(covariance="diag").fit(X, y, groups=groups)
+    lines = PartialPoolingRegressor(basis="linear", random_state=0).fit(X, y, groups=groups)
+    auto = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
     assert auto.basis_ == "linear" and auto.basis_losses_ == {}
     assert_array_equal(auto.params_, lines.params_)
     # Looks go in the exchanges of the fit; quantiles of the features are most of what they send.
@@ -328,5 +275,5 @@ def test_looks_see_curves_of_the_clients_own():
     groups = np.repeat(np.arange(20), 20)
     X = np.tile(rng.normal(size=(20, 1)), (20, 1))  # the same for all, so that they cancel
     y = np.where(groups % 2, 1.0, -1.0) * X[:, 0] ** 2 + 0.5 * rng.normal(size=400)
-    model = PartialPoolingRegressor(covariance="diag").fit(X, y, groups=groups)
+    model = PartialPoolingRegressor(covariance="diag", random_state=0).fit(X, y, groups=groups)
     assert model.basis_ == "splines"

@@ -330,7 +330,7 @@ def test_scores_are_those_of_fits_on_the_folds(method, graph, monkeypatch):
 ONE_FAMILY = {"graph": "complete", "penalty": "l2", "alpha": 0.01, "random_state": 0}
 
 
-@pytest.mark.parametrize("scoring", ["accuracy", "neg_log_loss", "roc_auc"])
+@pytest.mark.parametrize("scoring", some(["neg_log_loss", "accuracy", "roc_auc"], 2))
 def test_scoring_by_name(scoring):
     data = CLASSIFICATION
     names = np.array(["no", "yes"])[data.y]
@@ -454,7 +454,9 @@ def test_in_a_pipeline_no_worse_than_pooled_or_local():
 
     chosen = losses(
         ConvexClusteredFLClassifier(
-            group_col="hospital", search=LamSearch(cv=3, n_lams=5), random_state=0
+            group_col="hospital",
+            search=LamSearch(cv=2, n_lams=4),
+            random_state=0,
         )
     )
     pooled = losses(FedAvgClassifier(group_col="hospital"))

@@ -195,7 +195,7 @@ def test_starts_are_those_of_scikit_learn():
 
 @every_loss
 @every_activation
-@examples(4)
+@examples(2)
 @given(
     seed=seeds,
     hidden=st.sampled_from([(), (5,), (4, 3), (3, 4, 2)]),

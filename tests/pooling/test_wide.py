@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy import sparse
+from trials import some
 
 import skcfl.models._posteriors as models_posteriors
 from skcfl import PartialPoolingClassifier, PartialPoolingRegressor
@@ -87,14 +88,17 @@ def test_sums_are_those_of_matrices(loss, to_rows, by_rows, monkeypatch):
     assert_allclose(products, np.matmul(vectors, curvature), rtol=1e-7, atol=1e-8)
 
 
+FITS = [
+    (sparse.csr_array, {"n_clusters": 1, "covariance": "spherical"}),
+    (np.asarray, {"n_clusters": 2, "random": [0, 1]}),
+    (sparse.csr_array, {"n_clusters": 1, "prior": np.inf, "random": "intercept"}),
+    (np.asarray, {"n_clusters": 1}),
+]
+
+
 @pytest.mark.parametrize(
     ("to_rows", "options"),
-    [
-        (sparse.csr_array, {"n_clusters": 1}),
-        (np.asarray, {"n_clusters": 2, "random": [0, 1]}),
-        (np.asarray, {"n_clusters": 1, "covariance": "spherical"}),
-        (sparse.csr_array, {"n_clusters": 1, "prior": np.inf, "random": "intercept"}),
-    ],
+    some(FITS, 2),
 )
 def test_fits_are_those_of_matrices(to_rows, options, request, monkeypatch):
     monkeypatch.setattr(em, "SETTLED", 1e-6)
@@ -132,7 +136,7 @@ def test_wide_classes_have_the_likelihood_of_matrices(request):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("cls", [PartialPoolingRegressor, PartialPoolingClassifier])
+@pytest.mark.parametrize("cls", some([PartialPoolingClassifier, PartialPoolingRegressor], 1))
 def test_memory_is_that_of_vectors(cls):
     rng = np.random.default_rng(0)
     groups = np.repeat(np.arange(6), 12)

@@ -146,9 +146,9 @@ def test_intervals_of_clusters_hold_the_truth(differ):
 
 def test_no_differences_are_said_where_there_are_none():
     p_values, lows = [], []
-    for seed in range(5):
+    for seed in some(range(5), 3):
         X, y, groups = table(seed, deviations=(0.0, 0.0, 0.0))
-        report = PartialPoolingRegressor(1).fit(X, y, groups=groups).report()
+        report = PartialPoolingRegressor(1, basis="linear").fit(X, y, groups=groups).report()
         p_values.append(report.findings["p_no_difference"])
         lows += [low for _, low, _ in report.findings["deviations"].values()]
         assert ("Not visibly" in str(report)) == (p_values[-1] >= 0.05)

@@ -5,6 +5,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
 from sklearn.metrics import adjusted_rand_score
+from trials import some
 
 from skcfl import FedEM, FedEMClassifier, FedEMRegressor, Training
 from skcfl.calls import CALLS
@@ -69,7 +70,7 @@ def test_steps_under_which_counts_overflow_are_the_models_matter():
     X = 3 * rng.standard_normal((90, 4))
     each = np.clip(0.5 * rng.standard_normal((30, 4))[groups] * X, -5, 5)
     y = rng.poisson(np.exp(each.sum(axis=1).clip(-5, 6)))
-    for n_models in (2, 3, "auto"):
+    for n_models in some((3, 2, "auto"), 1):
         model = FedEMRegressor(n_models, loss="poisson", random_state=0, max_iter=1000)
         model.fit(X, y, groups=groups)
         assert len(model.rejected_clients_) == 0
@@ -101,10 +102,10 @@ def test_steps_of_shares(data):
     assert fits[1].objective_ < fits[0].objective_ + 1e-3
 
 
-@pytest.mark.parametrize("unit", [1.0, 0.36, 1e3])
+@pytest.mark.parametrize("unit", some([0.36, 1e3, 1.0], 2))
 def test_the_number_of_models_does_not_depend_on_the_unit(unit):
     """At .36 the log-density is nearly zero, of which any gain is many per cent."""
-    data = make_clustered_regression(24, 4, 10, n_samples=150, random_state=2)
+    data = make_clustered_regression(12, 4, 6, n_samples=100, random_state=2)
     model = FedEMRegressor(random_state=0).fit(data.X, unit * data.y, groups=data.groups)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     assert model.search_["n_clusters"].tolist() == [1, 2, 3, 4, 5, 6]
@@ -215,7 +216,7 @@ def test_networks(batch_size):
 
 # Who takes part changes from round to round: the models keep moving a little.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("faults", [{"dropout": 0.3}, {"dead": IDS[[4]]}])
+@pytest.mark.parametrize("faults", some([{"dropout": 0.3, "dead": IDS[[4]]}, {"dropout": 0.3}], 1))
 def test_lost_clients(faults):
     faults = Faults(**faults, random_state=0)
     federation = InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=faults)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.cluster import DBSCAN, AgglomerativeClustering
 from sklearn.metrics import adjusted_rand_score
+from trials import some
 
 from skcfl import (
     ConvexClustering,
@@ -106,9 +107,12 @@ def test_false_clients(clusterer, aggregation, factor):
     assert adjusted_rand_score(data.labels[honest], plain.labels_[honest]) < 0.5
 
 
+ROBUST = ["trimmed_mean", "median", "geometric_median"]
+
+
 @pytest.mark.parametrize(
     ("aggregation", "n_clusters"),
-    [("median", 4), ("trimmed_mean", 4), ("geometric_median", 4), ("geometric_median", "auto")],
+    some([("geometric_median", "auto"), *((how, 4) for how in ROBUST)], 2),
 )
 def test_one_client_in_other_units(aggregation, n_clusters):
     """Clusters by themselves bear a client times a million; k-means, asked for, does not."""
@@ -185,15 +189,16 @@ def test_trimmed_clusters_beside_many_that_are_far_away():
 def test_models_are_compared_by_what_they_predict():
     """Coefficients of correlated features are noise where predictions are not."""
     numbers = []
-    for seed in range(4):
+    seeds = some(range(4), 2)
+    for seed in seeds:
         rng = np.random.default_rng(seed)
-        groups = np.repeat(np.arange(24), 20)
+        groups = np.repeat(np.arange(15), 20)
         z = rng.normal(size=(len(groups), 6))
         X = np.sqrt(0.1) * z[:, 1:] + np.sqrt(0.9) * z[:, :1]
         slopes = 1.5 * rng.normal(size=(3, 5))
         y = (X * slopes[groups % 3]).sum(axis=1) + rng.normal(size=len(groups))
         numbers.append(OneShotRegressor(random_state=0).fit(X, y, groups=groups).n_clusters_)
-    assert numbers == [3, 3, 3, 3]
+    assert set(numbers) == {3}
 
 
 def test_models_of_many_rows_weigh_more():

@@ -1,0 +1,134 @@
+"""What every kind of population promises: places, order, names, units, weights, new clients.
+
+The default kind is in the table of ``test_axes.py`` too.
+"""
+
+import functools
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from pickled_hosts import PickledHost, named
+from sklearn.base import clone
+
+from skcfl import (
+    PartialPoolingClassifier,
+    PartialPoolingRegressor,
+    SplineBasis,
+    TreeBasis,
+)
+from skcfl.federation import FanOutFederation, InProcessFederation
+from skcfl.federation.remote import RemoteFederation
+from skcfl.testing import StrictFederation
+
+LEVELS = {"crossed": [2], "nested": [3], "covariance": "diag"}
+ONE = {"n_clusters": 1, "basis": "linear"}
+KINDS = {
+    "stack": PartialPoolingRegressor(**ONE, df=np.inf),
+    "stack of classes": PartialPoolingClassifier(**ONE),
+    "heavy tails": PartialPoolingRegressor(**ONE, covariance="diag", df=3.0, tol=1e-9),
+    "splines": PartialPoolingRegressor(1, basis=SplineBasis(3), covariance="diag", df=np.inf),
+    "trees": PartialPoolingRegressor(
+        1, basis=TreeBasis(4, learning_rate=0.3, max_bins=16), covariance="diag"
+    ),
+    "levels": PartialPoolingRegressor(**LEVELS),
+    "levels of classes": PartialPoolingClassifier(**LEVELS),
+    "levels of counts": PartialPoolingRegressor(**LEVELS, loss="poisson"),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def rows_of(kind):
+    """A wave, a slope of each client's own, and where they are modelled items and rooms."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(10), 15)
+    x, (item, room) = rng.normal(size=(150, 2)), rng.integers([[5], [3]], size=(2, 150))
+    y = np.sin(2 * x[:, 0]) + (1.0 + 0.6 * rng.normal(size=10)[groups]) * x[:, 1]
+    y += 0.7 * rng.normal(size=10)[groups]
+    if kind.startswith("levels"):
+        y += rng.normal(size=5)[item] + 0.7 * rng.normal(size=(10, 3))[groups, room]
+        x = np.column_stack([x, item, room])
+    if kind.endswith("classes"):
+        return x, (y + rng.logistic(size=150) > 0).astype(int), groups
+    if kind.endswith("counts"):
+        return x, rng.poisson(np.exp(np.clip(y, -3, 2))), groups
+    return x, y + 0.3 * rng.standard_t(4, size=150), groups
+
+
+@functools.cache
+def fitted(kind):
+    """The fit to all rows, which no test may change."""
+    X, y, groups = rows_of(kind)
+    return clone(KINDS[kind]).fit(X, y, groups=groups)
+
+
+def values(model, X, groups):
+    output = model.decision_function if hasattr(model, "classes_") else model.predict
+    return output(X, groups=groups)
+
+
+@every_kind
+def test_places(kind):
+    """Several places, and hosts whose messages are pickled: one result, one account."""
+    wanted, (X, y, groups) = fitted(kind), rows_of(kind)
+    parts = [(X[part], y[part], groups[part]) for part in (groups < 5, groups >= 5)]
+    fan = FanOutFederation([InProcessFederation(*part) for part in parts])
+    hosts = RemoteFederation([PickledHost([part]) for part in named(parts)])
+    for federation in (StrictFederation(fan), hosts):
+        model = clone(KINDS[kind]).fit_federation(federation)
+        assert_allclose(model.loglik_, wanted.loglik_, rtol=1e-10)
+        assert_allclose(model.params_, wanted.params_, rtol=1e-6, atol=1e-8)
+        assert_allclose(model.params_std_, wanted.params_std_, rtol=1e-6, atol=1e-8)
+        expected = values(wanted, X, groups)
+        assert_allclose(values(model, X, groups), expected, rtol=1e-8, atol=1e-8)
+        assert_array_equal(model.coef_names_, wanted.coef_names_)
+        assert (model.calls_, model.floats_up_) == (wanted.calls_, wanted.floats_up_)
+    if kind.startswith("levels"):
+        return  # rows of theirs are predicted at hand only
+    found = np.sort(wanted.predict_federation(hosts))
+    assert_allclose(found, np.sort(wanted.predict(X, groups=groups)), rtol=1e-9)
+    score = wanted.score(X, y, groups=groups)
+    assert_allclose(wanted.score_federation(fan), score, rtol=1e-9)
+    assert_array_equal(wanted.assign_federation(fan), wanted.labels_)
+
+
+@every_kind
+def test_order_of_rows_and_names_of_clients(kind):
+    wanted, (X, y, groups) = fitted(kind), rows_of(kind)
+    order = np.random.default_rng(1).permutation(len(y))
+    model = clone(KINDS[kind]).fit(X[order], y[order], groups=100 - groups[order])
+    assert_allclose(model.loglik_, wanted.loglik_, rtol=1e-9)
+    expected = values(wanted, X, groups)
+    assert_allclose(values(model, X, 100 - groups), expected, rtol=1e-6, atol=1e-8)
+
+
+@every_kind
+def test_units(kind):
+    wanted, (X, y, groups) = fitted(kind), rows_of(kind)
+    slope, constant = (1, 0) if kind.endswith(("classes", "counts")) else (100.0, 7.0)
+    moved = X.copy()
+    moved[:, :2] = X[:, :2] * [8.0, 1e3] + [5.0, 0.0]
+    model = clone(KINDS[kind]).fit(moved, slope * y + constant, groups=groups)
+    found = (values(model, moved, groups) - constant) / slope
+    assert_allclose(found, values(wanted, X, groups), rtol=1e-5, atol=1e-5)
+
+
+@every_kind
+def test_rows_given_twice_weigh_twice(kind):
+    X, y, groups = rows_of(kind)
+    counts = np.random.default_rng(0).integers(0, 4, size=len(y))
+    weighed = clone(KINDS[kind]).fit(X, y, groups=groups, sample_weight=counts)
+    twice = clone(KINDS[kind]).fit(
+        *(np.repeat(part, counts, axis=0) for part in (X, y)), groups=np.repeat(groups, counts)
+    )
+    assert_allclose(weighed.loglik_, twice.loglik_, rtol=1e-8)
+    assert_allclose(weighed.params_, twice.params_, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("levels")])
+def test_new_clients_with_rows_of_known_ones_have_their_models(kind):
+    wanted, (X, y, groups) = fitted(kind), rows_of(kind)
+    some = groups < 3
+    model = wanted.adapt(X[some], y[some], groups=groups[some] + 100)
+    assert_allclose(model.params_[-3:], wanted.params_[:3], rtol=1e-6, atol=1e-8)
+    assert_allclose(model.params_std_[-3:], wanted.params_std_[:3], rtol=1e-6)
