@@ -7,7 +7,8 @@ and coefficients that differ a little from client to client.  "sparse" are 20 cl
 rows with 50 of 50,000 columns each, few columns popular and most of them rare, as words are; the
 R2 of as many new rows is told, and that of ``Ridge()`` on all rows.  "few" are eight clients of 30
 rows, without weights of the rows and with weights over 24 decades, and the exchanges of the
-fits.  "many" are 100,000 clients of
+fits.  "exchanges" are those of default fits of eight clients, a line a class: one population, two
+clusters and a continuum, three seeds of each.  "many" are 100,000 clients of
 100 rows of 20 features in four clusters, with one thread and with two: its lines tell the time on
 the clock, as threads share the work, and the peak memory, that of the data included (3.5 GB while
 they are made).
@@ -17,7 +18,7 @@ solves about twenty problems (a grid of lam, values around the best, local penal
 in a tenth of a second or, for 3000, in a third, half of which proves its partition.  One BLAS
 thread::
 
-    python benchmarks/fits.py [--clients 1000 3000] [--only knn schools sparse few many]
+    python benchmarks/fits.py [--clients 1000 3000] [--only knn schools sparse few many exchanges]
 """
 
 import argparse
@@ -30,6 +31,7 @@ from scipy import sparse
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
 
+import skcfl
 from skcfl import (
     IFCA,
     CLoVE,
@@ -132,11 +134,36 @@ def few():
                 print(f"{'':34} {estimator.calls_} exchanges")
 
 
+def make_few(kind, seed, classes=False):
+    """Rows, targets and clients of eight clients: one population, two clusters or a continuum."""
+    rng = np.random.RandomState(seed)
+    codes = np.repeat(np.arange(8), 30)
+    X, W = rng.standard_normal((240, 4)), rng.standard_normal((8, 4))
+    W = {"one": 0 * W + W[0], "crisp": 2 * W[np.arange(8) % 2], "continuum": W[0] + W / 2}[kind]
+    y = (X * W[codes]).sum(axis=1)
+    return X, (y + rng.logistic(size=240) > 0) if classes else y + rng.standard_normal(240), codes
+
+
+def exchanges():
+    """Exchanges of default fits of eight clients, of three seeds each: a line a class."""
+    for name in ("PartialPooling", "ConvexClusteredFL", "GTV", "FPFC", "IFCA", "CLoVE"):
+        for suffix in ("Regressor", "Classifier"):
+            numbers = []
+            for kind in ("one", "crisp", "continuum"):
+                for seed in range(3):
+                    X, y, groups = make_few(kind, seed, suffix == "Classifier")
+                    estimator = getattr(skcfl, name + suffix)(random_state=0)
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        numbers.append(estimator.fit(X, y, groups=groups).calls_)
+            print(f"{name + suffix:30}", *(f"{number:5}" for number in numbers), flush=True)
+
+
 def main():
     """One line a fit."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, nargs="+", default=[1000, 3000])
-    kinds = ["knn", "schools", "sparse", "few", "many"]
+    kinds = ["knn", "schools", "sparse", "few", "many", "exchanges"]
     parser.add_argument("--only", nargs="+", choices=kinds, default=kinds[:3])
     args = parser.parse_args()
     with threadpool_limits(1):
@@ -163,6 +190,8 @@ def main():
                 print(f"{'':34} R2 {estimator.score(X[new], y[new], groups=groups[new]):.3f}")
         if "few" in args.only:
             few()
+        if "exchanges" in args.only:
+            exchanges()
         if "many" in args.only:
             rows = make_many()
             for method in (IFCA, CLoVE):
