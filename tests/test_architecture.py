@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import skcfl
+from skcfl.federation.pool import ClientPool
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "skcfl"
@@ -550,3 +551,8 @@ def test_readme_and_guide_name_what_exists():
     methods = {re.sub(kinds, "", name) for name in fitted}
     assert not methods - {re.sub(kinds, "", name) for name in guide}
     assert len((ROOT / "README.rst").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_the_pool_has_few_public_members():
+    """It asks; what is made of the answers is a server's algorithm, or a call's."""
+    assert len([name for name in dir(ClientPool) if not name.startswith("_")]) <= 20

@@ -65,7 +65,7 @@ def test_names_of_clients(case):
 
 @pytest.mark.parametrize("case", [*EXACT, DOUBLE], ids=str)
 def test_rows_given_twice_weigh_twice(case):
-    counts = np.random.RandomState(0).randint(1, 4, len(case.data.y))
+    counts = np.random.RandomState(0).randint(0, 4, len(case.data.y))
     twice = case.fit(*(np.repeat(values, counts, axis=0) for values in case.rows))
     weighed = case.fit(*case.rows, counts.astype(float))
     assert_same_predictions(weighed, twice, case, atol=1e-6)

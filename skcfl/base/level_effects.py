@@ -230,8 +230,8 @@ class LevelEffects(PosteriorPredictions):
     def _end(self, task: Any) -> None:
         pool = task.pool
         if self._has_levels:
-            made = pool.without_levels if pool.model.quadratic else pool.linearised
-            pool = made(*self._level_arguments)
+            step = "without_levels" if pool.model.quadratic else "linearised"
+            pool = pool.without_effects(step, *self._level_arguments)
         self._gather(pool, len(self.groups_))
 
     # ------------------------------------------------------------------------- predict

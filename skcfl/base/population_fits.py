@@ -286,7 +286,7 @@ class PopulationFits(BasisChoice):
         if trees is not None:
             basis, cuts, forest = trees
             forest = grown(pool, cuts, basis, options) if forest is None else forest
-            pool = pool.without_trees(forest.trees, cuts)
+            pool = pool.without_effects("without_trees", forest.trees, cuts)
         fit, path, fits = fit_population(
             pool, self.covariance, self.n_clusters, self.n_init, options, competition
         )
@@ -350,7 +350,7 @@ class PopulationFits(BasisChoice):
         fits = best_crossed(pool, KINDS[self.covariance], *about, how)
         best, n = fits[0], int((~pool.without_rows).sum())
         arguments = best.root, best.spreads, best.effects
-        plain = pool.without_levels(*arguments) if exact else pool.linearised(*arguments)
+        plain = pool.without_effects("without_levels" if exact else "linearised", *arguments)
         if not exact:
             options = replace(options, dispersion_of=None, dispersion=1.0)
         fit = evaluate(plain, population_of(best, plain, options))

@@ -88,7 +88,8 @@ class TreeEffects(LevelEffects):
         if self._scaling is not None:
             mean, scale = self._scaling.mean, self._scaling.scale
             forest = forest.in_units(-mean / scale, 1.0 / scale)
-        self._gather(task.pool.without_trees(forest.trees, forest.cuts), len(self.groups_))
+        pool = task.pool.without_effects("without_trees", forest.trees, forest.cuts)
+        self._gather(pool, len(self.groups_))
 
     # ------------------------------------------------------------------------- predict
 

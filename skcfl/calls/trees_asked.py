@@ -1,6 +1,6 @@
 """Calls about trees beside the clients' random coefficients: sums over the rows, by bin and leaf.
 
-The clients' site has the bins, see ``ClientPool.without_trees``.  Rows of client i are ``y = D
+The clients' site has the bins, see ``ClientPool.without_effects``.  Rows of client i are ``y = D
 (theta + b_i) + T(x) + e`` with ``b_i ~ N(0, L L')``.  The residual that a tree is grown on is the
 client's own: ``g = r - D b_i(r)``, ``r = y - D theta - T(x)``, with the posterior mean of b_i,
 which is ``phi V_i^-1 r`` for the covariance ``V_i = phi W^-1 + D L L' D'`` of the rows, of weights

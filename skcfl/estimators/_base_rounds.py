@@ -35,7 +35,7 @@ from ..search.n_clusters import find_n_clusters, sample
 # Starts that know what to do where some clients may be false.
 ROBUST_STARTS = {"loss++", "kmeans"}
 # Steps of local models that clusters are added from where rows are few for the parameters.
-# Benchmark: benchmarks/generated.py --kinds "25 f" "50 f"; 3 to 10 steps find the same, 30 less.
+# Benchmark: benchmarks/generated.py --kinds "25 f"; 3 to 10 steps find the same, 30 less.
 EARLY_STEPS = 5
 
 CHOICE_CONSTRAINTS = {

@@ -45,7 +45,7 @@ class Exchange:
     def __init__(self, pool, site, call, sent, start, n_shared):
         self.pool, self.site, self.call = pool, site, call
         self.sent, self.start, self.n_shared = sent, start, n_shared
-        self.presence, self.places = pool.presence, pool._places
+        self.presence, self.places = pool.presence, pool.places
         self.answers, self.answered = {}, None
 
     def ask(self, known, later, searching):

@@ -70,6 +70,10 @@ class ClientPool:
         Number of rows of each client.
     without_rows : ndarray of shape (n_clients,) of bool
         Which clients own no row, so that nothing is known of their models but who they are.
+    places : ndarray of shape (n_clients,)
+        Positions of the clients in the whole federation.
+    presence : Presence
+        Who answers.
     ledger : Ledger
         Floats sent so far.
     answered : ndarray of shape (n_clients,) of bool or None
@@ -90,8 +94,8 @@ class ClientPool:
         self.random_state = check_random_state(random_state)
         self.ledger = Ledger()
         self._seeds = Seeds(self.random_state)
-        self._places, self._at = np.arange(site.n_clients), slice(None)
-        self._presence = Presence(self._places) if presence is None else presence
+        self.places, self._at = np.arange(site.n_clients), slice(None)
+        self.presence = Presence(self.places) if presence is None else presence
         self._some_rows = some_rows
         self._take(site)
         #: Ratios of the spreads of clients in other units to the others', by client and feature,
@@ -114,7 +118,7 @@ class ClientPool:
         self.dtype = np.dtype(self.model.dtype)
         self._spectrum = self.answered = None
         # Last model that each client returned; it is not resent as a start.
-        self._memory = LastAnswers(len(self._presence.ids))
+        self._memory = LastAnswers(len(self.presence.ids))
 
     def _derived(self, site, some_rows=False):
         pool = copy.copy(self)
@@ -195,17 +199,17 @@ class ClientPool:
         exchange.complete(whole)
         answers, answered, sent = exchange.answers, exchange.answered, exchange.sent
         self.answered = answered
-        self._presence.note(self._places, answered, whole)
+        self.presence.note(self.places, answered, whole)
         if call.keep and sent.get("keep", True):
             models = answers[call.keep]
             if answered is None:
                 self._memory.keep(self._at, models)
             else:
-                self._memory.keep(self._places[answered], models[answered])
+                self._memory.keep(self.places[answered], models[answered])
         if not (call.proof or self._some_rows):
             # A client that fails these only, as under a policy, is there; and a place that is
             # started again comes back.
-            self._presence.check(patient=self.travels and call is not Present)
+            self.presence.check(patient=self.travels and call is not Present)
         if answered is not None:
             call.fill(self, answers, np.flatnonzero(~answered), sent, start, whole)
         return call.result(self, answers, sent, start)
@@ -220,22 +224,12 @@ class ClientPool:
     @property
     def _is_out(self):
         """Clients that are not asked any more: rejected, or excluded."""
-        return (self._presence.rejected | self._presence.excluded)[self._at]
+        return (self.presence.rejected | self.presence.excluded)[self._at]
 
     @property
     def rejected(self) -> Array:
         """Clients that have sent what is not finite, (n_clients,) of bool."""
-        return (self._presence.rejected | self._presence.banned)[self._at]
-
-    @property
-    def places(self) -> Array:
-        """Positions of the clients in the whole federation, (n_clients,)."""
-        return self._places
-
-    @property
-    def presence(self) -> Presence:
-        """Who answers."""
-        return self._presence
+        return (self.presence.rejected | self.presence.banned)[self._at]
 
     @property
     def steady(self) -> bool:
@@ -243,11 +237,11 @@ class ClientPool:
 
         They are where who does not answer never did again: who is dead, or rejected.
         """
-        return self.answered is None or not self._presence.returned
+        return self.answered is None or not self.presence.returned
 
     def heard(self, clients: Array) -> Array:
         """Which of some clients, by their positions, have ever answered."""
-        return self._presence.heard[self._places[clients]]
+        return self.presence.heard[self.places[clients]]
 
     def roll_call(self) -> tuple[Array, bool]:
         """Who is missing at the end.
@@ -261,12 +255,12 @@ class ClientPool:
         complete : bool
             Whether everything that needs all clients was computed with all.
         """
-        if self._presence.faulty:
+        if self.presence.faulty:
             self.ask(Present)
-        presence = self._presence
+        presence = self.presence
         missed = (presence.missed > 0) | presence.gone | presence.without_part()
         complete = not (presence.incomplete or presence.left_out.any())
-        return missed[self._places] & ~self.rejected, complete
+        return missed[self.places] & ~self.rejected, complete
 
     def lane(self, seed: RandomState = None, remembers: bool = True) -> ClientPool:
         """The same clients with a ledger of their own, for a task that does not wait for others.
@@ -277,10 +271,6 @@ class ClientPool:
             Where the draws of server and clients begin; None goes on with those of this pool.
         remembers : bool, default=True
             Whether the lane has last answers of its own, as tasks of several calls need.
-
-        Returns
-        -------
-        pool : ClientPool
         """
         pool = copy.copy(self)
         pool.ledger = Ledger()
@@ -351,62 +341,31 @@ class ClientPool:
             pool._spectrum = np.where(self.without_rows, self._spectrum, self._spectrum + shift)
         return pool
 
-    def without_levels(self, root: Array, spreads: Array, effects: Array) -> ClientPool:
-        """The same clients and features, the effects of levels taken from the targets.
+    def without_effects(self, step: str, *arguments: Array) -> ClientPool:
+        """The same clients, what their targets owe to levels or trees taken from these.
 
         Parameters
         ----------
-        root, spreads, effects : ndarray
-            See ``skcfl.calls.levels_asked.LevelSlopes``.
+        step : {"without_levels", "linearised", "without_trees"}
+            Effects of levels under squared error; under another loss, with rows of squared errors
+            whose posteriors are those of Laplace's approximation; values of trees.
+        *arguments : ndarray
+            See ``skcfl.calls.levels_asked.LevelSlopes``, ``level_modes_asked.LevelModes`` and
+            ``skcfl.numerics.regression_trees``.
 
         Returns
         -------
         pool : ClientPool
-            The model is the plain linear one. Shares ledger and random state.
+            After levels the model is a plain linear one. Shares ledger and random state.
         """
-        self.relay(down=self.n_clients * np.size(effects), sums=True)
-        pool = copy.copy(self)
-        pool.model = self.model.plain_of()
-        pool._take(self._site.without_levels(root, spreads, effects))
-        return pool
-
-    def without_trees(self, trees: Array, cuts: Array) -> ClientPool:
-        """The same clients, the values of trees taken from the targets.
-
-        Parameters
-        ----------
-        trees : ndarray of shape (n_trees, max_leaf_nodes, 5)
-            See ``skcfl.numerics.regression_trees``.
-        cuts : ndarray of shape (n_features, n_bins - 1)
-            Ascending values at which the bins of the features end.
-
-        Returns
-        -------
-        pool : ClientPool
-            Shares ledger and random state.
-        """
-        self.relay(down=self.n_clients * (trees.size + cuts.size), sums=True, calls=0)
-        return self._derived(self._site.without_trees(trees, cuts))
-
-    def linearised(self, root: Array, spreads: Array, effects: Array) -> ClientPool:
-        """The same clients with rows of squared errors, the effects of levels taken away.
-
-        The clients' posteriors are those of Laplace's approximation.
-
-        Parameters
-        ----------
-        root, spreads, effects : ndarray
-            See ``skcfl.calls.level_modes_asked.LevelModes``.
-
-        Returns
-        -------
-        pool : ClientPool
-            The model is a plain linear one. Shares ledger and random state.
-        """
-        self.relay(down=self.n_clients * np.size(effects), sums=True)
-        pool = copy.copy(self)
-        pool.model = self.model.gaussian_of()
-        pool._take(self._site.linearised(root, spreads, effects))
+        pool, trees = copy.copy(self), step == "without_trees"
+        # Of levels the effects are new; trees go with the next call.
+        sent = sum(map(np.size, arguments if trees else arguments[2:]))
+        self.relay(down=self.n_clients * sent, sums=True, calls=not trees)
+        if not trees:
+            exact = step == "without_levels"
+            pool.model = self.model.plain_of() if exact else self.model.gaussian_of()
+        pool._take(self._site.derive(step, *arguments)[0])
         return pool
 
     @property
@@ -424,10 +383,6 @@ class ClientPool:
             the model draws.
         always : bool, default=False
             Whether clients draw in any case.
-
-        Returns
-        -------
-        draw : tuple of int or None
         """
         draws = always or batch_size is not None or self.model.stochastic
         return self._seeds.next() if draws else None
@@ -463,16 +418,12 @@ class ClientPool:
         ----------
         clients : array-like
             Positions, each at most once, or a mask.
-
-        Returns
-        -------
-        pool : ClientPool
         """
         clients = np.arange(self.n_clients)[clients]  # type: ignore[index]
         if len(np.unique(clients)) < len(clients):
             raise ValueError(f"Each client can be in a subset once, got {clients!r}.")
         pool = self._derived(self._site.subset(clients))
-        pool._places = pool._at = self._places[clients]
+        pool.places = pool._at = self.places[clients]
         pool._memory = self._memory
         if self._spectrum is not None:
             pool._spectrum = self._spectrum[:, clients]

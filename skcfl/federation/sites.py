@@ -170,7 +170,7 @@ class Site(Endpoint, ABC):
         ----------
         step : {"subset", "penalised", "without_levels", "without_trees", "linearised", "held_out",
             "folds"}
-            The method below that says what is made.
+            What is made: see the methods below, and ``ClientPool.without_effects``.
         *arguments : object
             What it takes.
 
@@ -193,18 +193,6 @@ class Site(Endpoint, ABC):
             The penalty; None is that of this site.
         """
         return self.derive("penalised", alpha)[0]
-
-    def without_levels(self, root: Array, spreads: Array, effects: Array) -> Any:
-        """Site of the same clients, targets without the effects of levels, see ``LevelSums``."""
-        return self.derive("without_levels", root, spreads, effects)[0]
-
-    def without_trees(self, trees: Array, cuts: Array) -> Any:
-        """Site of the same clients, targets without the values of trees, see ``SplitSums``."""
-        return self.derive("without_trees", trees, cuts)[0]
-
-    def linearised(self, root: Array, spreads: Array, effects: Array) -> Any:
-        """Site of the same clients, rows of squared errors, see ``LevelModes``."""
-        return self.derive("linearised", root, spreads, effects)[0]
 
     def held_out(self, fraction: float, seed: int) -> tuple[Any, ...]:
         """Sites of the same clients with two parts of each one's rows: to train on, held out."""

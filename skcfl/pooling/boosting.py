@@ -130,7 +130,7 @@ class Booster:
         self.base, self.cuts, self.basis, self.options = pool, cuts, basis, options
         self.population = straight(pool, options) if population is None else population
         self.trees, self.n_taken, self.gains = no_trees(basis.max_leaf_nodes), 0, []
-        self.pool = pool.without_trees(self.trees, cuts)
+        self.pool = pool.without_effects("without_trees", self.trees, cuts)
         least = basis.min_samples_leaf
         if least == "auto":
             least = np.clip(pool.n_samples // ROWS_A_LEAF, FEWEST, MOST)
@@ -145,7 +145,7 @@ class Booster:
             self.grow()
             if self.done:
                 break
-        self.pool = self.base.without_trees(self.trees, self.cuts)
+        self.pool = self.base.without_effects("without_trees", self.trees, self.cuts)
         self.n_taken = len(self.trees)
         sums = evaluate(self.pool, self.population).sums
         self.population = step(self.pool, self.population, sums, self.options)
@@ -153,7 +153,7 @@ class Booster:
     def losses_on(self, held):
         """Sums of the losses of the rows that clients have in another pool, (n_clients,)."""
         models = self.pool.ask(Posteriors, *self.population.arguments)[1]
-        held = held.without_trees(self.trees, self.cuts)
+        held = held.without_effects("without_trees", self.trees, self.cuts)
         with np.errstate(over="ignore", invalid="ignore"):
             losses = held.client_weights * held.ask(OwnLosses, models)
             return np.where(held.client_weights > 0, losses, 0.0)

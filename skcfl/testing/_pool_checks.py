@@ -292,7 +292,8 @@ def _tree_calls(theta, root):
     yield "split_sums", lambda pool: pool.ask(SplitSums, *known, np.arange(2.0), 1)
     yield "leaf_sums", lambda pool: pool.ask(LeafSums, *known, 2)
     asked = *known, np.arange(2.0), 4
-    yield "split_sums", lambda pool: pool.without_trees(trees, cuts).ask(SplitSums, *asked)
+    grown = "without_trees", trees, cuts
+    yield "split_sums", lambda pool: pool.without_effects(*grown).ask(SplitSums, *asked)
 
 
 def _sums(pool, prior, dense):

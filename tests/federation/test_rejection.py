@@ -151,7 +151,7 @@ def test_every_call():
     prior = theta, np.ones(p), np.ones(3) / 3, 1.0, np.inf
     first, shares = np.arange(p) < 1, np.full((12, 3), 1 / 3)
     stages = [(2, ~first)]
-    trees = no_trees(2), np.tile([-0.5, 0.5], (4, 1))
+    trees = "without_trees", no_trees(2), np.tile([-0.5, 0.5], (4, 1))
     beside = theta[:1], np.ones(p), 1.0, empty_tree(2)[None]
     levels = np.eye(p), np.zeros(0), theta[0]
     ask = {
@@ -174,10 +174,10 @@ def test_every_call():
         "level_slopes": lambda pool: pool.ask(
             LevelSlopes, np.eye(p), np.zeros(0), theta[0], np.eye(p), 1.0
         ),
-        "split_sums": lambda pool: pool.without_trees(*trees).ask(
+        "split_sums": lambda pool: pool.without_effects(*trees).ask(
             SplitSums, *beside, np.zeros(1), 3
         ),
-        "leaf_sums": lambda pool: pool.without_trees(*trees).ask(LeafSums, *beside, 1),
+        "leaf_sums": lambda pool: pool.without_effects(*trees).ask(LeafSums, *beside, 1),
         "level_modes": lambda pool: pool.ask(LevelModes, *levels),
         "level_leverages": lambda pool: pool.ask(LevelLeverages, *levels, np.eye(p)),
         "level_mode_slopes": lambda pool: pool.ask(LevelModeSlopes, *levels, np.eye(p), theta[0]),
@@ -219,7 +219,7 @@ def test_every_call():
     assert ask.keys() | bounds | silent | classes == set(CALLS)
     for name, call in ask.items():
         pool, dead = pool_of(attack="nan", false=[FALSE]), pool_of(dead=[FALSE])
-        dead._presence.retries = 1
+        dead.presence.retries = 1
         found, wanted = call(pool), call(dead)
         assert pool.rejected.tolist() == (IDS == FALSE).tolist(), name
         if isinstance(found, dict):
