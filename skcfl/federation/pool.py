@@ -359,7 +359,7 @@ class ClientPool:
             After levels the model is a plain linear one. Shares ledger and random state.
         """
         pool, trees = copy.copy(self), step == "without_trees"
-        # Of levels the effects are new; trees go with the next call.
+        # New are the effects, not root and spreads; trees go with the next call.
         sent = sum(map(np.size, arguments if trees else arguments[2:]))
         self.relay(down=self.n_clients * sent, sums=True, calls=not trees)
         if not trees:
