@@ -24,8 +24,6 @@ of a fit, in worker threads and in `quiet` parts.  A stage names no rows: what c
 is handed over by the estimator that was given it.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Messages of calls: shapes, checks of answers from elsewhere, and silence."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .answer_bounds import ANY, Asked, OutOfBounds

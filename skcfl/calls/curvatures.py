@@ -1,7 +1,5 @@
 """Calls about curvature, minima and proximal points."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..exceptions import RowsShownError

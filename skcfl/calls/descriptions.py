@@ -1,7 +1,5 @@
 """Calls in which clients describe their rows: centres, directions, means of classes, digests."""
 
-from __future__ import annotations
-
 from hashlib import blake2b
 
 import numpy as np

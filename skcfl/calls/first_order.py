@@ -1,7 +1,5 @@
 """Calls about losses, gradients and training."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..clients.draws import mixed

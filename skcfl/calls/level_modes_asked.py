@@ -1,7 +1,5 @@
 """Calls about rows of levels with losses that are no parabolas: ``skcfl.models._level_modes``."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .answer_bounds import FLAGS, NOT_NEGATIVE, TOTAL

@@ -3,8 +3,6 @@
 Rows have no levels if the clients' model has no such groupings.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from .answer_bounds import FLAGS, NOT_NEGATIVE, TOTAL

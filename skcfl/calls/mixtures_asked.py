@@ -1,7 +1,5 @@
 """Calls about mixtures: each row belongs to several models, in shares."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..clients.draws import mixed

@@ -1,7 +1,5 @@
 """Calls about the clients' posteriors under priors that they share."""
 
-from __future__ import annotations
-
 from math import isfinite
 
 import numpy as np

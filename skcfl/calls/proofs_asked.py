@@ -1,7 +1,5 @@
 """Calls with answers for proofs: bounds that hold in the arithmetic that computes them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .answer_bounds import NOT_NEGATIVE

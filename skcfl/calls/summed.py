@@ -3,8 +3,6 @@
 The answers do not grow with the number of clients, but for a number or two of each.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.spatial.distance import cdist
 

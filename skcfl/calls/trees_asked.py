@@ -7,8 +7,6 @@ which is ``phi V_i^-1 r`` for the covariance ``V_i = phi W^-1 + D L L' D'`` of t
 W.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..numerics.regression_trees import forest_values, leaves_of

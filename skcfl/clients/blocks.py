@@ -11,8 +11,6 @@ Shapes, everywhere in the client side: ``c`` clients in the block, ``n`` rows pe
 Rows come last, outputs before them: predictions are ``(c, C, n)`` or ``(c, K, C, n)``.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import sparse
 

@@ -5,8 +5,6 @@ fit and of predict are compared by value within a kind (3 and 3.0 are the same c
 Ids that cannot be sorted are in the order of their ``repr``.
 """
 
-from __future__ import annotations
-
 import datetime
 import itertools
 

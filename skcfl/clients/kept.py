@@ -1,7 +1,5 @@
 """State that clients keep between calls, each for itself."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -1,7 +1,5 @@
 """The last model that each client has answered with, which is not sent to it again."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -1,7 +1,5 @@
 """Convex clustering of clients: fusion on the complete graph."""
 
-from __future__ import annotations
-
 from ..base.everyday import everyday
 from ._base_fusion import Fusion
 

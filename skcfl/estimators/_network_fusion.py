@@ -1,7 +1,5 @@
 """Fusion of networks: what changes where clients cannot solve their problems to the end."""
 
-from __future__ import annotations
-
 from ..fusion.primal_dual_inexact import NetworkProblem
 from ..rounds.model_kinds import TRAINED
 from ._base_fusion import Fusion

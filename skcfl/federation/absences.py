@@ -1,7 +1,5 @@
 """Which clients were away in a fit, and when."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

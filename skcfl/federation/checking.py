@@ -1,7 +1,5 @@
 """Checks of rows, where they are: what is wrong is said before anything is computed."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets

@@ -1,7 +1,5 @@
 """A lock on a file: one process at a time, free again when the process ends, however it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import platform

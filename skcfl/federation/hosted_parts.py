@@ -1,7 +1,5 @@
 """Rows of a host, and what it makes of them for a server in another process."""
 
-from __future__ import annotations
-
 import pickle
 import threading
 import traceback

@@ -4,8 +4,6 @@ Rows never leave this module: a server holds a :class:`~skcfl.federation.ClientP
 :class:`InProcessSite` by the calls of :mod:`skcfl.calls`.
 """
 
-from __future__ import annotations
-
 import copy
 import sys
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """One call: asked, its answers checked, the silent asked again, the non-finite rejected."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..calls.answers import check_answers, questions

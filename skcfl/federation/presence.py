@@ -1,7 +1,5 @@
 """Who of the clients answers, as the server sees it."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

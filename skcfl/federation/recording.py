@@ -4,8 +4,6 @@ They stand before the places of a federation.  What clients remember for themsel
 journal: calls that make it are asked again, in their order, and so it is made anew.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..calls import CALLS

@@ -1,7 +1,5 @@
 """What is asked of rows before there is a model, by name, and names of calls that users give."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from ..calls import CALLS

@@ -5,8 +5,6 @@ integers, floats and text, local models from the name of their class and their p
 few other classes that it knows, from their attributes.  It calls nothing that a message names.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import json

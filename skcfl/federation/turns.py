@@ -5,8 +5,6 @@ requests of all go to each host in one message.  What is sent depends on nothing
 nothing needs a lock.
 """
 
-from __future__ import annotations
-
 import threading
 from contextvars import copy_context
 

@@ -1,7 +1,5 @@
 """The way of a server to a site that answers in bytes."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import warnings

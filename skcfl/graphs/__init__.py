@@ -1,7 +1,5 @@
 """Graphs of clients: the pairs of clients with compared models."""
 
-from __future__ import annotations
-
 from .generators import (
     chain_graph,
     complete_graph,

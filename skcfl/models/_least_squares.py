@@ -10,8 +10,6 @@ the same, t (c, n); L2 penalty of each parameter, decay (p,); number of true row
 client, lengths (c,).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 # Ratio of eigenvalues below which solutions are refined.

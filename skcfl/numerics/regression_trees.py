@@ -4,8 +4,6 @@ A tree is an array (max_leaf_nodes, 5).  It begins with one leaf, number 0; row 
 splits a leaf in two, and the right one gets the number k.  Row 0 splits nothing.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 #: Columns of a tree: the leaf that is split (-1 for none), the feature and the largest value of

@@ -1,3 +1,1 @@
 """Server half of the personal methods: a model per client beside a shared one."""
-
-from __future__ import annotations

@@ -16,8 +16,6 @@ where ``h_i`` stacks ``p_i(y) mean_i(y)``, the classes' shares times their mean 
 and ``v_i`` is the variance of that estimate: bias and variance of the mixed head.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.optimize import nnls
 

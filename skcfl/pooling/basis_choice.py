@@ -6,8 +6,6 @@ gain.  Trees are refused if the first one, grown on a half of each client's rows
 of the other half.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -11,8 +11,6 @@ those of the crossed levels by Newton steps from sums over the clients. A gradie
 exchanges more. See ``skcfl.models._level_modes``.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.optimize import minimize
 

@@ -1,7 +1,5 @@
 """One model per client: no federation at all."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """History of a fit: one entry per round, with the numbers sent since the last one."""
 
-from __future__ import annotations
-
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
 

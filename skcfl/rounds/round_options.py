@@ -1,7 +1,5 @@
 """Options of training as the rounds take them, from an estimator's parameters."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from numbers import Integral, Real
 

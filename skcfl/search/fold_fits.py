@@ -1,7 +1,5 @@
 """Fits to the training rows of one fold in a search of lam, and their warm starts."""
 
-from __future__ import annotations
-
 import copy
 from functools import partial
 

@@ -15,8 +15,6 @@ Models gain from the rows that were held out; losses are corrected for it where 
 (``numerics/optimism.py``).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise

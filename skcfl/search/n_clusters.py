@@ -33,8 +33,6 @@ fit the noise.  The method's own starts compete if all rows are few.  The silhou
 vectors, which knows no single cluster, is not used.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -12,8 +12,6 @@ the folds, for which another lam is tried if necessary.  None may be so small th
 determine its model, unless single-client clusters would take its place.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

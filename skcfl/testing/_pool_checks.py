@@ -9,46 +9,19 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from .._typing import RandomState
-from ..calls.curvatures import HessianProducts, Hessians, HessianSolves, Prox, Solve
-from ..calls.descriptions import ClassStatistics, Fingerprints, LocalCentres, Subspaces
-from ..calls.differences_asked import ScoreDraws, ScoreSums
+from ..calls import CALLS
+from ..calls.curvatures import Prox
+from ..calls.descriptions import Subspaces
 from ..calls.first_order import (
-    BestResponse,
     LocalUpdate,
-    Losses,
-    MetaUpdate,
-    MoreauUpdate,
     Objectives,
-    ObjectivesGradients,
-    OwnLosses,
-    Present,
 )
 from ..calls.kept_models import (
-    BlendedMoves,
-    BlendedUpdate,
-    Keep,
-    PartialMoves,
-    PartialUpdate,
-    PersonalStep,
-    PrototypeUpdate,
     Recall,
 )
-from ..calls.level_modes_asked import LevelLeverages, LevelModes, LevelModeSlopes, NestedModes
-from ..calls.levels_asked import LevelSlopes, LevelSums, NestedEffects
-from ..calls.mixtures_asked import Mixture, MixtureSums, MixtureUpdate
-from ..calls.posteriors_asked import LeftOutSums, PosteriorProducts, Posteriors, PosteriorSums
-from ..calls.proofs_asked import Conjugate, Enclosures, Rounding
-from ..calls.summed import (
-    BestResponseSums,
-    ClusterValues,
-    GradientSums,
-    MetaMoves,
-    MoreauMoves,
-    NearestMoves,
-    ProximalMoves,
-    TrainedMoves,
-)
-from ..calls.trees_asked import LeafSums, SplitSums
+from ..calls.posteriors_asked import PosteriorSums
+from ..calls.proofs_asked import Conjugate, Enclosures
+from ..calls.trees_asked import SplitSums
 from ..federation.inprocess import open_rows
 from ..federation.pool import ClientPool
 from ..models import LinearModel
@@ -185,53 +158,51 @@ def _calls(pool, rng):
     fixed = np.where(rng.uniform(size=n) < 0.5, labels, -1)
     rho = rng.uniform(0.1, 1.0, n)
     steps = rng.randint(1, 5, n)
-    yield "present", lambda pool: pool.ask(Present)
-    yield "losses", lambda pool: pool.ask(Losses, theta)
-    yield "losses", lambda pool: pool.ask(Losses, theta, n_shared=1)
-    yield "best_response", lambda pool: pool.ask(BestResponse, theta)
-    yield "best_response", lambda pool: pool.ask(BestResponse, theta, fixed)
-    yield "objectives", lambda pool: pool.ask(Objectives, w)
-    yield "own_losses", lambda pool: pool.ask(OwnLosses, w)
-    yield "objectives_gradients", lambda pool: pool.ask(ObjectivesGradients, w)
-    yield "local_update", lambda pool: pool.ask(LocalUpdate, w, steps, 0.1)
-    yield "local_update", lambda pool: pool.ask(LocalUpdate, w, 3, 0.1, center=v, rho=rho)
-    yield "local_update", lambda pool: pool.ask(LocalUpdate, w, 3, 5.0, monotone=True)
+    yield _asks("present")
+    yield _asks("losses", theta)
+    yield _asks("losses", theta, n_shared=1)
+    yield _asks("best_response", theta)
+    yield _asks("best_response", theta, fixed)
+    yield _asks("objectives", w)
+    yield _asks("own_losses", w)
+    yield _asks("objectives_gradients", w)
+    yield _asks("local_update", w, steps, 0.1)
+    yield _asks("local_update", w, 3, 0.1, center=v, rho=rho)
+    yield _asks("local_update", w, 3, 5.0, monotone=True)
     for optimizer in ("sgd", "momentum", "adam"):
-        yield (
-            f"local_update by batches, {optimizer}",
-            lambda pool, optimizer=optimizer: pool.ask(LocalUpdate, w, 4, 0.05, optimizer, 4),
-        )
-    yield "local_centres", lambda pool: pool.ask(LocalCentres, 2)
+        _, ask = _asks("local_update", w, 4, 0.05, optimizer, 4)
+        yield f"local_update by batches, {optimizer}", ask
+    yield _asks("local_centres", 2)
     for n_vectors, n_columns, by_class in ((2, 4, True), (3, 3, False)):
         yield (
             "subspaces",  # the signs of their vectors are arbitrary
             lambda pool, ask=(n_vectors, n_columns, by_class): np.abs(pool.ask(Subspaces, *ask)),
         )
-    yield "fingerprints", lambda pool: pool.ask(Fingerprints, 11)
+    yield _asks("fingerprints", 11)
     yield "local_update from the clients' last answers", _go_on
     yield from _personal_calls(pool, w, v, rho)
     if pool.model.mixes:
         shares = rng.dirichlet(np.ones(3), n)
-        yield "mixture", lambda pool: pool.ask(Mixture, theta, shares, 0.7)
+        yield _asks("mixture", theta, shares, 0.7)
         how = shares, 0.7, 3, 0.1, "adam"
-        yield "mixture_update", lambda pool: pool.ask(MixtureUpdate, theta, *how)
-        yield "mixture_update", lambda pool: pool.ask(MixtureUpdate, theta, *how, 4)
+        yield _asks("mixture_update", theta, *how)
+        yield _asks("mixture_update", theta, *how, 4)
     if not pool.can_answer("solve"):
         return
     if pool.model.mixes:
-        yield "mixture_sums", lambda pool: pool.ask(MixtureSums, theta, shares, 0.7)
+        yield _asks("mixture_sums", theta, shares, 0.7)
     together = np.zeros(n, dtype=np.intp)
-    yield "hessians", lambda pool: pool.ask(Hessians, theta[:1], together)
-    yield "hessians", lambda pool: pool.ask(Hessians, theta[:1], together, damping=0.5)
-    yield "hessian_products", lambda pool: pool.ask(HessianProducts, theta, theta[::-1], labels)
+    yield _asks("hessians", theta[:1], together)
+    yield _asks("hessians", theta[:1], together, damping=0.5)
+    yield _asks("hessian_products", theta, theta[::-1], labels)
     ends = theta, theta[::-1], labels, rho[:3]
-    yield "hessian_solves", lambda pool: pool.ask(HessianSolves, *ends)
-    yield "solve", lambda pool: pool.ask(Solve)
-    yield "prox", lambda pool: pool.ask(Prox, v, rho)
-    yield "conjugate", lambda pool: pool.ask(Conjugate, 0.1 * s)
+    yield _asks("hessian_solves", *ends)
+    yield _asks("solve")
+    yield _asks("prox", v, rho)
+    yield _asks("conjugate", 0.1 * s)
     few = np.arange(n)[::-2]
     yield "what clients have answered last", lambda pool: _stay(pool, v, rho, s, few)
-    yield "rounding", lambda pool: pool.ask(Rounding, w)
+    yield _asks("rounding", w)
     box = np.full((1, p), 1e-3)
     yield "rounding", lambda pool: pool.ask(Enclosures, theta[:1], together, box, False)[0]
     yield "enclosures", lambda pool: pool.ask(Enclosures, theta[:1], together, box, False)[1:]
@@ -241,47 +212,48 @@ def _calls(pool, rng):
     if pool.model.n_outputs == 1:
         root, known = np.tril(np.full((p, p), 0.3)), (np.arange(p) / p, 0.1 * np.eye(p), 0.7)
         none = root, np.ones(1)  # one grouping inside the clients, no levels
-        yield "level_sums", lambda pool: pool.ask(LevelSums, *none, p + 1)
-        yield "level_slopes", lambda pool: pool.ask(LevelSlopes, *none, *known)
-        yield "nested_effects", lambda pool: pool.ask(NestedEffects, *none, known[0], 1)
+        yield _asks("level_sums", *none, p + 1)
+        yield _asks("level_slopes", *none, *known)
+        yield _asks("nested_effects", *none, known[0], 1)
         yield from _tree_calls(theta[:1], rho.mean() * np.ones(p))
         z = np.zeros((1, 1))
         if pool.model.describe_loss().curvature_slope(z, z) is not None:
             at = *none, known[0]
-            yield "level_modes", lambda pool: pool.ask(LevelModes, *at)
-            yield "level_leverages", lambda pool: pool.ask(LevelLeverages, *at, known[1])
+            yield _asks("level_modes", *at)
+            yield _asks("level_leverages", *at, known[1])
             moved = *at, known[1], 0.1 * known[0]
-            yield "level_mode_slopes", lambda pool: pool.ask(LevelModeSlopes, *moved)
-            yield "nested_modes", lambda pool: pool.ask(NestedModes, *at, 1)
+            yield _asks("level_mode_slopes", *moved)
+            yield _asks("nested_modes", *at, 1)
     shares = np.array([0.5, 0.3, 0.2])
     for root in (rho.mean() * np.ones(p), np.tril(np.full((p, p), 0.3))):
         prior = theta, root, shares, 0.7, 3.0 if pool.model.quadratic else np.inf
         for dense in (True, False)[: 1 + (root.ndim == 1)]:
             yield "posterior_sums", lambda pool, p=prior, d=dense: _sums(pool, p, d)
         for dense in (False, True):
-            yield "posteriors", lambda pool, p=prior, d=dense: pool.ask(Posteriors, *p, dense=d)
+            yield _asks("posteriors", *prior, dense=dense)
     errors = np.tile(np.eye(p) + 0.5, (3, 1, 1))
     for dense in (True, False):
-        yield "posteriors", lambda pool, d=dense: pool.ask(Posteriors, *prior, errors, dense=d)
+        yield _asks("posteriors", *prior, errors, dense=dense)
     roots, sizes = np.full((3, p), rho.mean()), np.array([0.7, 1.0, 1.3])
     known = theta, roots, sizes, shares
-    yield "left_out_sums", lambda pool, k=known: pool.ask(LeftOutSums, *k)
+    yield _asks("left_out_sums", *known)
     roots = np.tril(np.full((p, p), 0.3)) * np.ones((3, 1, 1))
     known = theta, roots, sizes, shares, errors
-    yield "left_out_sums", lambda pool, k=known: pool.ask(LeftOutSums, *k)
+    yield _asks("left_out_sums", *known)
     vectors = np.stack([theta, theta[::-1]], axis=1)
     diagonal = theta, rho.mean() * np.ones(p), shares, 0.7, np.inf
-    yield "posterior_products", lambda pool: pool.ask(PosteriorProducts, *diagonal, vectors)
+    yield _asks("posterior_products", *diagonal, vectors)
     for within in (False, True)[: 1 + bool(pool.model.fit_intercept)]:
-        yield "score_sums", lambda pool, w=within: pool.ask(ScoreSums, theta, labels, within=w)
+        yield _asks("score_sums", theta, labels, within=within)
         inverse, moves = np.tile(np.eye(p), (3, 1, 1)), np.tile(v[0, :, None], (3, 1, 8))
         about = {"within": within, "n_draws": 7, "normal": within and pool.model.quadratic}
         for m in (None, moves):
-            known = theta, labels, inverse, m
-            yield (
-                "score_draws",
-                lambda pool, known=known, about=about: pool.ask(ScoreDraws, *known, **about),
-            )
+            yield _asks("score_draws", theta, labels, inverse, m, **about)
+
+
+def _asks(name, *args, **more):
+    """A call by name, and a function of a pool that makes it."""
+    return name, lambda pool: pool.ask(CALLS[name], *args, **more)
 
 
 def _tree_calls(theta, root):
@@ -289,8 +261,8 @@ def _tree_calls(theta, root):
     trees = np.array([[[-1, 0, 0, 0.5, 0], [0, 1, 0.1, -0.2, 0]]], dtype=float)
     cuts = np.array([[-0.5, 0.0, 0.7]] * 3)
     known = theta, root, 0.7, np.concatenate([trees, trees])
-    yield "split_sums", lambda pool: pool.ask(SplitSums, *known, np.arange(2.0), 1)
-    yield "leaf_sums", lambda pool: pool.ask(LeafSums, *known, 2)
+    yield _asks("split_sums", *known, np.arange(2.0), 1)
+    yield _asks("leaf_sums", *known, 2)
     asked = *known, np.arange(2.0), 4
     grown = "without_trees", trees, cuts
     yield "split_sums", lambda pool: pool.without_effects(*grown).ask(SplitSums, *asked)
@@ -320,40 +292,37 @@ def _stay(pool, v, rho, s, few):
 def _personal_calls(pool, w, v, rho):
     """Calls about models that clients keep between calls."""
     theta, labels = 0.2 * w[:3], np.arange(pool.n_clients) % 3
-    yield "cluster_values", lambda pool: pool.ask(ClusterValues, theta, labels)
-    yield "gradient_sums", lambda pool: pool.ask(GradientSums, theta, labels)
-    yield "best_response_sums", lambda pool: pool.ask(BestResponseSums, theta)
+    yield _asks("cluster_values", theta, labels)
+    yield _asks("gradient_sums", theta, labels)
+    yield _asks("best_response_sums", theta)
     about = theta, labels, 3, 0.1
-    yield "trained_moves", lambda pool: pool.ask(TrainedMoves, *about, "adam", 4)
-    yield "trained_moves", lambda pool: pool.ask(TrainedMoves, *about, monotone=True, weights=rho)
-    yield "nearest_moves", lambda pool: pool.ask(NearestMoves, theta, labels - 1, 3, 0.1)
-    yield "meta_moves", lambda pool: pool.ask(MetaMoves, *about, 0.2, "sgd", 4)
-    yield "moreau_moves", lambda pool: pool.ask(MoreauMoves, *about, 0.5, 1.5, 2)
+    yield _asks("trained_moves", *about, "adam", 4)
+    yield _asks("trained_moves", *about, monotone=True, weights=rho)
+    yield _asks("nearest_moves", theta, labels - 1, 3, 0.1)
+    yield _asks("meta_moves", *about, 0.2, "sgd", 4)
+    yield _asks("moreau_moves", *about, 0.5, 1.5, 2)
     if pool.can_answer("solve"):
-        yield "proximal_moves", lambda pool: pool.ask(ProximalMoves, theta, labels, 0.5, 1.0, 2)
-    yield "moreau_update", lambda pool: pool.ask(MoreauUpdate, w, 3, 0.1, 0.5, 1.5, 2)
-    yield "meta_update", lambda pool: pool.ask(MetaUpdate, w, 2, 0.1, 0.2, "sgd", 4)
+        yield _asks("proximal_moves", theta, labels, 0.5, 1.0, 2)
+    yield _asks("moreau_update", w, 3, 0.1, 0.5, 1.5, 2)
+    yield _asks("meta_update", w, 2, 0.1, 0.2, "sgd", 4)
     yield "recall before anything is kept", lambda pool: pool.ask(Recall, w)
-    yield "personal_step", lambda pool: pool.ask(PersonalStep, v, 2, 0.1, 0.3)
+    yield _asks("personal_step", v, 2, 0.1, 0.3)
     yield "recall", lambda pool: pool.ask(Objectives, pool.ask(Recall, w), last=True)
-    yield "keep", lambda pool: pool.ask(Keep, w)
+    yield _asks("keep", w)
     some = np.arange(pool.n_params) % 2 == 0
     if some.all():
         return
     stages = [(2, some), (3, ~some)]
-    yield (
-        "partial_update",
-        lambda pool: pool.ask(PartialUpdate, v[:, some], some, stages, 0.1, "adam", 4),
-    )
+    yield _asks("partial_update", v[:, some], some, stages, 0.1, "adam", 4)
     mine = (0.2 * w[:3, some], labels, some, stages, 0.1)
-    yield "partial_moves", lambda pool: pool.ask(PartialMoves, *mine, batch_size=4)
-    yield "blended_update", lambda pool: pool.ask(BlendedUpdate, v, some, 2, 0.1, tol=1e-3)
-    yield "blended_moves", lambda pool: pool.ask(BlendedMoves, theta, labels, some, 2, 0.1)
+    yield _asks("partial_moves", *mine, batch_size=4)
+    yield _asks("blended_update", v, some, 2, 0.1, tol=1e-3)
+    yield _asks("blended_moves", theta, labels, some, 2, 0.1)
     yield "recall after blending", lambda pool: pool.ask(Recall, w)
     if pool.model.estimator_type == "classifier" and pool.model.n_representation:
         points = v[:1, : pool.model.n_representation].repeat(pool.model.n_classes, axis=0)
-        yield "class_statistics", lambda pool: pool.ask(ClassStatistics, w)
-        yield "prototype_update", lambda pool: pool.ask(PrototypeUpdate, points, 1.0, 2, 0.1)
+        yield _asks("class_statistics", w)
+        yield _asks("prototype_update", points, 1.0, 2, 0.1)
 
 
 def _arrays(answer):
