@@ -54,12 +54,9 @@ def without_instances(cls):
     return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
 
-def _word(word):
-    return int(word) if word.isdigit() else word
-
-
 def _read(shapes):
-    return {name: tuple(map(_word, shape.split())) for name, shape in shapes.items()}
+    words = {name: shape.split() for name, shape in shapes.items()}
+    return {k: tuple(int(w) if w.isdigit() else w for w in v) for k, v in words.items()}
 
 
 class Call:
