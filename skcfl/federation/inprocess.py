@@ -5,14 +5,11 @@ Rows never leave this module: a server holds a :class:`~skcfl.federation.ClientP
 """
 
 import copy
-import sys
-from functools import lru_cache
 
 import numpy as np
 from joblib import effective_n_jobs
 from scipy import sparse
 from sklearn.utils.parallel import Parallel, delayed
-from threadpoolctl import ThreadpoolController
 
 from ..calls import CALLS
 from ..clients.blocks import Block, gathered, in_order, make_blocks
@@ -20,6 +17,7 @@ from ..clients.draws import mixed, order_of_rows
 from ..clients.kept import ClientMemory
 from ..clients.last_answers import Forgotten, LastAnswers
 from ..numerics.regression_trees import forest_values
+from ..numerics.threads import one_thread
 from .checking import check_numbers, check_trees
 from .pool import ClientPool
 from .sites import Site
@@ -196,7 +194,7 @@ class InProcessSite(Site):
         # Small shares keep the threads busy to the end.
         count = min(4 * n_jobs, len(items))
         shares = [items[i::count] for i in range(count)]
-        with _libraries(len(sys.modules)).limit(limits=1):
+        with one_thread():
             done = Parallel(n_jobs=n_jobs, require="sharedmem")(
                 delayed(in_order)(function, share) for share in shares
             )
@@ -428,9 +426,3 @@ def open_rows(
     """Pool of clients of this process; arguments as of InProcessSite and ClientPool."""
     site = InProcessSite(model, X, y, codes, n_clients, sample_weight, n_jobs, block_bytes)
     return ClientPool(site, model, random_state, scaling)
-
-
-@lru_cache(maxsize=1)
-def _libraries(n_modules):
-    """Libraries with threads of their own, looked for again where others may have come."""
-    return ThreadpoolController()

@@ -1,6 +1,9 @@
 """K-means of few short vectors, without scikit-learn's overhead and warnings."""
 
 import numpy as np
+from sklearn.cluster import KMeans
+
+from .threads import one_thread
 
 # Starts, and vectors that look for the centres, where there are more.
 N_INIT, MAX_VECTORS = 10, 2000
@@ -40,6 +43,17 @@ def kmeans(vectors, n_clusters, rng, n_init=N_INIT):
     labels, _ = lloyd(some, centres)
     means = [some[labels == k].mean(axis=0) for k in np.unique(labels)]
     return lloyd(vectors, np.array(means)[None])
+
+
+def long_kmeans(vectors, n_clusters, rng, weights=None):
+    """scikit-learn's ``KMeans``, fitted to vectors of any length.
+
+    In one thread: where vectors are few, threads wait for each other ten times as long as they
+    work, once a core is taken by somebody else.
+    """
+    with one_thread():
+        means = KMeans(n_clusters, n_init=N_INIT, random_state=rng)
+        return means.fit(vectors, sample_weight=weights)
 
 
 def spread_centres(vectors, n_clusters, rng, n_init):

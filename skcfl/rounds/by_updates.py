@@ -20,10 +20,10 @@ from dataclasses import replace
 
 import numpy as np
 from scipy.spatial.distance import cdist
-from sklearn.cluster import KMeans
 
 from ..calls.summed import NearestMoves
 from ..numerics.by_cluster import mean_by_cluster
+from ..numerics.kmeans import long_kmeans
 from ..numerics.matrices import count_different
 from .choice import ChoiceRule, Known
 from .model_kinds import kind_of
@@ -34,9 +34,6 @@ from .state import Answers
 from .update import ask_values
 
 __all__ = ["NearestModel", "nearest_to_start", "trained_means"]
-
-# Starts of k-means on models.
-N_INIT = 10
 
 
 class NearestModel(ChoiceRule):
@@ -97,7 +94,7 @@ def trained_means(pool, n_clusters, rng, restart=0, candidates=None, robust=Fals
     if robust:
         labels, kept = cluster_points(models, n_clusters, "trimmed", rng, FALSE_SHARE)
         return mean_by_cluster(models, labels, kept.astype(float)).astype(pool.dtype), labels
-    means = KMeans(n_clusters, n_init=N_INIT, random_state=rng).fit(models)
+    means = long_kmeans(models, n_clusters, rng)
     return means.cluster_centers_.astype(pool.dtype), means.labels_
 
 

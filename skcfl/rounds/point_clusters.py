@@ -23,9 +23,8 @@ References
 
 import numpy as np
 from scipy.spatial.distance import cdist
-from sklearn.cluster import KMeans
 
-from ..numerics.kmeans import spread_centres
+from ..numerics.kmeans import N_INIT, long_kmeans, spread_centres
 from ..numerics.matrices import count_different
 from .aggregation import GeometricMedian, aggregate_by_cluster
 from .loss_clusters import labels_of_clusterer
@@ -33,8 +32,6 @@ from .loss_clusters import labels_of_clusterer
 __all__ = ["cluster_points"]
 
 CLUSTERINGS = ("kmeans", "trimmed", "median")
-# Starts by k-means++.
-N_INIT = 10
 # Largest number of iterations of each start.
 MAX_ITER = 100
 # Share of the points, those nearest to the middle, among which some of the starts are drawn.
@@ -82,8 +79,7 @@ def cluster_points(points, n_clusters, clusterer="kmeans", rng=None, trim=0.1, w
     if n_clusters == 1 and clusterer != "trimmed":
         return np.zeros(len(points), dtype=np.intp), kept
     if clusterer == "kmeans":
-        kmeans = KMeans(n_clusters, n_init=N_INIT, random_state=rng)
-        return kmeans.fit_predict(points, sample_weight=weights), kept
+        return long_kmeans(points, n_clusters, rng, weights).labels_, kept
     # k-means++ spreads the centres over the clusters, but also over outliers; among the points
     # nearest to the middle of all it does not.
     middle = np.median(points, axis=0)

@@ -19,15 +19,13 @@ group of least ``(1 - cos(dW, direction)) / 2``.
 
 import numpy as np
 from scipy.spatial.distance import cdist
-from sklearn.cluster import AgglomerativeClustering, KMeans
+from sklearn.cluster import AgglomerativeClustering
 from sklearn.metrics import pairwise_distances
 
 from ..numerics.by_cluster import mean_by_cluster
+from ..numerics.kmeans import long_kmeans
 
 __all__ = ["cosines", "group_updates", "nearest_direction"]
-
-# Starts of k-means on decomposed cosines.
-N_INIT = 10
 
 
 def group_updates(updates, n_clusters, embedding, rng, linkage, metric, threshold):
@@ -58,7 +56,7 @@ def group_updates(updates, n_clusters, embedding, rng, linkage, metric, threshol
     if embedding == "edc":
         features = decomposed_cosines(updates, n_clusters)
         n_clusters = min(n_clusters, len(np.unique(features, axis=0)))
-        return KMeans(n_clusters, n_init=N_INIT, random_state=rng).fit_predict(features)
+        return long_kmeans(features, n_clusters, rng).labels_
     if embedding == "madc":
         return _cut(absolute_differences(cosines(updates, updates)), n_clusters, "complete")
     if threshold is None and linkage == "ward":
