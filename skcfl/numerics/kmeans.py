@@ -48,7 +48,7 @@ def kmeans(vectors, n_clusters, rng, n_init=N_INIT):
 def long_kmeans(vectors, n_clusters, rng, weights=None):
     """scikit-learn's ``KMeans``, fitted to vectors of any length.
 
-    In one thread: where vectors are few, threads wait for each other ten times as long as they
+    Runs without threads: where vectors are few, they wait for each other ten times as long as they
     work, once a core is taken by somebody else.
     """
     with one_thread():
