@@ -6,6 +6,7 @@ from cases import CASES, Case, booked, compare, fitted, predicted
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named, parts_of
 from sklearn.metrics import adjusted_rand_score
+from trials import spread
 
 from skcfl.exceptions import MessageError
 from skcfl.federation import FanOutFederation, Faults, InProcessFederation
@@ -164,7 +165,8 @@ def test_networks_and_batches_at_places(name):
 # --------------------------------------------------------------------------------------- faults
 
 
-LOST = [(case, fault) for case in CASES for fault in ("dead", "false")[: 2 - bool(case.options)]]
+LOST = [(case, "dead") for case in CASES]
+LOST += [(case, "false") for case in spread([case for case in CASES if not case.options], 22)]
 
 
 @pytest.mark.parametrize(("case", "fault"), LOST, ids=str)

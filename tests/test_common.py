@@ -46,6 +46,8 @@ CHECKED = {cls.__name__ for cls in ESTIMATORS}
 CHECKED = set(one_a_method(n for n in CHECKED if not hasattr(skcfl, n + "Classifier"))) | GENERIC
 # Of the three methods whose default is a network one is enough: FedProto.
 CHECKED -= {"FedPACClassifier", "FedRepClassifier"}
+# Methods by one partition of what clients send share their code, as those by rounds do.
+CHECKED -= {"PACFLClassifier", "FlexCFLRegressor", "FeSEMClassifier", "FedALARegressor"}
 
 
 def is_checked(cls):

@@ -15,7 +15,7 @@ from cases import CLASSES, DATA, EVERYDAY, make
 from numpy.testing import assert_array_equal
 from pickled_hosts import PickledHost, named, parts_of
 from sklearn.base import clone
-from trials import one_a_method
+from trials import one_a_method, spread
 
 import skcfl
 from skcfl import FedAvgRegressor, IFCARegressor, LocalModels
@@ -109,7 +109,7 @@ def resumed(model, federation, path, journals):
     return model
 
 
-@pytest.mark.parametrize("name", [*one_a_method(EVERYDAY), "KFED"])
+@pytest.mark.parametrize("name", [*spread(one_a_method(EVERYDAY), 11), "KFED"])
 def test_every_method_goes_on(name, tmp_path, journals):
     """Killed after the first answer, and again in the middle: nothing is asked twice."""
     path = tmp_path / "fit"

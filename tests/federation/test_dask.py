@@ -51,7 +51,7 @@ def test_results_are_those_of_one_process(whole, data):
     federation = DaskFederation(whole, parts_of(data, 3, loaded=True))
     # Twins differ by their losses only.
     names = [name for name in EVERYDAY if name.endswith(kind)]
-    for name in some(names[kind == "Classifier" :: 2], 3):
+    for name in some(names[kind == "Classifier" :: 2], 2):
         wanted = make(name, max_iter=5).fit(data.X, data.y, groups=data.groups)
         found = make(name, max_iter=5).fit_federation(federation)
         compare(found, wanted)

@@ -72,7 +72,7 @@ def calls_of(name, monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", spread(METHODS, 9))
+@pytest.mark.parametrize("name", spread(METHODS, 6))
 def test_a_client_that_fails_one_kind_of_call(name, monkeypatch):
     """It is named and the others are as without it; answers that are proofs change no model."""
     data = data_of(name)

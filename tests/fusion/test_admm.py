@@ -1,5 +1,7 @@
 """ADMM of fusion problems: optima of cvxpy, honest gaps, exact partitions, hard clients."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from fusion_problems import (
@@ -16,7 +18,7 @@ from fusion_problems import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from trials import examples, some
+from trials import examples, some, spread
 
 from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import ObjectivesGradients
@@ -30,6 +32,7 @@ from skcfl.penalties import L1, L2, SquaredL2
 pytest.importorskip("cvxpy")
 
 seeds = st.integers(0, 2**31)
+FOUR = ["complete", "weighted", "knn", "disconnected"]
 
 
 def excess(problem, lam, result):
@@ -41,8 +44,7 @@ def excess(problem, lam, result):
 # ------------------------------------------------------------------------------- optima
 
 
-@pytest.mark.parametrize("graph", ["complete", "weighted", "knn", "disconnected"])
-@pytest.mark.parametrize("loss", MORE_LOSSES)
+@pytest.mark.parametrize(("loss", "graph"), spread(product(MORE_LOSSES, FOUR), 11))
 def test_reaches_the_optimum_of_cvxpy(loss, graph):
     """With and without local penalty, several lam, with and without exact partitions."""
     for seed, alpha in enumerate((0.0, 1e-3, 0.1)):

@@ -14,9 +14,9 @@ def some(values, few):
 
 
 def spread(values, few):
-    """About so many of the values, from the first to the last; all as above."""
+    """About so many of the values, by odd steps as tables alternate; all as above."""
     values = list(values)
-    return values if THOROUGH else values[:: max(1, len(values) // few)]
+    return values if THOROUGH else values[:: (len(values) // few) | 1]
 
 
 def one_a_method(names):

@@ -21,7 +21,7 @@ from fusion_problems import (
     optimum,
 )
 from line_trials import Tally, chain, draw_graph, draw_lam, draw_points, line_problem
-from trials import some
+from trials import some, spread
 
 from skcfl import ConvexClusteredFL
 from skcfl.calls.first_order import ObjectivesGradients
@@ -334,7 +334,7 @@ def _spread(rows):
     return sum((value - mean) ** 2 for value in rows) / len(rows) / 2
 
 
-@pytest.mark.parametrize("loss", MORE_LOSSES)
+@pytest.mark.parametrize("loss", spread(MORE_LOSSES, 3))
 def test_gaps_in_single_precision(loss):
     """The objective of the rows as they are, with weights 1 / n_i, over its minimum."""
     for seed in some((1, 0), 1):
@@ -365,7 +365,7 @@ def test_gaps_in_single_precision(loss):
 
 
 @pytest.mark.parametrize("penalty", [L2(), L1()], ids=repr)
-@pytest.mark.parametrize("loss", MORE_LOSSES)
+@pytest.mark.parametrize("loss", spread(MORE_LOSSES, 3))
 def test_gaps_and_clusters_beside_cvxpy(loss, penalty):
     """Free parameters too, where slopes have a price and no penalty."""
     pytest.importorskip("cvxpy")
