@@ -41,7 +41,7 @@ def networks():
 
 # Generic classes share the code of their twins: some are checked in every run, all with
 # HYPOTHESIS_PROFILE=thorough.
-GENERIC = {"CLoVE", "GTV"}
+GENERIC = {"GTV"}
 CHECKED = {cls.__name__ for cls in ESTIMATORS}
 CHECKED = set(one_a_method(n for n in CHECKED if not hasattr(skcfl, n + "Classifier"))) | GENERIC
 # Of the three methods whose default is a network one is enough: FedProto.

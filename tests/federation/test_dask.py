@@ -206,7 +206,7 @@ def kill(client):
     return act
 
 
-@pytest.mark.parametrize("name", ["IFCARegressor", "GTVRegressor"])
+@pytest.mark.parametrize("name", some(["GTVRegressor", "IFCARegressor"], 1))
 def test_the_clients_of_a_killed_worker_are_lost(whole, name):
     plain = make(name).fit_federation(DaskFederation(whole, parts_of(DATA, 2)))
     federation = DaskFederation(whole, parts_of(DATA, 2))

@@ -411,7 +411,7 @@ BALANCED = FedAvgClassifier(class_weight="balanced", random_state=0)
 ROBUST = FedAvgClassifier(aggregation="median", random_state=0)
 
 
-@pytest.mark.parametrize("label", HELLOS)
+@pytest.mark.parametrize("label", spread(HELLOS, 15))
 def test_hellos(label):
     found = lied(FEDAVG, "hello", HELLOS[label])
     wanted = without_south(FEDAVG)
@@ -504,7 +504,9 @@ PLACES = {
 
 
 @pytest.mark.parametrize(
-    ("at", "label"), [(at, label) for at, (_, lies) in PLACES.items() for label in lies], ids=str
+    ("at", "label"),
+    spread([(at, label) for at, (_, lies) in PLACES.items() for label in lies], 17),
+    ids=str,
 )
 def test_what_places_say_before_a_model(at, label):
     model, lies = PLACES[at]
@@ -530,7 +532,7 @@ IN_FITS = {
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("n_honest", [0, 2])
+@pytest.mark.parametrize("n_honest", some([2, 0], 1))
 @pytest.mark.parametrize("call", IN_FITS)
 def test_a_lie_in_the_middle_of_a_fit(call, n_honest):
     """The fit begins again without the site."""
