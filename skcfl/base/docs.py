@@ -116,7 +116,7 @@ class Shared:
         labelled rows of new clients use :meth:`adapt`.
     n_jobs : int or None
         Number of threads over blocks of clients and folds, as in scikit-learn. It does not change
-        the result.
+        the result. BLAS has one thread in fits, as its threads cost more than small models gain.
     random_state : int, RandomState instance or None
         Seed of all random draws. An int makes the fit reproducible.
     verbose : int

@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from .._option_objects import DocLinkMixin, TakesOptions
 from .._progress import CallbackSupportMixin, follow
 from .._typing import Array
+from ..numerics.threads import BLAS
 
 if TYPE_CHECKING:
     from ..federation.pool import ClientPool
@@ -69,7 +70,7 @@ class BaseFit(CallbackSupportMixin, DocLinkMixin, TakesOptions, BaseEstimator, m
     def _run(self, task: Task, given: dict[str, Any] | None = None) -> Self:
         """Solve and publish; `given` is what scikit-learn's callbacks are handed."""
         # Divergence is reported once, where models are published.
-        with np.errstate(over="ignore", invalid="ignore"):
+        with BLAS, np.errstate(over="ignore", invalid="ignore"):
             result, stopped = follow(
                 self,
                 partial(self._solve_task, task),

@@ -7,6 +7,7 @@ import traceback
 import numpy as np
 
 from ..calls.call import CALLS
+from ..numerics.threads import BLAS
 from .federation import InProcessFederation
 from .privacy import PrivateRows
 from .released import kept_release
@@ -77,7 +78,8 @@ class Host:
             if name == "answer":
                 call, sent = arguments
                 arguments = call, CALLS[call].unpacked(sent, self._kept[key].n_clients)
-            return "done", getattr(self._kept[key], name)(*arguments)
+            with BLAS:
+                return "done", getattr(self._kept[key], name)(*arguments)
         except Exception as error:
             return "error", _portable(error)
 

@@ -1,9 +1,23 @@
-"""What the server computes on few vectors starts no threads."""
+"""Small work starts no threads, and leaves those of others as they were."""
 
 import numpy as np
+import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from skcfl import FedAvgRegressor
+from skcfl.federation.hosted_parts import ROOT, Host, HostedParts
 from skcfl.numerics import kmeans
+from skcfl.numerics.threads import BLAS, one_thread
+
+
+def threads(kind="blas"):
+    """Threads by library; some libraries never have more than they began with."""
+    found = threadpool_info()
+    return {each["filepath"]: each["num_threads"] for each in found if each["user_api"] == kind}
+
+
+def of_one(found):
+    return set(found.values()) == {1}
 
 
 def test_few_vectors_are_clustered_in_one_thread(monkeypatch):
@@ -21,3 +35,48 @@ def test_few_vectors_are_clustered_in_one_thread(monkeypatch):
     assert set(seen) == {1}
     wanted = means(3, n_init=10, random_state=np.random.RandomState(0)).fit(vectors)
     assert (found.labels_ == wanted.labels_).all()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_fits_keep_blas_to_one_thread_and_give_it_back(fails, monkeypatch):
+    seen, solve = [], FedAvgRegressor._solve
+
+    def noted(self, pool):
+        seen.append(threads())
+        if fails:
+            raise RuntimeError("no model")
+        return solve(self, pool)
+
+    monkeypatch.setattr(FedAvgRegressor, "_solve", noted)
+    X, y, groups = np.eye(6), np.arange(6.0), np.repeat([0, 1], 3)
+    with threadpool_limits(2, "blas"):
+        before = threads()
+        if fails:
+            with pytest.raises(RuntimeError, match="no model"):
+                FedAvgRegressor().fit(X, y, groups=groups)
+        else:
+            FedAvgRegressor().fit(X, y, groups=groups)
+        assert threads() == before and not of_one(before)
+    assert [of_one(each) for each in seen] == [True]
+
+
+def test_sites_compute_in_one_thread(monkeypatch):
+    monkeypatch.setattr(HostedParts, "look", lambda self: threads(), raising=False)
+    host = Host([(0, "part", (np.eye(2), np.arange(2.0), np.zeros(2)))])
+    with threadpool_limits(2, "blas"):
+        before = threads()
+        word, found = host.ask(ROOT, [], [], "look", ())
+        assert word == "done" and of_one(found)
+        assert threads() == before and not of_one(before)
+
+
+def test_those_who_leave_first_take_no_threads_from_others():
+    """Two fits at the same time, of which the first one ends first."""
+    with threadpool_limits(2, "blas"):
+        before, first, second = threads(), one_thread(), BLAS
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert of_one(threads())
+        second.__exit__(None, None, None)
+        assert threads() == before and not of_one(before)
