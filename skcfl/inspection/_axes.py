@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from sklearn.utils.validation import check_is_fitted
+
+from .._checks import about
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 else:
@@ -21,6 +25,31 @@ def check_name(name: Any) -> str | None:
     if name is not None and not isinstance(name, str):
         raise TypeError(f"name must be a string or None, got {type(name).__name__}.")
     return name
+
+
+def check_shows(estimator: Any, name: str, way: str) -> None:
+    """Check that an estimator is fitted and has what is drawn.
+
+    Parameters
+    ----------
+    estimator : object
+        Any.
+    name : str
+        The attribute that is drawn.
+    way : str
+        What to fit instead if there is none.
+
+    Raises
+    ------
+    NotFittedError
+        If it is not fitted.
+    ValueError
+        If a fit gives it no such attribute.
+    """
+    with about("estimator"):
+        check_is_fitted(estimator)
+    if not hasattr(estimator, name):
+        raise ValueError(f"estimator, {type(estimator).__name__}, has no {name}: {way}.")
 
 
 class Display:

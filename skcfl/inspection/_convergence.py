@@ -7,11 +7,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
-from .._checks import about
 from .._typing import Array, ArrayLike
-from ._axes import Axes, Display, check_name
+from ._axes import Axes, Display, check_name, check_shows
 
 LABELS = {
     "round": "round",
@@ -115,8 +113,7 @@ class ConvergenceDisplay(Display):
         display : ConvergenceDisplay
             With the curve drawn.
         """
-        with about("estimator"):
-            check_is_fitted(estimator, "history_")
+        check_shows(estimator, "history_", "fit one that works in rounds, such as IFCA")
         display = cls(
             history=estimator.history_,
             itemsize=estimator.cluster_params_.dtype.itemsize,

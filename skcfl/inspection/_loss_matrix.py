@@ -7,12 +7,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
-from .._checks import about
 from .._typing import Array, ArrayLike, ClientIds, MatrixLike
 from ..clients.ids import check_ids, encode
-from ._axes import Axes, Display, check_name
+from ._axes import Axes, Display, check_name, check_shows
 
 # Clients up to which rows have names, and their cells numbers.
 MAX_NAMES = 40
@@ -117,8 +115,7 @@ class LossMatrixDisplay(Display):
         display : LossMatrixDisplay
             With the heat map drawn.
         """
-        with about("estimator"):
-            check_is_fitted(estimator, "cluster_params_")
+        check_shows(estimator, "cluster_params_", "fit one that finds clusters, such as IFCA")
         losses = estimator.cluster_losses(X, y, groups)
         if groups is None and len(losses) == len(estimator.groups_):
             ids = estimator.groups_
@@ -339,8 +336,7 @@ class RoundsDisplay(Display):
         ValueError
             If the fit kept nothing that could be drawn.
         """
-        with about("estimator"):
-            check_is_fitted(estimator, "history_")
+        check_shows(estimator, "history_", "fit one that works in rounds, such as IFCA")
         ari, score = estimator.history_.get("ari"), None
         if X is not None:
             if not hasattr(estimator, "round_params_"):

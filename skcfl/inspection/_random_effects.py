@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import check_is_fitted
 
-from .._checks import about
 from .._typing import Array, ArrayLike
-from ._axes import Axes, Display
+from ._axes import Axes, Display, check_shows
 
 # Clusters with separate colours, and the colour of the others.
 COLOURS, GREY = 10, "0.65"
@@ -136,8 +134,7 @@ class RandomEffectsDisplay(Display):
         ValueError
             If there is no such feature or class.
         """
-        with about("estimator"):
-            check_is_fitted(estimator, "params_std_")
+        check_shows(estimator, "params_std_", "fit PartialPooling, which has posteriors")
         if isinstance(feature, str) and feature in (AUTO, AT_MEAN):
             return _of_effects(cls, estimator, feature, output).plot(ax, level=level)
         at, name = _position(estimator, feature, output)
@@ -231,7 +228,9 @@ def _of_effects(cls: Any, estimator: Any, feature: str, output: Any) -> RandomEf
         groups=estimator.groups_,
         labels=estimator.labels_,
         means=means[:, at],
-        name=f"effect of a standard deviation of {names[at]}" if standard else names[at],
+        name=f"effect of a standard deviation of {names[at]}"
+        if standard
+        else f"value {names[at]}",
     )
 
 

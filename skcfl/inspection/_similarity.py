@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import pdist, squareform
-from sklearn.utils.validation import check_is_fitted
 
-from .._checks import about
 from .._typing import Array, ArrayLike
-from ._axes import Axes, Display
+from ._axes import Axes, Display, check_shows
 from ._stability import heat_map
 
 
@@ -85,8 +83,7 @@ class ClientSimilarityDisplay(Display):
         ValueError
             If the local model is not linear, or has more parameters.
         """
-        with about("estimator"):
-            check_is_fitted(estimator, "params_")
+        check_shows(estimator, "params_", "fit one with a model for each client")
         effects = estimator._client_effects()[1]
         return cls(distances=squareform(pdist(effects)), groups=estimator.groups_).plot(ax)
 

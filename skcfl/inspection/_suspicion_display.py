@@ -6,11 +6,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
-from .._checks import about
 from .._typing import Array
-from ._axes import Axes, Display
+from ._axes import Axes, Display, check_shows
 
 
 @dataclass(eq=False, repr=False)
@@ -89,13 +87,8 @@ class SuspicionDisplay(Display):
         ValueError
             If the estimator has no suspicions.
         """
-        with about("estimator"):
-            check_is_fitted(estimator, "labels_")
-        if not hasattr(estimator, "suspicion_"):
-            raise ValueError(
-                "estimator has no suspicion_: fit it with an aggregation other than 'mean', such "
-                "as 'geometric_median'."
-            )
+        way = "fit it with an aggregation other than 'mean', such as 'geometric_median'"
+        check_shows(estimator, "suspicion_", way)
         display = cls(
             suspicion=estimator.suspicion_, labels=estimator.labels_, groups=estimator.groups_
         )

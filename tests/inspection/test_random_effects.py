@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.stats import norm
+from sklearn.exceptions import NotFittedError
 
 from skcfl import FedAvgRegressor, PartialPoolingClassifier, PartialPoolingRegressor
 from skcfl.inspection import RandomEffectsDisplay
@@ -74,7 +75,7 @@ def test_what_differs_most_is_shown_at_the_mean_row(fitted):
     display = RandomEffectsDisplay.from_estimator(fitted)
     X = np.array([[2.0, 2.0]])
     at_mean = [fitted.predict(X, groups=[g])[0] for g in fitted.groups_]
-    assert display.name == "at the mean row"
+    assert display.name == "value at the mean row"
     np.testing.assert_allclose(display.values, at_mean, atol=6)  # the mean row is near (2, 2)
     assert (display.std < fitted.params_std_[:, -1]).all()
     np.testing.assert_allclose(
@@ -114,3 +115,13 @@ def test_bad_arguments(fitted):
         RandomEffectsDisplay(values=[1, 2], std=[1]).plot()
     with pytest.raises(ValueError, match="estimator"):
         RandomEffectsDisplay.from_estimator(FedAvgRegressor())
+
+
+def test_estimators_without_posteriors_are_not_called_unfitted(fitted):
+    X, y, groups = np.eye(4), np.arange(4.0), np.repeat([0, 1], 2)
+    other = FedAvgRegressor()
+    with pytest.raises(NotFittedError):
+        RandomEffectsDisplay.from_estimator(other)
+    other.fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match=r"FedAvgRegressor, has no params_std_: fit Partial"):
+        RandomEffectsDisplay.from_estimator(other)
