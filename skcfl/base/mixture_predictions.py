@@ -6,7 +6,6 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from scipy.special import logit
 
 from .._typing import Array, ArrayLike, ClientIds, FloatArray, MatrixLike
 from ..clients.ids import locate
@@ -142,7 +141,9 @@ class MixturePredictions(BaseFederated):
             mixed = mixed + shares[:, k : k + 1] * raw
         with np.errstate(divide="ignore"):
             if getattr(model, "has_proba", False):
-                mixed = logit(mixed[:, 1:]) if model.n_outputs == 1 else np.log(mixed)
+                # Not the logit of one of two: rounding may bring that beyond 1.
+                mixed = np.log(mixed)
+                mixed = mixed[:, 1:] - mixed[:, :1] if model.n_outputs == 1 else mixed
             elif link == "log":
                 mixed = np.log(mixed)
         return mixed
