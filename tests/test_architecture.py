@@ -152,6 +152,11 @@ def test_the_package_has_few_modules_beside_its_rooms():
     assert len(list(PACKAGE.glob("*.py"))) <= 8
 
 
+def test_no_file_is_longer_than_a_sitting():
+    lengths = {relative(p): len(p.read_text(encoding="utf-8").splitlines()) for p in MODULES}
+    assert not {path: n for path, n in lengths.items() if n > 700}
+
+
 def test_no_two_files_share_a_name():
     names = [path.stem.strip("_") for path in MODULES if path.stem != "__init__"]
     assert sorted(names) == sorted(set(names))

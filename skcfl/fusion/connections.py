@@ -13,8 +13,8 @@ from scipy.sparse.csgraph import breadth_first_order
 
 from ..graphs import Graph
 from ..numerics.maxflow import carry
-from .flows import EPS
-from .reduced import outer_degrees
+from .enclosures import outer_degrees
+from .inner_edges import EPS
 
 # Part of the mean demand that a flow is asked to bring every node on top: more than its rounding.
 SLACK = 1e-9

@@ -38,7 +38,8 @@ from ..penalties import L2
 from ..rounds.aggregation import GeometricMedian
 from ..rounds.polish import solve_pooled
 from .admm import admm
-from .flows import EPS, flow_values
+from .flows import flow_values
+from .inner_edges import EPS
 from .node_pool import NodePool
 from .path import BEYOND, path_start
 from .problem import SHRINKAGE, FusionProblem
@@ -152,6 +153,9 @@ class BoundedProblem(FusionProblem):
         Who is not beyond the bound.
     limits : ClientLimits
     """
+
+    # Their limits have asked for them.
+    asks_for_minimisers = False
 
     def __init__(self, pool, graph, penalty, factor):
         if not penalty.norm:

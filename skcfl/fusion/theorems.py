@@ -16,16 +16,10 @@ from ..calls.first_order import ObjectivesGradients
 from ..calls.proofs_asked import Conjugate, Enclosures
 from ..numerics.by_cluster import mean_by_cluster
 from .connections import boundaries
-from .flows import EPS, Inside
-from .reduced import (
-    compare_own_models,
-    enclose,
-    examine,
-    forces_at,
-    solve_reduced,
-    solve_separately,
-    split_torn,
-)
+from .enclosures import compare_own_models, enclose, forces_at
+from .inner_edges import EPS, Inside
+from .reduced import examine, solve_reduced, split_torn
+from .reduced_newton import solve_separately
 
 # Unknowns of the reduced problem up to which it is solved here, where there is time.
 MAX_UNKNOWNS = 4000

@@ -26,7 +26,8 @@ from skcfl.calls.first_order import ObjectivesGradients
 from skcfl.calls.proofs_asked import Conjugate
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.admm import admm
-from skcfl.fusion.flows import Inside, flow_values
+from skcfl.fusion.flows import flow_values
+from skcfl.fusion.inner_edges import Inside
 from skcfl.fusion.problem import FusionProblem
 from skcfl.fusion.reduced import (
     contract,

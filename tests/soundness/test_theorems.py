@@ -25,7 +25,7 @@ from trials import examples
 
 from skcfl.certificates import clustering_error_bound, well_connected
 from skcfl.federation.inprocess import open_rows
-from skcfl.fusion.flows import Inside
+from skcfl.fusion.inner_edges import Inside
 from skcfl.fusion.problem import FusionProblem
 from skcfl.fusion.reduced import lam_max_bounds
 from skcfl.fusion.theorems import constants_of, theorem_bounds
