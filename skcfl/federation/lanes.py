@@ -106,6 +106,8 @@ def asked_at_once(
     answers : list
         What the questions return.  A pool's ``answered`` says who has answered all of its own.
     """
+    if not questions:
+        return []
     lanes = [pool.lane(remembers=False) for pool, _ in questions]
     tasks = [partial(ask, lane) for (_, ask), lane in zip(questions, lanes, strict=True)]
     ledger = questions[0][0].ledger if ledger is None else ledger

@@ -21,6 +21,8 @@ MAX_IDLE = 3
 CHANCES = 3
 # Fall, in units of a function, after which it is taken to have no minimum.
 UNBOUNDED = 1e20
+# Length of a last step, relative to the models, up to which it is taken without a trial.
+SHORT = 1e-6
 # If the curvature vanishes (beyond Huber's delta) an exact Newton step has no length.
 MIN_DAMPING = 1e-14
 
@@ -37,7 +39,9 @@ def newton(oracle, x, scale, *, max_iter=100, tol=1e-16, stall=None, allowed=np.
         ``oracle.along(step, t)`` returns the values (m,) at ``x + t * step`` (t is (m,)). An
         oracle with an exchange for every trial has ``oracle.slopes(step)``, the slopes (m,) at the
         last one, and may have ``oracle.at_least(step, t)``, lower bounds of values: steps that
-        these, or the tangent at the last trial, show to be too long are not tried.
+        these, or the tangent at the last trial, show to be too long are not tried. With
+        ``oracle.arrive(x, value)`` short last steps are not tried either: it gets the models and
+        the values that the decrement predicts.
     x : ndarray of shape (m, p)
         Start.
     scale : ndarray of shape (m,)
@@ -82,6 +86,8 @@ def newton(oracle, x, scale, *, max_iter=100, tol=1e-16, stall=None, allowed=np.
             careful |= harm
             value, gradient = oracle.at(x)
         active = ~(done | stuck)
+        if not active.any():
+            break
         step = oracle.direction(np.where(active[:, None], gradient, 0.0), damping)
         decrement = -np.einsum("ij,ij->i", gradient, step)
         size = np.abs(decrement)
@@ -95,6 +101,11 @@ def newton(oracle, x, scale, *, max_iter=100, tol=1e-16, stall=None, allowed=np.
         if stall is not None:
             slow |= active & (size > stall * last) & (size > BLIND * scale)
         last = np.where(active, size, last)
+        if hasattr(oracle, "arrive") and _is_last(x, step, size <= tol * scale, active):
+            x[active] += step[active]
+            oracle.arrive(x, value - 0.5 * np.where(active, size, 0.0))
+            done |= active
+            break
         rounding = 8 * eps * (np.abs(value) + scale)
         slack = np.where(blind, BLIND * scale, rounding)
         t, trial, stalled = _search(oracle, step, value, decrement, slack, active)
@@ -116,6 +127,12 @@ def newton(oracle, x, scale, *, max_iter=100, tol=1e-16, stall=None, allowed=np.
             break
     converged = done | (stuck & (last <= 1e-8 * scale))
     return x, last, converged
+
+
+def _is_last(x, step, small, active):
+    """Whether no function needs more than a short step that leaves its minimiser to rounding."""
+    short = np.abs(step).max(axis=1) <= SHORT * np.abs(x).max(axis=1)
+    return bool((small & short)[active].all())
 
 
 def _search(oracle, step, value, decrement, slack, active):

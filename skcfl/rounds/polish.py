@@ -3,8 +3,9 @@
     minimise over theta_k:  sum_{i in C_k} u_i f_i(theta_k),   k = 0..K-1
 
 In each iteration the clients send gradients and Hessians (or, for models of many parameters,
-products of Hessians with a vector), summed by cluster.  The only client of a cluster solves the
-problem itself if its Hessian would show its rows.
+products of Hessians with a vector), summed by cluster, in one exchange: that of the trial at the
+end of a step has the Hessians for the next one.  The only client of a cluster solves the problem
+itself if its Hessian would show its rows.
 """
 
 from functools import partial
@@ -69,10 +70,10 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None, t
     used = np.unique(labels)
     place = np.full(len(theta), -1)
     place[used] = np.arange(len(used))
-    oracle = _PooledOracle(pool, place[labels], len(used), weights, record)
+    tol = EXACT if pool.n_params <= MAX_DENSE else tol
+    oracle = _PooledOracle(pool, place[labels], len(used), weights, record, tol)
     start, scale = oracle.begin(pool.model.centre(np.asarray(theta, dtype=float)[used]))
     solved = oracle.solve_single(start)
-    tol = EXACT if pool.n_params <= MAX_DENSE else tol
     x, decrement, converged = newton(oracle, start, scale, max_iter=max_iter, tol=tol)
     out = np.array(theta, dtype=float)
     out[used] = pool.model.centre(x)
@@ -159,8 +160,9 @@ def partition_key(labels):
 class _PooledOracle:
     """Mean objective of each cluster; messages go through the pool."""
 
-    def __init__(self, pool, labels, n_clusters, weights, record):
+    def __init__(self, pool, labels, n_clusters, weights, record, tol):
         self.pool, self.labels, self.K, self.record = pool, labels, n_clusters, record
+        self.tol = tol
         total = np.bincount(labels, weights=weights, minlength=n_clusters)
         # A cluster of clients that weigh nothing has its penalty only.
         weights = np.where(total[labels] > 0, weights, 1.0)
@@ -171,15 +173,20 @@ class _PooledOracle:
         self.share = weights / total[labels]
         self.mass = total / total.sum()
         self.cached = self.curvature = None
+        dense, model = pool.n_params <= MAX_DENSE, pool.model
+        #: Parabolas have one curvature; others' is not asked for where a model may have diverged.
+        self.parabolas = dense and model.quadratic
+        self.curves = dense and model.bounded_curvature and not model.quadratic
         self.summed = np.where(self.single[labels], 0.0, self.share)
 
     def begin(self, theta):
         """The better of models and the common start, and the sizes of objectives at the latter."""
         common = np.zeros_like(theta) + self.pool.model.origin
-        # Parabolas have one curvature; others' is not asked for where a model may have diverged.
-        known = self.pool.model.quadratic and self.pool.n_params <= MAX_DENSE
         questions = [partial(self._evaluate, common), partial(self._evaluate, theta)]
-        questions += [partial(self._hessians, common, np.full(self.K, MIN_DAMPING))] * known
+        damping = np.full(self.K, MIN_DAMPING)
+        if self.parabolas or self.curves:
+            curved = common if self.parabolas else theta
+            questions.append(partial(self._hessians, curved, damping))
         at_common, at_theta, *H = asked_at_once(*((self.pool, ask) for ask in questions))
         # A model that diverged is a worse start than the common one.
         worse = ~(at_theta[0] <= at_common[0])[:, None]
@@ -191,8 +198,14 @@ class _PooledOracle:
                 for here, there in zip(at_common, at_theta, strict=True)
             ),
         )
-        self.curvature = H[0] if known else None
-        return start, np.maximum(np.abs(at_common[0]), 1e-30)
+        if H and (self.parabolas or not worse.any()):
+            self._expect(start, damping, H[0])
+        self.scale = np.maximum(np.abs(at_common[0]), 1e-30)
+        return start, self.scale
+
+    def _expect(self, x, damping, H):
+        """Keep Hessians for the next direction."""
+        self.curvature = x, damping, H
 
     def solve_single(self, theta):
         """Let clients solve in place if their Hessians would show rows; True if they converged."""
@@ -221,9 +234,7 @@ class _PooledOracle:
         """Newton directions."""
         pool = self.pool
         if pool.n_params <= MAX_DENSE:
-            H = self.curvature
-            H = self._hessians(self.x, damping, pool) if H is None else H
-            step = -solve_scaled(pool.model.pin(H), g)
+            step = -solve_scaled(pool.model.pin(self._hessians_at(damping)), g)
         else:
             step = -conjugate_gradients(
                 lambda u: pool.ask(HessianProducts, self.x, u, self.labels, self.summed, damping),
@@ -231,6 +242,9 @@ class _PooledOracle:
                 g,
                 200,
             )
+        # After a whole step the damping falls.
+        self.ahead = np.maximum(0.1 * damping, MIN_DAMPING)
+        self.last_step = (np.abs(np.einsum("kp,kp->k", g, step)) <= self.tol * self.scale).all()
         if self.record is not None:
             length = np.linalg.norm(step, axis=1) / np.maximum(
                 np.linalg.norm(self.x, axis=1), 1e-12
@@ -238,14 +252,34 @@ class _PooledOracle:
             self.record(float(self.mass @ self.value), float(length.max()))
         return step
 
+    def _hessians_at(self, damping):
+        """Hessians at the present models, asked for unless they came with the trial."""
+        if self.curvature is not None:
+            x, known, H = self.curvature
+            same = np.array_equal(x, self.x) and np.array_equal(known, damping)
+            if same or self.parabolas:
+                return H.copy()
+        return self._hessians(self.x, damping, self.pool)
+
     def _hessians(self, x, damping, pool):
         return pool.ask(Hessians, x, self.labels, self.summed, damping)
 
     def along(self, step, t):
         """Values at ``x + t * step``, kept for the next iteration."""
         x = self.x + np.where(t[:, None] > 0, t[:, None] * step, 0.0)
-        self.cached = x, *self._evaluate(x, self.pool)
+        questions = [partial(self._evaluate, x)]
+        whole = ((t == 1.0) | (t == 0.0)).all() and not self.last_step
+        if whole and self.curves:
+            questions.append(partial(self._hessians, x, self.ahead))
+        values, *H = asked_at_once(*((self.pool, ask) for ask in questions))
+        self.cached = x, *values
+        if H:
+            self._expect(x, self.ahead, H[0])
         return self.cached[1]
+
+    def arrive(self, x, value):
+        """Take the values for those at models after the last step."""
+        self.cached = x.copy(), value, np.zeros_like(x)
 
     def slopes(self, step):
         """Slopes along a step at the last trial."""

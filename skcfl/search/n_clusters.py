@@ -343,6 +343,8 @@ class _Fold:
         self.remembered = search.memory()
         self.models = {}
         self._own = self._table = None
+        #: Models of the last number of clusters, and the losses of the clients under them.
+        self._left = None, None
 
     def judge(self, K):
         """Result of K clusters, and each client's mean loss on the rows held out."""
@@ -355,11 +357,17 @@ class _Fold:
         search = self.search
         if search.judge is not None:
             return search.judge(self.held, result)
-        W = result.cluster_params[result.labels]
+        theta = result.cluster_params
+        W, pools = theta[result.labels], [self.held, self.train][: 1 + search.corrects]
+        asked = [(pool, lambda pool: pool.ask(OwnLosses, W)) for pool in pools]
+        if search.grow and len(theta) < search.n:
+            # More clusters start from these models, by what they leave.
+            asked.append((self.train, lambda pool: pool.ask(Losses, theta, whole=True)))
+        losses = asked_at_once(*asked)
+        if len(losses) > len(pools):
+            self._left = theta, losses.pop()
         if not search.corrects:
-            return self.held.ask(OwnLosses, W)
-        both = [(pool, lambda pool: pool.ask(OwnLosses, W)) for pool in (self.held, self.train)]
-        losses = asked_at_once(*both)
+            return losses[0]
         return with_all_rows(*losses, self.held.client_weights, self.train.client_weights)
 
     def fit(self, K):
@@ -398,7 +406,10 @@ class _Fold:
             self._table = some, models[some], losses
         some, models, losses = self._table
         theta = self.models[max(k for k in self.models if k < K)]
-        best = train.ask(Losses, theta, whole=True).min(axis=1)
+        known, left = self._left
+        if known is not theta:
+            left = train.ask(Losses, theta, whole=True)
+        best = left.min(axis=1)
         best = np.nan_to_num(best, nan=np.inf, posinf=1e300)
         if self.search.robust:
             best = np.minimum(best, MOST_LOSS * np.median(best))
