@@ -37,6 +37,7 @@ from ..numerics.newton import MAX_DENSE
 from .heavy_tails import expected_df
 from .normal_equations import (
     degrees_of_freedom,
+    explaining_prior,
     is_lean,
     mean_variances,
     newton_means,
@@ -68,6 +69,8 @@ MOST_SPENT = 0.9
 # Most curvature along a standardised feature, relative to the intercept's, where a client has
 # other units: about 1 in the units of the other clients.
 MOST_CURVED = 10.0
+# Largest ratio of one move of the prior to the move before at which moves are extrapolated.
+MOST_SHARE = 0.9
 # Rounds of the prior's variance after convergence.
 MAX_PRIORS = 20
 # Gain of three steps of EM, a client, below which quasi-Newton steps follow.
@@ -75,8 +78,8 @@ MAX_PRIORS = 20
 SWITCH = 1e-2
 # Steps of EM after which quasi-Newton steps follow in any case. Benchmark: as of SWITCH.
 LONG = 30
-# Gain of a quasi-Newton step that ends them, as a part of the gain that three steps of EM must
-# have. Benchmark: as of SWITCH.
+# Gain of a quasi-Newton step, made or expected, that ends them, as a part of the gain that three
+# steps of EM must have. Benchmark: as of SWITCH.
 SHARE = 0.03
 
 
@@ -414,9 +417,11 @@ def maximise(pool, population, options, max_iter=None, sums=None):
     fit = _by_em(pool, replace(fit, n_iter=1, trail=[(fit.loglik, fit.value)]), options, max_iter)
     if not (fit.converged and _is_climbed(pool, fit.sums) and pool.steady):
         return fit
+    move, least = None, SHARE * options.tol * max(float(fit.sums["counts"].sum()), 1.0)
     for _ in range(MAX_PRIORS):
         if fit.n_iter >= max_iter:
             return replace(fit, converged=False)
+        begin = fit
         fit = climb(
             lambda at: evaluate(pool, at),
             fit,
@@ -424,12 +429,30 @@ def maximise(pool, population, options, max_iter=None, sums=None):
             options.dispersion_of is None,
             not is_df_free(fit.population, options),
             max_iter - fit.n_iter,
-            SHARE * options.tol * max(float(fit.sums["counts"].sum()), 1.0),
+            least,
         )
+        # The curvature at the end may see more to gain than that of the climb.
+        done = fit.value - begin.value <= least
+        before = fit.population
         fit, settled = _with_prior(pool, fit, options)
-        if settled:
+        if settled and done:
             break
+        if not settled:
+            fit, move = _farther(fit, before, move)
     return fit
+
+
+def _farther(fit, before, last):
+    """The fit with its prior extrapolated by two moves (Aitken), and the move if it was not."""
+    population = fit.population
+    move = np.append(np.log(population.prior / before.prior), population.spent - before.spent)
+    share = 0.0 if last is None else float(move @ last) / max(float(last @ last), 1e-300)
+    if not 0.0 < share < MOST_SHARE:
+        return fit, move
+    more = share / (1.0 - share) * move
+    prior = population.prior * np.exp(np.clip(more[:-1], -FARTHEST, FARTHEST))
+    spent = min(max(population.spent + more[-1], 0.0), MOST_SPENT * float(fit.sums["weight"]))
+    return replace(fit, population=replace(population, prior=prior, spent=spent)), None
 
 
 def _is_held(pool, population, sums):
@@ -450,14 +473,19 @@ def _with_prior(pool, fit, options):
     population, sums = fit.population, fit.sums
     if np.isinf(population.prior).all():
         return fit, True
-    variances = mean_variances(pool, population, sums)
-    new, change = {}, 0.0
-    slopes = ~population.free
+    new, change, ahead, slopes = {}, 0.0, population, ~population.free
+    # Under Laplace's approximation the sums are not what follows from another prior.
+    at_once = population.n_clusters == 1 and _is_climbed(pool, sums)
+    variances = None if at_once else mean_variances(pool, population, sums)
     if options.prior == "auto" and slopes.any():
-        expected = (population.means**2 + variances)[:, slopes].mean(axis=1)
-        new["prior"] = np.maximum(expected, 1e-300)
+        if at_once:
+            new["prior"] = explaining_prior(population, sums)
+            ahead = replace(population, **new)
+        else:
+            expected = (population.means**2 + variances)[:, slopes].mean(axis=1)
+            new["prior"] = np.maximum(expected, 1e-300)
         change = np.abs(np.log(new["prior"] / population.prior)).max()
-    spent = _spent(pool, population, sums, options, variances)
+    spent = _spent(pool, ahead, sums, options, variances)
     if spent and _is_held(pool, population, sums):
         least = LEAST_DISPERSION * float(population.unit.max())
         new["dispersion"] = max(_noise(sums, options, spent), least)
@@ -470,7 +498,7 @@ def _with_prior(pool, fit, options):
         return fit, True
     population = replace(population, **new)
     if "dispersion" in new:
-        # Of which the sums depend.
+        # The sums depend on the dispersion.
         return replace(
             fit, sums=evaluate(pool, population).sums, population=population, n_iter=fit.n_iter + 1
         ), False

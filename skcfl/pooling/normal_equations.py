@@ -11,6 +11,11 @@ from ..calls.posteriors_asked import PosteriorProducts
 
 # Singular values of a system of normal equations that count as zero.
 SINGULAR = 1e-12
+# Most steps of the priors' variances, and the relative change at which they end.
+PRIOR_STEPS, PRIOR_TOL = 100, 1e-4
+# Least variance of a prior, in units of the mean error variance of the slopes without it.
+# Benchmark: benchmarks/real.py, on six tables that end there .01 and .05 predict worse.
+LEAST_PRIOR = 0.2
 # Relative accuracy of conjugate gradients, in the norm of their preconditioner.
 CG_TOL = 1e-4
 # Largest number of steps of conjugate gradients.
@@ -73,6 +78,36 @@ def degrees_of_freedom(population, variances):
     return float(np.maximum(share, 0.0).sum())
 
 
+def explaining_prior(population, sums):
+    """Variance of the prior under which the mean of one cluster is most likely, (1,).
+
+    All else as it is, by MacKay's (1992) fixed point: the mean's sum of squares over the number
+    of its slopes that the rows determine.  It does not fall below a variance under which they
+    determine next to nothing: where the best prior has no variance, steps only approach it.
+    """
+    free, slopes = population.free, ~population.free
+    H = sums["curvature"][0]
+    b = sums["slopes"][0] + H @ population.means[0]
+    cross = H[np.ix_(free, slopes)]
+    # Without the free parameters, which are best for each value of the others.
+    taken = [solve(H[np.ix_(free, free)], column) for column in np.c_[cross, b[free]].T]
+    taken = np.array(taken).T
+    known, vectors = np.linalg.eigh(H[np.ix_(slopes, slopes)] - cross.T @ taken[:, :-1])
+    pull = vectors.T @ (b[slopes] - cross.T @ taken[:, -1])
+    # The rows pull the mean only in directions that they know.
+    determined = known > SINGULAR * max(known[-1], 1e-300)
+    known, pull = known * determined, pull * determined
+    prior = population.prior[0]
+    least = min(prior, LEAST_PRIOR / max(known.mean(), 1e-300))
+    for _ in range(PRIOR_STEPS):
+        size = np.maximum(known + 1.0 / prior, 1e-300)
+        number = max(float((known / size).sum()), SINGULAR)
+        last, prior = prior, max(float(((pull / size) ** 2).sum()) / number, least)
+        if abs(np.log(prior / last)) <= PRIOR_TOL:
+            break
+    return np.array([prior])
+
+
 def whitening(population, sums):
     """Moves of all means (K p, m) by which the log-likelihood curves by one, or nearly."""
     K, p = population.means.shape
@@ -130,7 +165,7 @@ def solve(A, b):
     size = np.sqrt(np.maximum(np.diag(A), 0.0))
     size = np.where(size > 0, size, 1.0)
     values, vectors = np.linalg.eigh(A / (size[:, None] * size))
-    inverse = np.where(values > SINGULAR * max(values[-1], 1e-300), 1.0, 0.0)
+    inverse = np.where(values > SINGULAR * values.max(initial=1e-300), 1.0, 0.0)
     inverse = np.divide(inverse, values, out=np.zeros_like(values), where=inverse > 0)
     return vectors @ (inverse * (vectors.T @ (b / size))) / size
 

@@ -1,28 +1,37 @@
 """The last steps to the maximum of a likelihood, where its gradient is known.
 
 Where a variance, or one of a combination of parameters, is best at zero, steps of EM get shorter
-and shorter.  In a factor T of ``Sigma = D (T T' + floor) D`` the likelihood is smooth there:
-quasi-Newton steps (L-BFGS) end in some tens of exchanges.  Squared errors only: of Laplace's
+and shorter.  Quasi-Newton steps (L-BFGS) in the coordinates of ``covariance_charts.py``, and in
+units of the expected curvature, end in some ten exchanges.  Squared errors only: of Laplace's
 approximation the clients' sums are not the gradient.
 """
 
 from dataclasses import replace
 
 import numpy as np
+from scipy import sparse
+from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
 from .._progress import loop
+from .covariance_charts import covariance_chart
 from .heavy_tails import df_slope
-from .population import FLOOR, LEAST_DF, LEAST_DISPERSION, LEAST_WEIGHT, MOST_DF
+from .population import LEAST_DF, LEAST_DISPERSION, LEAST_WEIGHT, MOST_DF
 
 # Steps that L-BFGS remembers.
 MEMORY = 30
+# Longest first step, in units in which the log-likelihood curves by one.
+FIRST = 3.0
+# Least part of the rows that tells of the dispersion, whatever the covariance takes of them.
+LEAST_KNOWN = 0.1
+# Least curvature of a combination of coordinates, relative to that of each: that of rounding.
+SINGULAR = 1e-10
 # Least relative gain of an iteration of L-BFGS: that of rounding.
 LEAST_GAIN = 1e-14
 
 
 class Chart:
-    """Coordinates without bounds of populations like one: means, T, shares and dispersion.
+    """Coordinates without bounds of populations like one: means, covariance, shares, dispersion.
 
     In units in which the log-likelihood curves by about one.
 
@@ -39,46 +48,53 @@ class Chart:
     def __init__(self, fit, whiten, scale_known, df_known):
         self.population, self.whiten = fit.population, whiten
         self.scale_known, self.df_known = scale_known, df_known
-        population, varying = fit.population, fit.population.varying
+        population = fit.population
         self.n = max(float(fit.sums["counts"].sum()), 1.0)
         self.rows = float(fit.sums["weight"])
         self.least = LEAST_DISPERSION * float(population.unit.max())
-        self.unit = population.unit[varying]
-        if population.kind == "full":
-            values, vectors = np.linalg.eigh(population.scaled)
-            root = np.sqrt(np.maximum(values - FLOOR, FLOOR))[:, None] * vectors.T
-            factor = np.linalg.qr(root, mode="r").T
-            self.lower = np.tril_indices(len(factor))
-            factor = factor[self.lower]
-        elif population.kind == "none":
-            factor = np.zeros(0)
-        else:
-            scaled = population.covariance[varying]
-            if population.kind == "spherical":
-                self.unit = self.unit.mean()
-            # One factor for each variance.
-            first = np.unique(population.owner, return_index=True)[1]
-            factor = np.sqrt(np.maximum((scaled / self.unit)[first] - FLOOR, FLOOR))
+        self.variances = covariance_chart(population)
+        factor = self.variances.start
         weights = np.log(np.maximum(population.weights, LEAST_WEIGHT))
         self.sizes = np.cumsum([whiten.shape[1], len(factor), len(weights), 1])
-        scale = np.sqrt(self.n), np.sqrt(self.n), np.sqrt(0.5 * self.rows), np.sqrt(0.5 * self.n)
-        n_scales = 0 if df_known else 1
-        self.scale = np.repeat([1.0, *scale], [*np.diff(self.sizes, prepend=0), n_scales])
+        scales = [] if df_known else [np.sqrt(0.5 * self.n)]
+        shares = np.full(len(weights), np.sqrt(self.n))
+        self.scale = np.concatenate([np.ones(self.sizes[1]), shares, [1.0], scales])
+        #: Covariance and dispersion, which are coupled, and the inverse root of their curvature.
+        self.curved = np.append(np.arange(*self.sizes[:2]), self.sizes[2])
+        root, self.unroot = self._roots(fit)
         start = np.zeros(whiten.shape[1]), factor, weights, [np.log(population.dispersion)]
         start += ([] if df_known else [np.log(population.df)],)
-        self.start = self.scale * np.concatenate(start)
+        start = np.concatenate(start)
+        self.start = self.scale * start
+        self.start[self.curved] = root.T @ start[self.curved]
+
+    def _roots(self, fit):
+        """Cholesky root of the curvature along covariance and dispersion, and its inverse."""
+        curved, taken, cross = self.variances.curvature(fit, self.n)
+        rows = max(self.rows - self.population.spent, 1e-300)
+        least = 0.5 * LEAST_KNOWN * rows
+        if curved.ndim == 1:
+            size = np.sqrt(np.append(curved, 0.5 * rows))
+            return sparse.diags_array(size), sparse.diags_array(1.0 / size)
+        root = np.zeros((len(curved) + 1, len(curved) + 1))
+        size = np.sqrt(np.diag(curved))
+        curved = curved / (size[:, None] * size) + SINGULAR * np.eye(len(curved))
+        root[:-1, :-1] = size[:, None] * np.linalg.cholesky(curved)
+        root[-1, :-1] = solve_triangular(root[:-1, :-1], self.n * cross, lower=True)
+        known = 0.5 * (rows - self.n * taken) - float((root[-1] ** 2).sum())
+        root[-1, -1] = np.sqrt(max(known, least))
+        return root, np.linalg.inv(root)
+
+    def _parts(self, z):
+        """Moves of the means, covariance, shares, dispersion and df at coordinates."""
+        x = z / self.scale
+        x[self.curved] = self.unroot.T @ z[self.curved]
+        return np.split(x, self.sizes)
 
     def at(self, z):
         """The population at coordinates."""
         population = self.population
-        moves, factor, weights, phi, df = np.split(z / self.scale, self.sizes)
-        if population.kind == "full":
-            covariance = population.of_scaled(self._square(factor))
-        elif population.kind == "none":
-            covariance = population.covariance
-        else:
-            covariance = np.zeros_like(population.unit)
-            covariance[population.varying] = self.unit * (factor[population.owner] ** 2 + FLOOR)
+        moves, factor, weights, phi, df = self._parts(z)
         weights = np.exp(weights - weights.max())
         dispersion = population.dispersion
         if not self.scale_known:
@@ -88,54 +104,34 @@ class Chart:
         return replace(
             population,
             means=population.means + (self.whiten @ moves).reshape(population.means.shape),
-            covariance=covariance,
+            covariance=self.variances.covariance(factor),
             weights=weights / weights.sum(),
             dispersion=dispersion,
             df=df,
         )
 
-    def _square(self, factor):
-        T = self._triangle(factor)
-        return T @ T.T + FLOOR * np.eye(len(T))
-
-    def _triangle(self, factor):
-        p = np.count_nonzero(self.population.varying)
-        T = np.zeros((p, p))
-        T[self.lower] = factor
-        return T
-
     def gradient(self, z, fit):
         """Of the log-likelihood minus the penalty, from the sums there (Fisher's identity)."""
         population, sums = fit.population, fit.sums
-        factor = np.split(z / self.scale, self.sizes)[1]
         slopes = sums["slopes"] - population.precision * population.means
-        varying = population.varying
-        if population.kind == "full":
-            values, vectors = np.linalg.eigh(population.scaled)
-            excess = sums["squares"][0][np.ix_(varying, varying)] - self.n * np.eye(len(values))
-            back = vectors / np.sqrt(np.maximum(values, FLOOR))
-            excess = back @ excess @ back.T
-            if population.shrinkage:
-                excess -= population.penalty_slope(population.scaled)
-            own = (excess @ self._triangle(factor))[self.lower]
-        elif population.kind == "none":
-            own = factor
-        else:
-            excess = np.bincount(population.owner, sums["squares"][0][varying] - self.n)
-            own = factor * excess / (factor**2 + FLOOR)
+        factor = self.variances.slopes(self._parts(z)[1], fit, self.n)
         shares = sums["counts"] - self.n * population.weights
         rows = self.rows - population.spent
         phi = 0.5 * (float(sums["scatter"]) / population.dispersion - rows)
         if population.dispersion <= self.least * (1.0 + 1e-9) and phi < 0:
             phi = 0.0  # where the floor holds it
-        parts = self.whiten.T @ slopes.ravel(), own, shares, [0.0 if self.scale_known else phi]
+        parts = self.whiten.T @ slopes.ravel(), factor, shares, [0.0 if self.scale_known else phi]
         if not self.df_known:
             # Zero where a bound holds them.
             rise = population.df * df_slope(population.df, self.n, float(sums["tails"]))
             outward = population.df <= LEAST_DF and rise < 0
             outward |= population.df >= MOST_DF and rise > 0
             parts += ([0.0 if outward else rise],)
-        return np.concatenate(parts) / self.scale
+        slopes = np.concatenate(parts)
+        curved = self.unroot @ slopes[self.curved]
+        slopes /= self.scale
+        slopes[self.curved] = curved
+        return slopes
 
 
 def climb(evaluate, fit, whiten, scale_known, df_known, max_iter, gain):
@@ -163,14 +159,32 @@ def climb(evaluate, fit, whiten, scale_known, df_known, max_iter, gain):
         `max_iter` ended it.
     """
     chart = Chart(fit, whiten, scale_known, df_known)
-    best, trail = fit, list(fit.trail)
+    best, trail, known, n_iter = fit, list(fit.trail), {}, fit.n_iter
 
-    def minus(z):
-        nonlocal best
-        trial = evaluate(chart.at(z))
+    def asked(z):
+        nonlocal best, n_iter
+        trial, n_iter = evaluate(chart.at(z)), n_iter + 1
         if trial.value > best.value:
             best = trial
+        return trial
+
+    def minus(z):
+        trial = known.pop(z.tobytes(), None)
+        trial = asked(z) if trial is None else trial
         return -trial.value, -chart.gradient(z, trial)
+
+    # The first step is Newton's, with the expected curvature, which is one.
+    start, slopes = chart.start, chart.gradient(chart.start, fit)
+    if not gain < 0.5 * float(slopes @ slopes) < np.inf:
+        return replace(fit, converged=True)
+    ahead = start + slopes * min(1.0, FIRST / np.linalg.norm(slopes))
+    trial = asked(ahead)
+    if trial.value >= fit.value:
+        start, slopes = ahead, chart.gradient(ahead, trial)
+        known[start.tobytes()] = trial
+        trail.append((trial.loglik, trial.value))
+        if 0.5 * float(slopes @ slopes) <= gain:
+            return replace(trial, n_iter=n_iter, converged=True, trail=trail)
 
     def step(z):
         trail.append((best.loglik, best.value))
@@ -182,7 +196,7 @@ def climb(evaluate, fit, whiten, scale_known, df_known, max_iter, gain):
         progress.begin()
         found = minimize(
             minus,
-            chart.start,
+            start,
             jac=True,
             method="L-BFGS-B",
             callback=step,
@@ -194,6 +208,5 @@ def climb(evaluate, fit, whiten, scale_known, df_known, max_iter, gain):
                 "ftol": max(gain / max(abs(fit.value), 1.0), LEAST_GAIN),
             },
         )
-    n_iter = fit.n_iter + found.nfev
     done = found.nfev < max_iter and not progress.stopped
     return replace(best, n_iter=n_iter, converged=done, trail=trail)

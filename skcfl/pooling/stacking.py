@@ -28,8 +28,9 @@ MAX_STEPS = 20
 GAIN = 1e-8
 # Halvings of a step that overshoots.
 HALVINGS = 20
-# Curvature towards equal shares, as a part of the mean one: populations that say the same.
-RIDGE = 1e-6
+# Curvature towards equal shares, as a part of the mean one and of the slopes: populations that say
+# the same.
+RIDGE, LEAST_RIDGE = 1e-6, 1e-10
 # What the variance of a slope costs, in nats.  Benchmark: benchmarks/real.py, 58 tables, three
 # splits, all rows and 3, 5, 10 a client: of costs from .5 to 2.5 1.25 to 1.5 predict best.
 SLOPE_COST = 1.5
@@ -251,7 +252,8 @@ def _least(shares, slopes, curvature):
     Of few shares: the least of each face whose point is in it.
     """
     K = len(shares)
-    A = curvature + RIDGE * (np.trace(curvature) / K or 1.0) * np.eye(K)
+    ridge = max(RIDGE * np.trace(curvature) / K, LEAST_RIDGE * np.abs(slopes).max())
+    A = curvature + (ridge or RIDGE) * np.eye(K)
     # Minus the gradient at zero of the parabola with the ridge about equal shares.
     b = curvature @ shares - slopes + (A - curvature) @ np.full(K, 1.0 / K)
     best, least = shares, np.inf

@@ -396,3 +396,12 @@ def test_targets_without_noise_have_fits(df, covariance):
         model.fit(X, exact, groups=groups)
         assert np.isfinite(model.loglik_)
         assert_allclose(model.predict(X, groups=groups), exact, atol=1e-3)
+
+
+@pytest.mark.parametrize("random", ["intercept", "all"])
+def test_heavy_tails_of_intercepts_alone_are_found(random):
+    """Beside one model for all, a population of intercepts has one part, which is heavy."""
+    X, y, groups, _ = draw(n_clients=60, n_rows=8, df=2.5, seed=3)
+    model = Regressor(random=random, random_state=0).fit(X, y, groups=groups)
+    assert np.isfinite(model.df_)
+    assert np.isfinite(model.predict(X, groups=groups)).all()

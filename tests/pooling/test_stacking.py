@@ -201,3 +201,9 @@ def test_a_step_without_a_row_is_not_too_far():
     known = np.ones((2, 1)), np.array([[30.0], [20.0]]), np.ones(2)
     for answer in pool.ask(LeftOutSums, *known, np.array([0.5, 0.5])):
         assert np.isfinite(answer).all()
+
+
+@pytest.mark.parametrize("curvature", [0.0, 1e-32, 1e-12])
+def test_populations_that_say_the_same_are_not_all_left_out(curvature):
+    shares = _least(np.full(4, 0.25), np.array([7.6, 9.1, 0.1, 0.0]), curvature * np.eye(4))
+    assert_allclose(shares, [0, 0, 0, 1])

@@ -1,0 +1,184 @@
+"""Coordinates without bounds of covariances, and how the likelihood curves along them.
+
+A covariance is ``S = T T' + floor``, in the parameters' units.  The likelihood is smooth in T
+where a variance, or that of a combination of parameters, is best at zero.  A full covariance with
+a prior of its correlations has other coordinates, the lengths of the rows of T and their
+directions: the prior depends on the directions only, however small a variance is.
+
+The curvature is an expected one, as if all n clients knew as much: the log-likelihood curves along
+a move D of S by ``n/2 tr(P D P D)``, P being the mean of the clients' curvatures.
+"""
+
+import numpy as np
+
+from .population import FLOOR
+
+# Coordinates up to which the curvature is a matrix; beyond it is one number. A matrix of this
+# size is factorised in a few milliseconds.
+MOST_CURVED = 300
+# Part of a curvature of one a client that is added to it. Benchmark: benchmarks/fits.py.
+RIDGE = 0.1
+# Least last entry of a row of T, relative to its length: a correlation is less than one.
+LEAST_LAST = 1e-3
+
+
+def covariance_chart(population):
+    """Coordinates of the covariances of populations like one."""
+    kinds = {"full": FullChart, "none": NoChart}
+    return kinds.get(population.kind, DiagonalChart)(population)
+
+
+class NoChart:
+    """No variance: no coordinates."""
+
+    def __init__(self, population):
+        self.population, self.start = population, np.zeros(0)
+
+    def covariance(self, x):
+        """The covariance at coordinates x."""
+        return self.population.covariance
+
+    def slopes(self, x, fit, n):
+        """Slopes of the log-likelihood of n clients in the coordinates, from the sums there."""
+        return x
+
+    def curvature(self, fit, n):
+        """Curvature where the chart starts, of many coordinates its diagonal.
+
+        Also ``tr(2 P S - P S P S)``, the part of a client's rows that tells of S and not of the
+        dispersion, and what couples the coordinates with ``log(phi)``, each of one client.
+        """
+        return np.zeros((0, 0)), 0.0, np.zeros(0)
+
+
+class DiagonalChart(NoChart):
+    """Standard deviations, in their units: one of each block."""
+
+    def __init__(self, population):
+        self.population, self.owner = population, population.owner
+        varying = population.varying
+        self.unit = population.unit[varying]
+        if population.kind == "spherical":
+            self.unit = np.full_like(self.unit, self.unit.mean())
+        first = np.unique(self.owner, return_index=True)[1]
+        variances = (population.covariance[varying] / self.unit)[first]
+        self.start = np.sqrt(np.maximum(variances - FLOOR, FLOOR))
+
+    def covariance(self, x):
+        """The covariance at coordinates x."""
+        covariance = np.zeros_like(self.population.unit)
+        covariance[self.population.varying] = self.unit * (x[self.owner] ** 2 + FLOOR)
+        return covariance
+
+    def slopes(self, x, fit, n):
+        """Slopes of the log-likelihood of n clients in the coordinates, from the sums there."""
+        return x * self._excess(x, fit, n)
+
+    def _excess(self, x, fit, n):
+        """Twice the slopes in the variances."""
+        excess = fit.sums["squares"][0][self.population.varying] - n
+        return np.bincount(self.owner, excess) / (x**2 + FLOOR)
+
+    def curvature(self, fit, n):
+        """See :meth:`NoChart.curvature`."""
+        x, P = self.start, _mean_curvature(fit, n, self.unit)
+        blocks = np.eye(len(x))[self.owner]
+        # A variance that is best at zero is held there by its slope.
+        held = np.maximum(-self._excess(x, fit, n), 0.0)
+        curved = 2.0 * n * np.outer(x, x) * (blocks.T @ P**2 @ blocks)
+        PS = P * (x[self.owner] ** 2 + FLOOR)
+        cross = x * (blocks.T @ np.diag(P - PS @ P))
+        return curved + np.diag(held + RIDGE * n), _taken(PS), cross
+
+
+class FullChart(NoChart):
+    """Entries of T, or lengths of its rows, on the diagonal, and entries relative to the last."""
+
+    def __init__(self, population):
+        self.population, self.unit = population, population.unit[population.varying]
+        values, vectors = np.linalg.eigh(population.scaled)
+        root = np.sqrt(np.maximum(values - FLOOR, FLOOR))[:, None] * vectors.T
+        T = np.linalg.qr(root, mode="r").T
+        T *= np.where(np.diag(T) < 0.0, -1.0, 1.0)
+        self.lower = np.tril_indices(len(T))
+        if population.shrinkage:
+            size = np.sqrt((T**2).sum(axis=1))
+            T /= np.maximum(np.diag(T), LEAST_LAST * size)[:, None]
+            np.fill_diagonal(T, size)
+        self.start = T[self.lower]
+
+    def _factor(self, x):
+        """T, the directions of its rows, and their lengths relative to the directions' entries."""
+        T = np.zeros((len(self.unit), len(self.unit)))
+        T[self.lower] = x
+        if not self.population.shrinkage:
+            return T, None, None
+        size = np.diag(T).copy()
+        np.fill_diagonal(T, 1.0)
+        norm = np.sqrt((T**2).sum(axis=1))
+        T /= norm[:, None]
+        return size[:, None] * T, T, size / norm
+
+    def _in_coordinates(self, x, G):
+        """Slopes in the coordinates, of slopes in T (..., p, p)."""
+        _, directions, ratios = self._factor(x)
+        if directions is not None:
+            along = (directions * G).sum(axis=-1)
+            G = ratios[:, None] * (G - directions * along[..., None])
+            G[(..., *np.diag_indices(len(ratios)))] = along
+        return G[(..., *self.lower)]
+
+    def covariance(self, x):
+        """The covariance at coordinates x."""
+        T = self._factor(x)[0]
+        return self.population.of_scaled(T @ T.T + FLOOR * np.eye(len(T)))
+
+    def slopes(self, x, fit, n):
+        """Slopes of the log-likelihood of n clients in the coordinates, from the sums there."""
+        return self._in_coordinates(x, self._excess(fit, n) @ self._factor(x)[0])
+
+    def _excess(self, fit, n):
+        """Twice the slopes in S."""
+        population, varying = fit.population, fit.population.varying
+        values, vectors = np.linalg.eigh(population.scaled)
+        back = vectors / np.sqrt(np.maximum(values, FLOOR))
+        excess = fit.sums["squares"][0][np.ix_(varying, varying)] - n * np.eye(len(values))
+        excess = back @ excess @ back.T
+        if population.shrinkage:
+            excess -= population.penalty_slope(population.scaled)
+        return excess
+
+    def curvature(self, fit, n):
+        """See :meth:`NoChart.curvature`."""
+        x, P = self.start, _mean_curvature(fit, n, self.unit)
+        T, (i, j) = self._factor(x)[0], self.lower
+        S, is_beside = T @ T.T + FLOOR * np.eye(len(T)), (i != j).astype(float)
+        prior = self.population.shrinkage * is_beside
+        if len(x) > MOST_CURVED:
+            return n + prior, 0.0, np.zeros_like(x)
+        PS = P @ S
+        cross = self._in_coordinates(x, (P - PS @ P) @ T)
+        # A move of T is a move ``dT T' + T dT'`` of S.
+        B, Q = (P @ T)[np.ix_(i, j)], T.T @ P @ T
+        values, vectors = np.linalg.eigh(-self._excess(fit, n))
+        held = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        curved = n * (P[np.ix_(i, i)] * Q[np.ix_(j, j)] + B * B.T)
+        curved += held[np.ix_(i, i)] * (j[:, None] == j)
+        for _ in range(2):
+            G = np.zeros((len(x), *T.shape))
+            G[:, i, j] = curved
+            curved = self._in_coordinates(x, G).T
+        return curved + np.diag(RIDGE * n + prior), _taken(PS), cross
+
+
+def _taken(PS):
+    """Trace of ``2 P S - P S P S``."""
+    return float(2.0 * np.trace(PS) - (PS * PS.T).sum())
+
+
+def _mean_curvature(fit, n, unit):
+    """P, in the units of the parameters that vary; where it is rounding it may be negative."""
+    at, size = np.ix_(fit.population.varying, fit.population.varying), np.sqrt(unit)
+    P = fit.sums["curvature"].sum(axis=0)[at] * (size[:, None] * size) / n
+    values, vectors = np.linalg.eigh(P)
+    return (vectors * np.maximum(values, 0.0)) @ vectors.T

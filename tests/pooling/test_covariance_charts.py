@@ -1,0 +1,230 @@
+"""Coordinates of covariances in units of the expected curvature, and the climb in them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize_scalar
+
+import skcfl
+from skcfl.federation import InProcessFederation
+from skcfl.models import LinearModel
+from skcfl.pooling import em
+from skcfl.pooling.covariance_charts import covariance_chart
+from skcfl.pooling.em import Options, evaluate, maximise, pooled
+from skcfl.pooling.normal_equations import LEAST_PRIOR, explaining_prior
+from skcfl.pooling.population import FLOOR
+from skcfl.pooling.quasi_newton import Chart, climb
+
+FULL = np.array([[0.5, 0.2, 0.1], [0.2, 0.3, -0.1], [0.1, -0.1, 0.8]])
+
+
+def drawn(n=12, n_rows=8, spread=0.5, seed=0, shift=0.0, covariance=FULL):
+    """Rows with the same features at all clients, targets and clients."""
+    rng = np.random.default_rng(seed)
+    X = np.tile(rng.normal(size=(n_rows, 2)), (n, 1))
+    groups = np.repeat(np.arange(n), n_rows)
+    W = spread * rng.normal(size=(n, 3)) @ np.linalg.cholesky(covariance).T + shift
+    y = (X * W[groups, :2]).sum(axis=1) + W[groups, 2] + 0.5 * rng.normal(size=len(X))
+    return X, y, groups
+
+
+def opened(X, y, groups, kind="full", prior=np.inf, shrinkage=0.0):
+    """A pool, options of a linear fit, and where it begins."""
+    p = X.shape[1] + 1
+    pool = InProcessFederation(X, y, groups).open(
+        LinearModel(alpha=0.0).bind(p - 1), random_state=0
+    )
+    free, varying = np.arange(p) == p - 1, np.ones(p, dtype=bool)
+    options = Options(1000, 1e-5, prior, free, varying, pool.model.describe_loss().dispersion_of)
+    start = pooled(pool, options)[0].of_kind(kind, np.ones(p))
+    return pool, options, replace(start, shrinkage=shrinkage)
+
+
+def climbed(pool, fit, gain=1e-6, max_iter=1000):
+    return climb(
+        lambda at: evaluate(pool, at),
+        fit,
+        em.whitening(fit.population, fit.sums),
+        False,
+        True,
+        max_iter,
+        gain,
+    )
+
+
+@pytest.mark.parametrize("shrinkage", [0.0, 4.0])
+@pytest.mark.parametrize("kind", ["diag", "full", "spherical", "none"])
+def test_charts_begin_at_the_covariance(kind, shrinkage):
+    pool, _, start = opened(*drawn(), kind=kind)
+    covariance = {"full": FULL, "none": np.zeros(3), "spherical": np.full(3, 0.4)}
+    covariance = covariance.get(kind, np.diag(FULL))
+    population = replace(start, covariance=covariance, shrinkage=shrinkage, unit=np.full(3, 2.0))
+    chart = covariance_chart(population)
+    assert_allclose(chart.covariance(chart.start), covariance, atol=3 * FLOOR)
+
+
+@pytest.mark.parametrize("kind, tol", [("diag", 0.05), ("full", 0.01), ("spherical", 0.1)])
+def test_likelihoods_curve_by_one(kind, tol, monkeypatch):
+    """At the maximum, of clients that all know as much: a Newton step needs no other curvature."""
+    monkeypatch.setattr("skcfl.pooling.covariance_charts.RIDGE", 1e-6)
+    covariance = FULL if kind == "full" else np.diag(np.diag(FULL))
+    rows = drawn(3000, 4, 1.0, covariance=covariance)
+    pool, options, start = opened(*rows, kind=kind)
+    fit = maximise(pool, start, options)
+    for _ in range(3):
+        fit = climbed(pool, fit, 1e-12)
+    chart = Chart(fit, em.whitening(fit.population, fit.sums), False, True)
+    moves = 1e-3 * np.eye(len(chart.start))
+    slopes = [chart.gradient(z, evaluate(pool, chart.at(z))) for z in chart.start + moves]
+    back = [chart.gradient(z, evaluate(pool, chart.at(z))) for z in chart.start - moves]
+    curved = (np.array(back) - slopes) / 2e-3
+    curved = np.delete(np.delete(curved, -2, 0), -2, 1)  # the share of one cluster
+    assert_allclose(np.linalg.eigvalsh(curved), 1.0, atol=tol)
+
+
+@pytest.mark.parametrize("n_features, n_steps", [(2, 4), (30, 1)])
+def test_many_coordinates_have_one_curvature(n_features, n_steps):
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(240, n_features)), np.repeat(np.arange(8), 30)
+    pool, options, start = opened(X, X[:, 0] + rng.normal(size=240), groups, shrinkage=5.0)
+    fit = evaluate(pool, start)
+    done = climbed(pool, fit, max_iter=n_steps)
+    assert done.value > fit.value
+
+
+def test_lengths_do_not_change_what_is_known_of_correlations():
+    """However small a variance is, a prior of correlations curves along directions alone."""
+    *_, start = opened(*drawn())
+    population = replace(start, covariance=FULL, shrinkage=6.0)
+    chart = covariance_chart(population)
+    size = np.where(chart.lower[0] == chart.lower[1], 1.0, 0.0)
+    penalty = population.penalty
+    for length in (1e-2, 10.0):
+        x = np.where(size * (chart.lower[0] == 1), length, chart.start)
+        moved = replace(population, covariance=chart.covariance(x))
+        assert_allclose(moved.penalty, penalty, rtol=1e-3)
+        assert moved.covariance[1, 1] / population.unit[1] == pytest.approx(length**2, rel=1e-3)
+
+
+@pytest.mark.parametrize("spread", [0.5, 0.0])
+@pytest.mark.parametrize("kind, shrinkage", [("diag", 0.0), ("full", 0.0), ("full", 6.0)])
+def test_climbs_never_fall_and_end(kind, shrinkage, spread):
+    pool, options, start = opened(*drawn(8, 30, spread), kind=kind, shrinkage=shrinkage)
+    before = pool.ledger.calls
+    fit = maximise(pool, start, options)
+    values = [value for _, value in fit.trail]
+    slack = 1e-9 * abs(values[-1])
+    assert fit.converged and np.diff(values).min() >= -slack
+    assert values[-1] == pytest.approx(fit.value, rel=1e-12)
+    assert fit.n_iter == pool.ledger.calls - before <= 28
+    # Nothing is asked where nothing is to gain.
+    ended = climbed(pool, fit, 1e-3)
+    assert (ended.n_iter, ended.value, ended.converged) == (fit.n_iter, fit.value, True)
+    # No start finds a likelier one.
+    other = maximise(pool, replace(start, covariance=25.0 * start.covariance), options)
+    assert other.value == pytest.approx(fit.value, abs=1e-3)
+
+
+def test_first_steps_that_overshoot_are_not_taken(monkeypatch):
+    pool, _, start = opened(*drawn())
+    fit = evaluate(pool, replace(start, covariance=1e-4 * start.covariance))
+    monkeypatch.setattr("skcfl.pooling.quasi_newton.FIRST", 1e6)
+    done = climbed(pool, fit)
+    assert done.value > fit.value
+    assert np.diff([fit.value, *(value for _, value in done.trail)]).min() >= 0.0
+
+
+@pytest.mark.parametrize("prior", ["auto", np.inf])
+def test_fits_do_not_depend_on_units_or_order(prior):
+    X, y, groups = drawn(8, 30, seed=1)
+    order = np.random.default_rng(0).permutation(len(y))
+    options = {"covariance": "full", "n_clusters": 1, "basis": "linear", "prior": prior}
+    values = []
+    for rows, scale, columns in [(slice(None), 1.0, [0, 1]), (order, 1e3, [1, 0])]:
+        model = skcfl.PartialPoolingRegressor(**options, df=np.inf, random_state=0)
+        model.fit(scale * X[rows][:, columns], y[rows], groups=groups[rows])
+        values.append(model.loglik_)
+        predicted = model.predict(scale * X[:, columns], groups=groups)
+        values.append(predicted)
+    assert values[0] == pytest.approx(values[2], abs=1e-3)
+    assert_allclose(values[1], values[3], atol=2e-3 * y.std())
+
+
+@pytest.mark.parametrize("shift, free", [(0.0, 1), (0.1, 1), (3.0, 1), (0.1, 0)])
+def test_explaining_priors_have_the_greatest_marginal_likelihood(shift, free, monkeypatch):
+    X, y, groups = drawn(40, 4, 0.3, shift=shift)
+    pool, options, start = opened(X + 2.0, y, groups, prior="auto")
+    start = replace(start, free=start.free & bool(free))
+    fit = evaluate(pool, replace(start, covariance=start.covariance * 0.1))
+    A, b = fit.sums["curvature"][0].copy(), fit.sums["slopes"][0]
+    # Features and intercept are coupled, as those that are not centred.
+    A[2, 0] = A[0, 2] = 0.6 * np.sqrt(A[0, 0] * A[2, 2])
+    fit.sums["curvature"] = A[None]
+    b = b + A @ fit.population.means[0]
+
+    def minus(log):
+        H = A + np.diag(np.where(start.free, 0.0, np.exp(-log)))
+        return 0.5 * ((3 - free) * log + np.linalg.slogdet(H)[1] - b @ np.linalg.solve(H, b))
+
+    best = np.exp(minimize_scalar(minus, bounds=(-25, 15), method="bounded").x)
+    monkeypatch.setattr("skcfl.pooling.normal_equations.LEAST_PRIOR", 1e-9)
+    fit.population.prior = np.array([10.0])
+    assert_allclose(explaining_prior(fit.population, fit.sums), best, rtol=2e-3)
+
+
+def test_explaining_priors_have_a_least_variance():
+    pool, options, start = opened(*drawn(), prior="auto")
+    fit = evaluate(pool, start)
+    A = fit.sums["curvature"]
+    fit.sums["slopes"] = -fit.population.means @ A[0]  # the rows are best without slopes
+    for prior in (10.0, 1e-9):
+        fit.population.prior = np.array([prior])
+        found = explaining_prior(fit.population, fit.sums)
+        known = np.linalg.inv(np.linalg.inv(A[0])[:2, :2])
+        # A smaller one is not raised.
+        assert_allclose(found, min(prior, LEAST_PRIOR / np.diag(known).mean()), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "n, n_rows, spread, kind, most", [(20, 12, 20.0, "diag", 23), (6, 3, 0.5, "diag", 95)]
+)
+def test_priors_settle_in_few_exchanges(n, n_rows, spread, kind, most):
+    """Where the best prior has no variance, and where it changes with the covariance."""
+    rng = np.random.RandomState(0)
+    groups = np.repeat(np.arange(n), n_rows)
+    X = rng.standard_normal((len(groups), 4))
+    W = rng.standard_normal(4) + spread * rng.standard_normal((n, 4))
+    y = (X * W[groups]).sum(axis=1) + spread * rng.standard_normal(n)[groups]
+    y += rng.standard_normal(len(groups))
+    pool, options, start = opened(X, y, groups, kind, "auto")
+    fit = maximise(pool, start, options)
+    assert fit.converged
+    assert fit.n_iter <= most
+
+
+def test_priors_that_move_by_a_ratio_are_moved_to_their_end():
+    pool, _, start = opened(*drawn(), prior="auto")
+    fit, move = evaluate(pool, replace(start, prior=np.array([8.0]))), None
+    logs = [2.0, 1.0, 0.5]
+    for last, new in zip(logs, logs[1:], strict=False):
+        before = replace(fit.population, prior=np.exp([last]))
+        fit.population.prior = np.exp([new])
+        fit, move = em._farther(fit, before, move)
+    assert move is None
+    assert_allclose(np.log(fit.population.prior), 0.0, atol=1e-12)
+    # Moves that grow are not extrapolated.
+    fit, move = em._farther(fit, replace(before, prior=np.exp([0.5])), np.array([0.1, 0.0]))
+    assert move is not None
+
+
+@pytest.mark.parametrize("kind", ["one", "crisp", "continuum"])
+def test_exchanges_of_default_fits_of_eight_clients(kind):
+    rng = np.random.RandomState(0)
+    groups = np.repeat(np.arange(8), 30)
+    X, W = rng.standard_normal((240, 4)), rng.standard_normal((8, 4))
+    W = {"one": 0 * W + W[0], "crisp": 2 * W[np.arange(8) % 2], "continuum": W[0] + W / 2}[kind]
+    y = (X * W[groups]).sum(axis=1) + rng.standard_normal(240)
+    model = skcfl.PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+    assert model.calls_ <= 50
