@@ -75,6 +75,7 @@ CLUSTERS = {
     "40 features, 30 rows": Kind(30, 40, 4, clients=40),
     "8 clusters of 6 clients, 20 rows": Kind(20, clusters=8, clients=48),
     "8 clusters of 6 clients, 40 rows": Kind(40, clusters=8, clients=48),
+    "12 clusters of 5 clients, 20 rows": Kind(20, clusters=12, clients=60),
     "binary, 40 rows": Kind(40, target="classes", distance=1.5),
     "4 classes, 40 rows": Kind(40, target="classes", classes=4, distance=1.5),
     "counts, 20 rows": Kind(20, target="counts", distance=0.4),

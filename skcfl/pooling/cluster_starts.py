@@ -139,7 +139,7 @@ class Starts:
                 asked.append((K, "varied", starts))
             asked.append((K, "crisp", [start.crisp(options.prior == "auto") for start in starts]))
         tasks = [partial(_tried, starts=some, options=options) for *_, some in asked]
-        done = at_once(pool, tasks) if tasks else []
+        done = at_once(pool, tasks)
         for (K, kind, _), trial in zip(asked, done, strict=True):
             known = self.trials[K].get(kind)
             if known is None or trial.value > known.value:
@@ -226,10 +226,11 @@ def _of_partition(population, means, labels, K, options):
 def may_reach(pool, look, options, target):
     """Whether a fit, continued, may have a lower ICL than a target.
 
-    Gains fall: the second half of a look gains more than all later exchanges together.
+    Gains fall: the second half of a look gains more than all later exchanges together.  Values
+    before and after a prior was fitted cannot be compared, and may fall.
     """
     gained = look.trail[-1][1] - look.trail[len(look.trail) // 2][1]
-    return icl(look, pool, options) <= target + 2.0 * gained
+    return icl(look, pool, options) <= target + 2.0 * max(gained, 0.0)
 
 
 def continued(pool, fit, options, max_iter=None):

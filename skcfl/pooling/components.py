@@ -15,6 +15,10 @@ from .scaled import heavy_tailed, with_scales
 
 # Numbers of clusters in a row that do not lower the criterion before the search ends.
 RISES = 2
+# The search goes on where so many falls like the last one would lower it: of many clusters without
+# variance the first numbers are worse than one population.  Benchmark: benchmarks/generated.py,
+# eight and twelve clusters.
+FALLS = 4.0
 # Least number of numbers of clusters that are tried for few clients: outliers can hide clusters
 # from the first ones.
 LEAST_TRIED = 5
@@ -165,7 +169,7 @@ def _searched(pool, singles, about):
     n = int((~pool.without_rows).sum())
     fit = min(singles.values(), key=lambda fit: bic(fit, pool, options))
     most = 1 if n < 2 else (n if n_clusters == "auto" else min(n_clusters, n))
-    path, best, least, rises = [], None, np.inf, 0
+    path, best, least, last, rises = [], None, np.inf, np.inf, 0
     starts = None
     with series("n_clusters", "candidate", most, sure=n_clusters != "auto") as progress:
         for K in range(1, most + 1):
@@ -175,7 +179,7 @@ def _searched(pool, singles, about):
                     if starts is None:
                         fit = next(iter(singles.values()))
                         starts = Starts(pool, fit, n_init, options, n_clusters == "auto")
-                    sure = K + RISES - 1 - rises
+                    sure = K + max(RISES - 1 - rises, 0)
                     if n <= FEW_CLIENTS or n_clusters != "auto":
                         sure = max(sure, min(LEAST_TRIED, most))
                     target = least if n_clusters == "auto" else np.inf
@@ -189,6 +193,8 @@ def _searched(pool, singles, about):
                     compared = [bic(each, pool, options) for each in tried]
                 chosen = int(np.argmin(compared))
                 fit, criterion = tried[chosen], criteria[chosen]
+                fall = last - criterion if 2 < K and np.isfinite(last) else 0.0
+                last = criterion
                 if n_clusters == "auto" and 1 < K and criterion < least:
                     criterion = np.inf if _seem_clusters(pool, fit, options) else criterion
                 tell(log_likelihood=fit.loglik, ICL=criterion)
@@ -203,7 +209,8 @@ def _searched(pool, singles, about):
                 least = criterion - (STRONG if K == 1 else LEAST_FALL)
             else:
                 rises += 1
-                if rises >= RISES and (K >= LEAST_TRIED or n > FEW_CLIENTS):
+                enough = K >= LEAST_TRIED or n > FEW_CLIENTS
+                if rises >= RISES and enough and last - least > FALLS * fall:
                     break
             if n_clusters == "auto" and (progress.stopped or not _may_pay(fit, pool, options)):
                 break

@@ -56,6 +56,23 @@ def test_outliers_beside_clusters_are_a_cluster_each(seed):
     assert_array_equal(model.cluster_sizes_, [8, 8, 8, 1, 1])
 
 
+@pytest.mark.parametrize("seed", some([4, 0, 1, 2, 3, 5], 2))
+def test_many_clusters_are_found_beyond_numbers_that_look_worse(seed):
+    """Two to four crisp clusters of eight are less likely than one wide population."""
+    rng = np.random.default_rng(seed)
+    labels, n = np.arange(40) % 8, 20
+    own = rng.normal(size=(8, 6))[labels]
+    groups = np.repeat(np.arange(40), n)
+    X = rng.normal(size=(len(groups), 5))
+    y = (X * own[groups, :5]).sum(axis=1) + own[groups, 5] + rng.normal(size=len(groups))
+    model = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0)
+    model.fit(X, y, groups=groups)
+    assert adjusted_rand_score(labels, model.labels_) > 0.8
+    path = model.bic_path_
+    crisp = path["icl"][(path["covariance_type"] == "none") & (path["n_clusters"] < 5)]
+    assert crisp.min() > path["icl"][path["n_clusters"] == 1].min()
+
+
 def test_many_features_in_which_nothing_differs_are_one_cluster():
     for seed in some(range(4), 1):
         X, y, groups, _ = crisp(12, n_features=12, n_relevant=0, seed=seed)
