@@ -33,6 +33,8 @@ class Ledger:
         client's own.  Settings, and what clients were sent before, travel here too.
     envelopes : tuple of int
         Bytes ``(up, down)`` around these values in the messages of one site.
+    counts : bool
+        False if nothing that is booked is sent, so that nothing need be counted.
     in_series : bool
         If True, nothing that is booked here is asked at the same time as what others book.
     wire : callable or None
@@ -49,6 +51,8 @@ class Ledger:
     >>> ledger.since_mark(), ledger.up, ledger.down
     ((0, 0), 10, 30)
     """
+
+    counts = True
 
     def __init__(self, in_series: bool = False) -> None:
         self.in_series = in_series

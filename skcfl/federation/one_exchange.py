@@ -92,6 +92,8 @@ class Exchange:
 
     def _book(self, call, sent, answers, sizes, known=False, later=False):
         """Count what clients were asked and have answered."""
+        if not self.pool.ledger.counts:
+            return
         down, up = call.floats(sent, sizes, known, later, self.n_shared)
         shared, own = call.bytes(sent, answers)
         self.pool.ledger.book(

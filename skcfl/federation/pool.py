@@ -273,7 +273,7 @@ class ClientPool:
             Whether the lane has last answers of its own, as tasks of several calls need.
         """
         pool = copy.copy(self)
-        pool.ledger = Ledger()
+        pool.ledger = type(self.ledger)()
         if remembers:
             pool._take(self._site.penalised(None))
             pool._spectrum = self._spectrum

@@ -58,6 +58,8 @@ def in_turns(tasks, meters=None):
     except BaseException as error:  # the user's interrupt
         group.error = error
         group.ended.acquire()
+    if group.outer is None:
+        group.ring.dismiss()
     if group.error is not None:
         raise group.error
     return [lane.result for lane in lanes]
@@ -104,6 +106,15 @@ class _Ring(list):
     def __init__(self):
         super().__init__()
         self.waiting = {}
+        #: Threads without a task.
+        self.idle = []
+
+    def dismiss(self):
+        """End the threads, of which none has a task."""
+        for worker in self.idle:
+            worker.turn.release()
+        for worker in self.idle:
+            worker.join()
 
     def send(self):
         """Send what waits, one message a host."""
@@ -190,17 +201,38 @@ class _Group:
             self.ended.release()
 
 
-class _Lane(threading.Thread):
+class _Worker(threading.Thread):
+    """A thread for one task after the other: to start one takes as long as a small request."""
+
+    def __init__(self):
+        super().__init__(daemon=True, name="skcfl lane")
+        self.turn, self.lane = threading.Semaphore(0), None
+        self.start()
+
+    def run(self):
+        """Run tasks, each when it has its turn, until there is none."""
+        while True:
+            self.turn.acquire()
+            if self.lane is None:
+                return
+            self.lane.run(self)
+
+
+class _Lane:
     """A task and its turn."""
 
     def __init__(self, task, meter, group):
-        super().__init__(daemon=True, name="skcfl lane")
         self.task, self.meter, self.group, self.result = task, meter, group, None
-        self.turn, self.context = threading.Semaphore(0), copy_context()
+        self.turn, self.context = None, copy_context()
 
-    def run(self):
-        """Run the task, in the context of who began it, from its first turn on."""
-        self.turn.acquire()
+    def start(self):
+        """Take a thread, which waits for its turn."""
+        idle = self.group.ring.idle
+        worker = idle.pop() if idle else _Worker()
+        worker.lane, self.turn = self, worker.turn
+
+    def run(self, worker):
+        """Run the task, in the context of who began it."""
         _here.lane = self
         try:
             self.result = self.context.run(self._quietly)
@@ -209,6 +241,8 @@ class _Lane(threading.Thread):
         except BaseException as error:
             self.group.error = self.group.error or error
         finally:
+            worker.lane = None
+            self.group.ring.idle.append(worker)
             self.group.end(self)
 
     def _quietly(self):
