@@ -1,16 +1,20 @@
 """Calls a second of federations, what they cost beside the computation, and time by workers.
 
-Four parts, each with its option::
+Five parts, each with its option::
 
     python benchmarks/federation.py --calls            # overhead of a call, by its size
     python benchmarks/federation.py --workers 1 2      # IFCA on many clients, by workers
     python benchmarks/federation.py --costs            # estimate_cost beside runs on dask
+    python benchmarks/federation.py --search           # lam="auto" on dask over that in process
     python benchmarks/federation.py --nvflare          # calls of two sites in NVFlare's simulator
 
 *Calls*: losses, gradients and local steps of few and of many clients, asked of a federation of
 this process, of two in it, and of two workers of a local cluster. The overhead is the median time
 of a call less that of half of the clients alone in this process, so that on a machine with as many
 free cores as workers nothing is left but the way there and back.
+
+*Search*: default fits of eight clients in process and on the two workers, by turns; medians of
+seconds on the clock.
 
 *Workers*: every worker generates its own rows (``--clients`` x ``--rows`` x ``--features``), so
 that they never are in the server, whose greatest memory is told. Fits are IFCA, three clusters.
@@ -24,7 +28,9 @@ import time
 from functools import partial
 
 import numpy as np
+from fits import make_few
 
+import skcfl
 from skcfl import ConvexClusteredFLRegressor, FedAvgRegressor, IFCARegressor
 from skcfl.calls.first_order import LocalUpdate, Losses, ObjectivesGradients, Present
 from skcfl.federation import DaskFederation, FanOutFederation, InProcessFederation, estimate_cost
@@ -176,6 +182,39 @@ def draw_workers(found, path):
     figure.savefig(path, dpi=120)
 
 
+# ------------------------------------------------------------------------------ search
+
+
+def measure_search(repeats):
+    """Seconds of default fits of eight clients in process and on two workers, in turns."""
+    cluster, client = cluster_of(2)
+    print("lam='auto', eight clients: exchanges, seconds in process, on two workers, ratio")
+    for suffix in ("Regressor", "Classifier"):
+        X, y, groups = make_few("crisp", 0, suffix == "Classifier")
+        loaders = [partial(part_of, (X, y, groups), groups % 2 == k) for k in (0, 1)]
+        places = InProcessFederation(X, y, groups), DaskFederation(client, loaders)
+        for name in ("ConvexClusteredFL", "GTV", "FPFC"):
+            model = getattr(skcfl, name + suffix)(random_state=0)
+            times = [[], []]
+            for k in range(2 * repeats + 2):
+                start = time.perf_counter()
+                model.fit_federation(places[k % 2])
+                times[k % 2].append(time.perf_counter() - start)
+            here, there = (float(np.median(some[1:])) for some in times)
+            print(
+                f"{name + suffix:<30}{model.calls_:>5}{here:>8.2f}{there:>8.2f}"
+                f"{there / here:>7.2f}",
+                flush=True,
+            )
+    client.close()
+    cluster.close()
+
+
+def part_of(rows, mask):
+    """Some of the rows."""
+    return [some[mask] for some in rows]
+
+
 # ------------------------------------------------------------------------------- costs
 
 
@@ -274,6 +313,7 @@ def main():
     parser.add_argument("--iterations", type=int, default=30, help="rounds at most")
     parser.add_argument("--costs", action="store_true")
     parser.add_argument("--nvflare", action="store_true")
+    parser.add_argument("--search", action="store_true")
     options = parser.parse_args()
     sizes = options.clients, options.rows, options.features
     if options.calls:
@@ -282,6 +322,8 @@ def main():
         found = measure_workers(options.workers, *sizes, options.iterations)
         if options.figure:
             draw_workers(found, options.figure)
+    if options.search:
+        measure_search(min(options.repeats, 5))
     if options.nvflare:
         from nvflare_calls import measure_calls as measure_nvflare_calls
 

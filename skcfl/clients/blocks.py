@@ -11,6 +11,8 @@ Shapes, everywhere in the client side: ``c`` clients in the block, ``n`` rows pe
 Rows come last, outputs before them: predictions are ``(c, C, n)`` or ``(c, K, C, n)``.
 """
 
+import copy
+
 import numpy as np
 from scipy import sparse
 
@@ -212,6 +214,12 @@ class Block:
     def reweighted(self, weights):
         """Block of the same rows with other weights."""
         return self._lend(Block(self.X, self.y, weights, self.clients, self.lengths))
+
+    def with_targets(self, y):
+        """Block of the same rows with other encoded targets, in double precision."""
+        other = copy.copy(self)
+        other.y, other.exact, other.cache = y, (y, self.exact[1]), {}
+        return other
 
     def astype(self, dtype):
         """Same block in another floating type (itself if nothing changes)."""

@@ -20,6 +20,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from .._checks import NOT_NEGATIVE
 from .._option_objects import parameters
 from ..base import BaseFederated
+from ..federation.lanes import together
 from ..fusion.convex_fits import ConvexFamily, ConvexFits
 from ..fusion.problem import SOLVERS, FusionProblem
 from ..fusion.robust_problem import BoundedProblem
@@ -296,17 +297,33 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
 
     def _families(self, pool, groups, search):
         """Options that compete."""
+        kinds = self._kinds(pool)
+        # What does not wait for each other goes together; networks draw their starts one by one.
+        lanes = [pool] * len(kinds)
+        if len(kinds) > 1 and kind_of(pool) is MINIMISED:
+            pool.spectrum()
+            lanes = [pool.lane() for _ in kinds]
+        pairs = zip(lanes, kinds, strict=True)
+        tasks = [partial(self._family, lane, groups, search, *kind) for lane, kind in pairs]
+        families = list(together(tasks, lanes, pool.ledger))
+        for lane in lanes:
+            lane.ledger = pool.ledger
+        # Refits of the clients' own models ask for the Hessians that expansions need.
+        expands = any(True in family.refits for family in families)
+        for family in families:
+            family.expands = expands
+        return families
+
+    def _family(self, pool, groups, search, graph, penalty):
+        """Solutions over lam on one graph, with one penalty."""
         few = FEW_LAMS if is_large(pool) else N_LAMS
         n_lams = few if search.cv is None else N_LAMS_FOLDS
         refits = (False, True) if self.refit == "auto" else (self.refit is True,)
-        families = []
-        for graph, penalty in self._kinds(pool):
-            make = partial(self._problem, groups=groups, graph=graph, penalty=penalty)
-            problem = make(pool)
-            lams = search.grid(problem, n_lams, rough=True)
-            kind = self._fits(), make, problem, graph, penalty
-            families.append(ConvexFamily(*kind, lams, refits, search.lams is None))
-        return families
+        make = partial(self._problem, groups=groups, graph=graph, penalty=penalty)
+        problem = make(pool)
+        lams = search.grid(problem, n_lams, rough=True)
+        kind = self._fits(), make, problem, graph, penalty
+        return ConvexFamily(*kind, lams, refits, search.lams is None)
 
     def _problem(self, pool, groups, graph=None, penalty=None):
         """The fusion problem of these clients."""

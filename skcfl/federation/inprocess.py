@@ -12,11 +12,11 @@ from scipy import sparse
 from sklearn.utils.parallel import Parallel, delayed
 
 from ..calls import CALLS
-from ..clients.blocks import Block, gathered, in_order, make_blocks
+from ..clients.blocks import gathered, in_order, make_blocks
 from ..clients.draws import mixed, order_of_rows
 from ..clients.kept import ClientMemory
 from ..clients.last_answers import Forgotten, LastAnswers
-from ..numerics.regression_trees import forest_values
+from ..numerics.regression_trees import forest_outputs
 from ..numerics.threads import one_thread
 from .checking import check_numbers, check_trees
 from .pool import ClientPool
@@ -57,6 +57,8 @@ class InProcessSite(Site):
         Units of the features; None if they are those of `X`.
     row_ids : ndarray of shape (n_rows,), default=None
         Numbers by which a policy knows the rows; None if there is no policy.
+    offset : ndarray of shape (n_rows, n_outputs), default=None
+        What is added to raw predictions; None is nothing.
 
     Attributes
     ----------
@@ -79,13 +81,18 @@ class InProcessSite(Site):
         places=None,
         scaling=None,
         row_ids=None,
+        offset=None,
     ):
-        self.model, self.cuts = model, None
+        self.cuts = None
         self.n_jobs = n_jobs
         self.places = np.arange(n_clients) if places is None else np.asarray(places)
         codes = np.asarray(codes)
         self.without_rows = np.bincount(codes, minlength=n_clients) == 0
         target = model.encode(y, X.shape[0])
+        if offset is not None:
+            model, target = model.beside(target.T, offset.T)
+            target = target.T
+        self.model = model
         if sample_weight is None:
             weights = np.ones(len(codes))
         else:
@@ -105,6 +112,32 @@ class InProcessSite(Site):
         order = order_of_rows(codes, X, target, weights)
         self.row_ids = None if row_ids is None else row_ids[order]
         self._store(X, target, weights, codes, n_clients, design, order)
+
+    @classmethod
+    def of_design(cls, model, design, target, weights, codes, without_rows):
+        """Site of rows of a design matrix, encoded targets and positive weights.
+
+        Parameters
+        ----------
+        model : LocalModel
+            Bound local model.
+        design : ndarray of shape (n_rows, n_columns)
+            Design matrix.
+        target : ndarray of shape (n_rows, q)
+            Targets as the model encodes them.
+        weights : ndarray of shape (n_rows,)
+            Weights of the rows.
+        codes : ndarray of shape (n_rows,)
+            Position of the client that owns each row, ascending.
+        without_rows : ndarray of shape (n_clients,) of bool
+            Which clients own no row.
+        """
+        site = cls.__new__(cls)
+        site.model, site.cuts, site.n_jobs, site.row_ids = model, None, None, None
+        site.places, site.without_rows = np.arange(len(without_rows)), without_rows
+        site._block_size = {}
+        site._store(design, target, weights, codes, len(without_rows))
+        return site
 
     def _store(self, X, target, weights, codes, n_clients, design=None, order=None):
         # Copies: a view would keep all rows alive, which are in the blocks from here on.
@@ -305,18 +338,23 @@ class InProcessSite(Site):
         return [site]
 
     def _without_trees(self, trees, cuts):
-        """Site of the same features, the values of trees taken from the targets."""
-        d, site = self.model.n_features, copy.copy(self)
-        trees = check_trees("trees", trees, d)
+        """Site of the same features, the values of trees beside the predictions."""
+        d, C, site = self.model.n_features, self.model.n_outputs, copy.copy(self)
+        trees = check_trees("trees", trees, d, C)
         site.cuts = check_numbers("cuts", cuts, (d, np.shape(cuts)[-1]))
         site._blocks = []
         for block, index, slots in self._blocks:
             block = block if index is None else block.take(index)
             c, n, p = block.shape
-            values = forest_values(block.dense().reshape(c * n, p)[:, :d], trees)
-            y = block.y - values.reshape(c, 1, n)
-            rest = Block(block.X, y, block.weights, block.clients, block.lengths)
+            values = forest_outputs(block.dense().reshape(c * n, p)[:, :d], trees, C)
+            offset = values.reshape(c, n, C).transpose(0, 2, 1)
+            _, y = self.model.beside(block.y, offset)
+            rest = block.with_targets(y)
+            rest.cache["modes"] = block.cache.get("modes")  # where the search of others begins
             site._blocks.append((rest, None, slots))
+        X, y, *others = self._no_rows
+        site.model, y = self.model.beside(y.T, np.zeros((C, 0)))
+        site._no_rows = X, y.T, *others
         site._forget()
         return [site]
 

@@ -44,6 +44,7 @@ from ..calls.curvatures import Prox
 from ..graphs.edges import coordinate_parts, require_edges, shrinkage
 from ..numerics.conjugate_gradients import conjugate_gradients
 from .certified import CHECK_EVERY, FIRST_CHECK, SETTLED, CertifiedLoop
+from .expansions import can_expand, questions
 from .solvers import ADMM, solver
 
 __all__ = ["admm"]
@@ -79,7 +80,11 @@ class FusionState:
 
 @solver(
     ADMM,
-    extra={"certify": ["boolean"], "contract_from": [Interval(Integral, 0, None, closed="left")]},
+    extra={
+        "certify": ["boolean"],
+        "contract_from": [Interval(Integral, 0, None, closed="left")],
+        "expand": ["boolean"],
+    },
 )
 def admm(
     problem,
@@ -91,6 +96,7 @@ def admm(
     contraction=True,
     certify=False,
     contract_from=0,
+    expand=False,
 ):
     """Solve a fusion problem.
 
@@ -117,6 +123,9 @@ def admm(
         Iteration from which on the exact partition is tried: if that takes more exchanges than
         iterations do, as long as these are few. If it is not 0, then only while the gap is far
         above its limit.
+    expand : bool
+        If True, proximal points are those of expansions of the objectives, which checks renew, if
+        these may be asked for (:mod:`skcfl.fusion.expansions`).
 
     Returns
     -------
@@ -128,6 +137,7 @@ def admm(
     """
     loop = _ADMM(problem, lam, tol, max_iter, state, contraction)
     loop.certify, loop.thrifty, loop.contract_from = certify, not certify, contract_from
+    loop.expands = expand and can_expand(problem.pool)
     result = loop.run()
     return result, loop.state
 
@@ -145,11 +155,15 @@ class _Pass:
 
 
 class _ADMM(CertifiedLoop):
+    # True if proximal points are those of expansions.
+    expands = False
+
     def __init__(self, problem, lam, tol, max_iter, state, contraction):
         super().__init__(problem, lam, tol, max_iter, contraction)
         self.state = self._start(state)
         self.average = _Averaging(problem.graph, self.state.r)
         self.raised = np.zeros(2, dtype=bool)
+        self.expansions = None
 
     def _start(self, old):
         problem, lam = self.problem, self.lam
@@ -191,7 +205,7 @@ class _ADMM(CertifiedLoop):
             check = k >= check_at or k == self.max_iter
             V_old = state.V
             centre, rho = V_old - state.A, state.rho * state.r
-            W = self.problem.pool.ask(Prox, centre, rho, x0=state.W, max_iter=PROX_STEPS)
+            W = self._prox(centre, rho)
             edges = self._edge_pass(check)
             W_hat = RELAXATION * W + (1.0 - RELAXATION) * V_old
             V = self.average(state.r * (W_hat + state.A) + edges.outflow, V_old)
@@ -210,6 +224,30 @@ class _ADMM(CertifiedLoop):
                 check_at = k + self._spacing(k)
         self.state.labels = self.best["labels"]
         return self._result(k)
+
+    def _prox(self, centre, rho):
+        """Proximal points of the clients, or of expansions about their last models."""
+        problem, W = self.problem, self.state.W
+        if self.expands and self.expansions is None:
+            self.expansions = problem.expansions(W)
+            self.expands = self.expansions is not None
+        if self.expands:
+            return self.expansions.prox(centre, rho)
+        return problem.pool.ask(Prox, centre, rho, x0=W, max_iter=PROX_STEPS)
+
+    def _also(self):
+        """What expansions about the present models need."""
+        return questions(self.state.W) if self.expands else ()
+
+    def _learn(self, answers):
+        """Renew the expansions; leave them where they do not foresee the gradients."""
+        if not self.expands:
+            return
+        before, W = self.expansions, self.state.W
+        self.expansions = self.problem.expand(W, answers)
+        self.expands = self.expansions is not None and before.foresees(
+            W, self.expansions.gradients
+        )
 
     @staticmethod
     def _spacing(k):

@@ -20,7 +20,8 @@ from ..calls.proofs_asked import Conjugate, Rounding
 from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster
 from ..rounds.record import History
-from .reduced import MAX_UNKNOWNS, contract, contract_apart
+from .reduced import contract, contract_apart
+from .reduced_newton import MAX_UNKNOWNS
 
 # Iterations of the first check, and from one check to the next (five times that after SETTLED).
 FIRST_CHECK, CHECK_EVERY, SETTLED = 5, 10, 200
@@ -82,6 +83,13 @@ class CertifiedLoop:
         """Feasible edge duals of the present iterate, block by block."""
         raise NotImplementedError
 
+    def _also(self):
+        """Further questions of a check."""
+        return ()
+
+    def _learn(self, answers):
+        """Take the answers to these."""
+
     def _last_answers(self):
         """The models that the clients have answered with last."""
         return self.state.W
@@ -104,10 +112,11 @@ class CertifiedLoop:
                 Rounding, candidates[0]
             ),  # which is nearly always the better one
             *(partial(problem.objectives, c) for c in candidates),
+            *self._also(),
         )
+        self._learn(objectives[len(candidates) :])
         dual = -float(bounds.sum()) - conjugate
-        pairs = zip(candidates, objectives, strict=True)
-        values = [problem.primal(c, lam, f) for c, f in pairs]
+        values = [problem.primal(c, lam, f) for c, f in zip(candidates, objectives, strict=False)]
         which = int(np.argmin(values))
         primal, X = values[which], candidates[which]
         # Edges seldom reach their capacity: flows at capacity are counted if it matters.

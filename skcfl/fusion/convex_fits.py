@@ -140,8 +140,11 @@ class ConvexFits:
         result.extra.update(lam=float(lam), lam_search=search.record())
         return search.criteria[search.best], result
 
-    def roughly(self, problem, lam, state):
-        """Result and state at a lam, as accurate as a search needs; infinity fuses everything."""
+    def roughly(self, problem, lam, state, expand=False):
+        """Result and state at a lam, as accurate as a search needs; infinity fuses everything.
+
+        With `expand` clients may be asked for expansions of their objectives.
+        """
         run = self.run(problem)
         if lam == 0.0:
             return problem.own_models(run), None
@@ -166,6 +169,8 @@ class ConvexFits:
                 rough["contraction"] = large and run.keywords.get("contraction", True)
         if "certify" in run.func.extra:
             rough["certify"] = False
+        if "expand" in run.func.extra:
+            rough["expand"] = expand and problem.trusted is None
         return run(problem, lam, state=state, **rough)
 
     def path(self, problem, lams, refit=False):
@@ -231,6 +236,8 @@ class ConvexFamily(Family):
             anew=not on_all.exact,
         )
         self.fits, self.make, self.on_all = fits, make, on_all
+        #: If True, clients may be asked for expansions of their objectives.
+        self.expands = False
 
     def problem(self, pool):
         """The problem of a pool, its refits as accurate as a search needs."""
@@ -240,7 +247,7 @@ class ConvexFamily(Family):
 
     def solve(self, problem, lam, state):
         """Result and state at a lam, as accurate as a search needs."""
-        return self.fits.roughly(problem, lam, state)
+        return self.fits.roughly(problem, lam, state, self.expands)
 
     def best(self, pool, member):
         """The problem of all rows and the lam that a search has chosen."""

@@ -17,6 +17,7 @@ from ..rounds.training_options import LOCAL_STEPS, Training
 from ..search.by_partitions import GridSearch
 from ..search.candidates import Family
 from ..search.judges import FEW_LAMS, is_large
+from .expansions import can_expand
 from .fpfc_problem import FPFCProblem, TrainedFPFCProblem
 from .fpfc_rounds import FPFCOptions, FPFCState, fpfc
 from .path import FusionPath
@@ -233,6 +234,15 @@ class FPFCFamily(Family):
         problem.pooled_tol = ROUGH
         return problem
 
+    def prepare(self, problem):
+        """Ask for the start of all values of lam, and what the rounds are measured by."""
+        if not problem.exact or problem.n == 1:
+            return False
+        problem.prepare()
+        if self.fits.refit and can_expand(problem.pool):
+            problem.expansions(problem.start())
+        return True
+
     def solve(self, problem, lam, state):
         """Result at a lam, as accurate as a search needs; infinity fuses everything."""
         if np.isinf(lam):
@@ -244,6 +254,8 @@ class FPFCFamily(Family):
             participation=1.0,
             tol=max(options.tol, SEARCH_TOL),
             n_iter_no_change=wait and min(wait, SEARCH_PATIENCE),
+            # Refits of the clients' own models ask for the same Hessians.
+            expand=self.fits.refit,
         )
         return fpfc(problem, float(lam), options, check_random_state(self.seed))[0], None
 

@@ -170,6 +170,14 @@ class FPFCProblem(FusionProblem):
             self._distances = self.matrix(lambda k, block: block.difference(WT))
         return self._distances
 
+    def prepare(self):
+        """Ask for all that does not depend on lam."""
+        self.start()
+        self.curvature()
+        self.lipschitz()
+        self.typical_slope()
+        self.typical_distance()
+
     def _common_start(self):
         """True if the distances of the start say nothing."""
         W = self.start()
@@ -282,7 +290,7 @@ class FPFCProblem(FusionProblem):
 class TrainedFPFCProblem(FPFCProblem):
     """The same of local models without second derivatives, which are trained."""
 
-    exact = False
+    exact = asks_for_minimisers = False
     optimizer, step_size = "adam", NETWORK_STEP
 
     def curvature(self):

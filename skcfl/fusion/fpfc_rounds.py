@@ -60,6 +60,7 @@ from ..numerics.by_cluster import mean_by_cluster, numbered
 from ..rounds.record import History
 from ..rounds.state import Draw
 from ..rounds.stop import rounds_stable
+from .expansions import can_expand
 from .fpfc_problem import COLUMNS, rms
 
 __all__ = ["FPFCOptions", "fpfc"]
@@ -103,6 +104,14 @@ class FPFCOptions:
     max_iter: int = 500
     tol: float = 1e-5
     n_iter_no_change: int | None = 20
+    expand: bool = False
+
+    @property
+    def expands(self):
+        """Whether local steps may be taken at the server, on expansions."""
+        plain = self.optimizer == "sgd" and self.batch_size is None and self.step_size is None
+        number = self.local_steps is None or np.ndim(self.local_steps) == 0
+        return self.expand and plain and number and self.participation == 1.0
 
 
 @dataclass
@@ -181,6 +190,7 @@ class _Rounds:
         self.settled = 0
         self.participants = 0
         self.converged = False
+        self.expansions = None
         key = (repr(self.penalty), self.strength, self.rho)
         W = problem.start() if state is None else state.W
         if state is not None and state.key == key:
@@ -193,6 +203,8 @@ class _Rounds:
             theta = [np.zeros(shape) for shape in shapes]
             self.state = FPFCState(W.copy(), U, theta, None, self.rho, key)
             self._update_pairs(None)
+        if options.expands and can_expand(self.pool):
+            self.expansions = problem.expansions(self.state.W)
 
     def _check_rho(self):
         if self.penalty.convex:
@@ -238,7 +250,11 @@ class _Rounds:
         """Line 3: local updates of all participants; the clients that answered, None for all."""
         options, state = self.options, self.state
         W, zeta = state.W[who.index], state.zeta[who.index]
-        if options.local_steps is None:
+        if self.expansions is not None and options.local_steps is None:
+            models = self.expansions.prox(zeta, self.rho)
+        elif self.expansions is not None:
+            models = self.expansions.steps(W, options.local_steps, self.rates, zeta, self.rho)
+        elif options.local_steps is None:
             models = who.pool.ask(Prox, zeta, self.rho, x0=W)
         else:
             steps = options.local_steps
@@ -375,7 +391,7 @@ class _Rounds:
     def _look(self):
         """Objective, residuals and clusters of the present models."""
         problem, state, n = self.problem, self.state, self.problem.n
-        value, g = self.pool.ask(ObjectivesGradients, state.W, dtype=np.float64)
+        value, g = self._slopes()
         penalty, split, gap2 = self.pairs / n
         slope = g + self.rho / n * self.dual.T
         theta_residual = np.sqrt(gap2 / (0.5 * (n - 1))) / problem.typical_distance()
@@ -390,6 +406,19 @@ class _Rounds:
             labels=labels,
             nu=nu,
         )
+
+    def _slopes(self):
+        """Clients' objectives and gradients; expansions are about these models from here on."""
+        problem, W = self.problem, self.state.W
+        if self.expansions is None:
+            return self.pool.ask(ObjectivesGradients, W, dtype=np.float64)
+        before, self.expansions = self.expansions, problem.expansions(W)
+        if self.expansions is None:
+            return self._slopes()
+        new = self.expansions
+        if not before.foresees(W, new.gradients):
+            self.expansions = None
+        return new.values, new.gradients
 
     def _clusters(self, lengths):
         """Connected components of the pairs with a theta no longer than the threshold."""

@@ -17,6 +17,8 @@ outflows s of sum zero the best edge dual is ``u_ij = (s_i - s_j) / N``, which g
     D(s) = -sum_i f_i^*(-s_i) - sum_i |s_i|^2 / (2 c).
 """
 
+from functools import partial
+
 import numpy as np
 from scipy.optimize import minimize
 
@@ -27,6 +29,7 @@ from ..federation.result import Result
 from ..penalties import SquaredL2
 from ..rounds.record import History
 from .certified import HOPELESS, IDLE
+from .expansions import can_expand, questions
 from .solvers import solver
 
 __all__ = ["mean_regularised"]
@@ -38,6 +41,8 @@ CHUNK = 15
 GAIN, FINER, FINEST = 1e-3, 0.1, 1e-5
 # Evaluations between two looks in which an objective that does not fall is as good as it gets.
 MOVES = 5
+# Most solutions of expansions, and the share of the last gap above which they are left.
+MAX_EXPANSIONS, FALL = 10, 0.5
 
 
 def is_mean_regularised(problem):
@@ -47,8 +52,10 @@ def is_mean_regularised(problem):
     return plain and problem.graph.is_complete and problem.n > 1
 
 
-@solver(extra={"certify": ["boolean"]}, best_for=is_mean_regularised)
-def mean_regularised(problem, lam, *, tol=1e-6, max_iter=2000, state=None, certify=True):
+@solver(extra={"certify": ["boolean"], "expand": ["boolean"]}, best_for=is_mean_regularised)
+def mean_regularised(
+    problem, lam, *, tol=1e-6, max_iter=2000, state=None, certify=True, expand=False
+):
     """Solve a fusion problem with a squared penalty on the complete graph.
 
     Parameters
@@ -65,6 +72,9 @@ def mean_regularised(problem, lam, *, tol=1e-6, max_iter=2000, state=None, certi
         The mean and the models of an earlier solution, to start from.
     certify : bool
         If True, go on for a small gap where the objective no longer falls by what `tol` allows.
+    expand : bool
+        If True, expansions of the objectives are solved first, if these may be asked for
+        (:mod:`skcfl.fusion.expansions`).
 
     Returns
     -------
@@ -75,11 +85,14 @@ def mean_regularised(problem, lam, *, tol=1e-6, max_iter=2000, state=None, certi
         To go on from.
     """
     loop = _MeanRegularised(problem, lam, state, certify)
+    loop.expands = expand and can_expand(problem.pool)
     return loop.run(tol, max_iter)
 
 
 class _MeanRegularised:
     COLUMNS = ("round", "objective", "gap", "n_clusters", "participants")
+    # True if expansions are solved first.
+    expands = False
 
     def __init__(self, problem, lam, state, certify):
         self.problem, self.pool, self.lam = problem, problem.pool, lam
@@ -99,7 +112,34 @@ class _MeanRegularised:
         with loop("evaluation", max_iter) as self.progress:
             return self._iterate(tol, max_iter)
 
+    def _expanded(self, tol):
+        """True if solutions of expansions lead to a gap that is small enough."""
+        problem, gap = self.problem, np.inf
+        expansions = problem.expansions(self.x)
+        for _ in range(MAX_EXPANSIONS):
+            if expansions is None:
+                return False
+            self.x = expansions.drawn_together(self.c, self.rows)
+            self.mean, self.n_evaluations = self.x[self.rows].mean(axis=0), self.n_evaluations + 1
+            limit, before = problem.tolerance(self.best["primal"], tol), gap
+            allowed = HOPELESS * min(limit, problem.tolerance(problem.at_start, tol))
+            gap, answers = self._gap(allowed, questions(self.x))
+            expansions = problem.expand(self.x, answers)
+            limit = problem.tolerance(self.best["primal"], tol)
+            if gap <= limit:
+                return True
+            if not gap <= FALL * before:
+                return False
+        return False
+
     def _iterate(self, tol, max_iter):
+        problem = self.problem
+        if self.expands and self._expanded(tol):
+            limit = problem.tolerance(self.best["primal"], tol)
+            return self._result(limit, max_iter), (self.mean, self.x)
+        return self._evaluate(tol, max_iter)
+
+    def _evaluate(self, tol, max_iter):
         problem, memory, chunk = self.problem, 20, CHUNK
         aim = np.sqrt(GAIN)
         limit = problem.tolerance(self._value(self.mean)[0], tol)
@@ -145,16 +185,24 @@ class _MeanRegularised:
 
     def _check(self, allowed):
         """The gap at the present mean."""
-        problem, n = self.problem, self.problem.n
-        self.x = self.pool.ask(Prox, np.tile(self.mean, (n, 1)), self.c, x0=self.x)
+        centre = np.tile(self.mean, (self.problem.n, 1))
+        self.x = self.pool.ask(Prox, centre, self.c, x0=self.x)
         # Best models of clients without rows, for any mean.
         self.x[~self.rows] = self.x[self.rows].mean(axis=0)
-        x = self.x
-        primal = float(problem.objectives(x).sum())
-        primal += 0.5 * self.c * float(((x - x.mean(axis=0)) ** 2).sum())
+        return self._gap(allowed)[0]
+
+    def _gap(self, allowed, also=()):
+        """The gap at the present models, and the answers to further questions."""
+        problem, n, x = self.problem, self.problem.n, self.x
         outflow = np.zeros_like(x)
         outflow[self.rows] = self.c * (x[self.rows] - x[self.rows].mean(axis=0))
-        bounds = self.pool.ask(Conjugate, -outflow, x, allowed)
+        objectives, bounds, *answers = problem.asked_at_once(
+            partial(problem.objectives, x),
+            lambda pool: pool.ask(Conjugate, -outflow, x, allowed),
+            *also,
+        )
+        primal = float(objectives.sum())
+        primal += 0.5 * self.c * float(((x - x.mean(axis=0)) ** 2).sum())
         dual = -float(bounds.sum()) - float((outflow**2).sum()) / (2.0 * self.c)
         best = self.best
         if primal < best["primal"]:
@@ -171,7 +219,7 @@ class _MeanRegularised:
         )
         k = self.n_evaluations
         self.progress.tell(lambda: self._result(np.inf, k), k=k, objective=best["primal"], gap=gap)
-        return gap
+        return gap, answers
 
     def _result(self, limit, max_iter):
         best, n = self.best, self.problem.n

@@ -84,7 +84,7 @@ class NetworkProblem(FusionProblem):
         of equal value; differences of two say nothing unless both come from one start.
     """
 
-    exact = False
+    exact = asks_for_minimisers = False
 
     def __init__(self, pool, graph, penalty, start=None):
         super().__init__(pool, graph, penalty)

@@ -25,12 +25,14 @@ from ..numerics.newton import MAX_DENSE
 from ..rounds.local_training import solve_local
 from ..rounds.polish import EXACT, ROUGH, solve_pooled
 from .admm import admm
-from .flows import EPS
+from .enclosures import compare_own_models
+from .expansions import Expansions, questions
+from .inner_edges import EPS
 from .mean_regularised import mean_regularised
 from .path import lam_grid, path_ends
 from .pdmm import pdmm
 from .primal_dual import primal_dual
-from .reduced import compare_own_models, lam_max_bounds
+from .reduced import lam_max_bounds
 from .solvers import InexactPrimalDual
 from .theorems import gap_of, proved_apart
 
@@ -64,6 +66,9 @@ class FusionProblem:
     #: True if clients solve their problems to the end: what has gaps, exact clusters and paths.
     exact = True
     trusted = None
+    #: True if the clients' own minimisers, where nearly every solver begins, are asked for with
+    #: the first objectives.
+    asks_for_minimisers = True
     #: How near pooled models are to minimisers, see :func:`~skcfl.rounds.polish.solve_pooled`.
     pooled_tol = EXACT
 
@@ -72,10 +77,11 @@ class FusionProblem:
         self.pool, self.graph, self.penalty = pool, graph, penalty
         self.n, self.d = pool.n_clients, pool.n_params
         self.blocks = edge_blocks(graph, self.d)
+        self._local, self._laplacians, self._solved = None, {}, None
         if at_start is None:
             at_start = self._size()
         self.at_start = at_start
-        self._local, self._laplacians = None, {}
+        self._expansions = None
         self._curvatures = self._mean_curvature = None
 
     def _size(self):
@@ -85,7 +91,11 @@ class FusionProblem:
         """
         zero, origin = np.zeros((self.n, self.d)), self.pool.model.origin
         starts = [zero, zero + origin] if np.any(origin) else [zero]
-        at = self.asked_at_once(*(partial(self.objectives, start) for start in starts))
+        questions = [partial(self.objectives, start) for start in starts]
+        if self.asks_for_minimisers:
+            *at, (self._solved, _) = self.asked_at_once(*questions, lambda pool: pool.ask(Solve))
+        else:
+            at = self.asked_at_once(*questions)
         at_zero, at_start = float(at[0].sum()), float(at[-1].sum())
         return max(at_start, np.finfo(float).eps * at_zero)
 
@@ -98,10 +108,25 @@ class FusionProblem:
         """Answers of the clients to ``question(pool)``, in one exchange."""
         return asked_at_once(*((self.pool, question) for question in questions))
 
+    def expansions(self, W):
+        """Expansions of the clients' objectives about models, None if not all clients answer."""
+        known = self._expansions
+        if known is not None and np.array_equal(known.W, W):
+            return known
+        return self.expand(W, self.asked_at_once(*questions(W)))
+
+    def expand(self, W, answers):
+        """Expansions by the answers to their questions, None if not all clients answered."""
+        if self.pool.presence.faulty:
+            return None
+        self._expansions = Expansions(W, *answers)
+        return self._expansions
+
     def local_models(self):
         """Each client's own minimiser, computed once."""
         if self._local is None:
-            self._local = self.extend(self.pool.ask(Solve)[0])
+            solved = self.pool.ask(Solve)[0] if self._solved is None else self._solved
+            self._local, self._solved = self.extend(solved), None
         return self._local
 
     def start_from(self, models):
@@ -406,9 +431,13 @@ class FusionProblem:
         curvature = np.maximum(pool.spectrum()[2], 1e-12)
         typical = np.exp(np.log(curvature).mean())
         rows = np.maximum(pool.client_weights, 1e-12)
-        W = pool.ask(Prox, np.repeat(common, n, axis=0), SHRINKAGE * typical * p / rows)
+        pull = SHRINKAGE * typical * p / rows
+        asked = [(pool, lambda pool: pool.ask(Prox, np.repeat(common, n, axis=0), pull))]
+        if p <= MAX_DENSE and not shows_rows(pool, together, 1)[0]:
+            asked.append((pool, lambda pool: pool.ask(Hessians, common, together)[0]))
+        W, *H = asked_at_once(*asked)
         W = pool.model.centre(W)
-        if p > MAX_DENSE or shows_rows(pool, together, 1)[0]:
+        if not H:
             return W
-        values, vectors = np.linalg.eigh(pool.ask(Hessians, common, together)[0])
+        values, vectors = np.linalg.eigh(H[0])
         return W @ (vectors * np.sqrt(np.maximum(values, 0.0)))

@@ -498,7 +498,7 @@ class _PosteriorOracle:
         """Predictions clipped where their exponentials, and sums of these, would overflow."""
         if self.model.kernel.link != "log" or np.abs(state).max(initial=0.0) <= FINITE:
             return state
-        about = np.log(np.where(self.block.y > 0, self.block.y, 1.0))
+        about = self.model.kernel.targets_raw(self.block.y)
         return np.clip(state, about - FINITE, about + FINITE)
 
     def along(self, step, t):

@@ -3,10 +3,12 @@
 import copy
 from math import isfinite
 
+import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
 from ._local_model import check_class_weight
 from .losses import LOSSES, Loss, make_loss
+from .losses.shifted import Shifted
 
 LOSS_CONSTRAINTS = {
     "loss": [StrOptions(set(LOSSES)), Loss],
@@ -93,6 +95,33 @@ class SupervisedMixin:
     def scores(self, raw):
         """Confidence scores of raw predictions: (n_rows,) with two classes."""
         return raw[:, 0] if self.n_outputs == 1 else raw
+
+    def beside(self, y, offset):
+        """Model and targets of rows with an offset that is added to their predictions.
+
+        Parameters
+        ----------
+        y : ndarray of shape (..., q, n_rows)
+            Encoded targets, of this model.
+        offset : ndarray of shape (..., n_outputs, n_rows)
+            What is added to the raw predictions.
+
+        Returns
+        -------
+        model : LocalModel
+            This one for squared error, where the offset is taken from the targets; else one with
+            a loss that knows the offset.
+        y : ndarray
+            Its targets.
+        """
+        if self.kernel.quadratic:
+            return self, y - offset
+        if isinstance(self.kernel, Shifted):
+            at = self.kernel.n_targets
+            return self, np.concatenate([y[..., :at, :], y[..., at:, :] + offset], axis=-2)
+        model = copy.copy(self)
+        model.kernel = Shifted(self.kernel, y.shape[-2], y.dtype.kind in "iu")
+        return model, np.concatenate([y, offset], axis=-2)
 
     def row_losses(self, X, y, params, index):
         """Loss of every row, no penalty."""

@@ -45,6 +45,14 @@ def forest_values(X, trees):
     return total
 
 
+def forest_outputs(X, trees, n_outputs):
+    """Sums of the values of trees at each row, (n_rows, n_outputs).
+
+    Trees come in rounds, one tree of each output after the other.
+    """
+    return np.stack([forest_values(X, trees[k::n_outputs]) for k in range(n_outputs)], axis=1)
+
+
 def in_units(trees, mean, scale):
     """Trees of features x, of those of ``(x - mean) / scale``."""
     trees = trees.copy()

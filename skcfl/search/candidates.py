@@ -39,6 +39,16 @@ class Family(ABC):
     def problem(self, pool):
         """The problem of a pool, its refits as accurate as a search needs."""
 
+    def prepare(self, problem):
+        """Ask for what all values of lam need, before they are solved at the same time.
+
+        Returns
+        -------
+        prepared : bool
+            False if the first value has to be solved before the others.
+        """
+        return False
+
     @abstractmethod
     def solve(self, problem, lam, state):
         """A Result, to the accuracy of a search, and a state to go on from.

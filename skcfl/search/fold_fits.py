@@ -176,10 +176,11 @@ class FoldFits:
 
 
 def _solved(family, problem, lams):
-    """Results by lam: the first fills the memory of the problem, the others run together."""
-    results = [family.solve(problem, lam, None)[0] for lam in lams[:1]]
-    lanes = lanes_of(problem.pool, len(lams[1:]))
-    pairs = zip(lams[1:], lanes, strict=True)
+    """Results by lam, which run together once the memory of the problem is filled."""
+    first = 0 if not lams or family.prepare(problem) else 1
+    results = [family.solve(problem, lam, None)[0] for lam in lams[:first]]
+    lanes = lanes_of(problem.pool, len(lams[first:]))
+    pairs = zip(lams[first:], lanes, strict=True)
     tasks = [partial(family.solve, _on(problem, lane), lam, None) for lam, lane in pairs]
     results += [result for result, _ in together(tasks, lanes, problem.pool.ledger)]
     return dict(zip(lams, results, strict=True))

@@ -4,6 +4,7 @@ import numpy as np
 
 from ..calls.first_order import OwnLosses
 from ..federation.lanes import asked_at_once
+from ..federation.replicas import can_replicate, replicas_of
 from ..numerics.optimism import with_all_rows
 
 __all__ = ["FoldsJudge", "HeldOutLoss"]
@@ -80,6 +81,24 @@ class HeldOutLoss:
         # The gain from more rows is known for quadratic losses only.
         self.corrects = pool.model.quadratic and used == n_folds
         self.whole = pool.lane() if exact else None
+
+    def replicate(self, ledger):
+        """Let replicas of the clients at the server stand for them, if that shows no rows.
+
+        Only for a search that refits the clients' own models: their Hessians are asked for then.
+
+        Parameters
+        ----------
+        ledger : Ledger
+            Where the exchange is booked.
+        """
+        parts = [self.whole, *self.pools, *self.held]
+        if not self.corrects or not can_replicate(parts):
+            return
+        replicas = replicas_of(parts, ledger)
+        if replicas is not None:
+            self.whole, *rest = replicas
+            self.pools, self.held = rest[: len(self.pools)], rest[len(self.pools) :]
 
     @staticmethod
     def can_judge(pool):

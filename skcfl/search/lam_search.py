@@ -303,6 +303,8 @@ class LamSearch(Options):
         if self.cv is None:
             rng = pool.random_state if seeded else check_random_state(0)
             judge = HeldOutLoss(pool, rng, problem.exact, problem.trusted)
+            if problem.trusted is None and any(True in family.refits for family in families):
+                judge.replicate(pool.ledger)
         else:
             if problem.trusted is not None:
                 folds = folds.judged_by(problem.trusted)

@@ -243,6 +243,10 @@ class Loss(Options):
             return mean
         return float(np.log(mean)) if mean > 0 else 0.0
 
+    def targets_raw(self, y):
+        """Raw predictions near encoded targets, of losses with a log link; 0 of a target of 0."""
+        return np.log(np.where(y > 0, y, 1.0))
+
     def plain_linear(self, fit_intercept):
         """Linear estimator of scikit-learn with this loss's predictions, not fitted.
 

@@ -1,0 +1,144 @@
+"""Expansions of the clients' objectives, with which a server goes on between two checks."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import skcfl
+from skcfl.calls.curvatures import Prox
+from skcfl.calls.first_order import LocalUpdate, ObjectivesGradients
+from skcfl.federation import Faults, InProcessFederation
+from skcfl.fusion.admm import admm
+from skcfl.fusion.expansions import can_expand
+from skcfl.fusion.fpfc_problem import FPFCProblem
+from skcfl.fusion.fpfc_rounds import FPFCOptions, fpfc
+from skcfl.fusion.mean_regularised import mean_regularised
+from skcfl.fusion.problem import FusionProblem
+from skcfl.graphs import complete_graph
+from skcfl.models import LinearModel
+from skcfl.penalties import L2, SCAD, SquaredL2
+
+N = 6
+
+
+def table(n_rows=25, seed=0):
+    rng = np.random.RandomState(seed)
+    groups, X = np.repeat(np.arange(N), n_rows), rng.standard_normal((N * n_rows, 3))
+    z = (X * rng.standard_normal((2, 3))[groups % 2]).sum(axis=1)
+    return X, z + rng.logistic(size=len(z)), groups
+
+
+def opened(loss, n_rows=25, alpha=0.05, **about):
+    X, z, groups = table(n_rows)
+    classes = {"n_classes": 2} if loss == "log_loss" else {}
+    y = (z > 0).astype(int) if classes else z
+    y = np.abs(np.round(y)) if loss == "poisson" else y
+    model = LinearModel(loss=loss, alpha=alpha).bind(3, **classes)
+    return InProcessFederation(X, y, groups, **about).open(model, random_state=0)
+
+
+def posed(pool, penalty=None):
+    return FusionProblem(pool, complete_graph(N), L2() if penalty is None else penalty)
+
+
+def test_expansions_of_parabolas_are_the_objectives():
+    pool, rng = opened("squared_error"), np.random.RandomState(1)
+    W, V = rng.standard_normal((2, N, 4))
+    expansions, rates = posed(pool).expansions(W), rng.uniform(0.01, 0.1, N)
+    assert_allclose(expansions.slopes(V), pool.ask(ObjectivesGradients, V)[1], rtol=1e-9)
+    assert_allclose(expansions.prox(V, 0.3), pool.ask(Prox, V, 0.3), rtol=1e-9)
+    assert_allclose(expansions.prox(V, 0.7), pool.ask(Prox, V, 0.7), rtol=1e-9)
+    ours = expansions.steps(V, 5, rates, W, 0.3)
+    assert_allclose(ours, pool.ask(LocalUpdate, V, 5, rates, center=W, rho=0.3), rtol=1e-9)
+
+
+def test_a_proximal_point_of_an_expansion_is_a_newton_step():
+    pool, V = opened("log_loss"), np.random.RandomState(1).standard_normal((N, 4))
+    W = np.zeros((N, 4))
+    ours = posed(pool).expansions(W).prox(V, 0.3)
+    assert_allclose(ours, pool.ask(Prox, V, 0.3, x0=W, max_iter=1), rtol=1e-8, atol=1e-10)
+
+
+def test_expansions_about_the_same_models_are_asked_for_once():
+    problem, W = posed(opened("log_loss")), np.ones((N, 4))
+    before = problem.pool.ledger.calls
+    first = problem.expansions(W)
+    assert problem.expansions(W.copy()) is first
+    assert problem.pool.ledger.calls == before + 1
+    assert problem.expansions(2.0 * W) is not first
+
+
+def test_expansions_that_do_not_foresee_gradients_are_noticed():
+    pool, W = opened("log_loss"), np.zeros((N, 4))
+    expansions = posed(pool).expansions(W)
+    for away, wanted in ((0.1, True), (100.0, False)):
+        V = W + away
+        assert expansions.foresees(V, pool.ask(ObjectivesGradients, V)[1]) == wanted
+
+
+@pytest.mark.parametrize(
+    ("pool", "wanted"),
+    [
+        (opened("log_loss"), True),
+        (opened("huber"), True),
+        (opened("log_loss", n_rows=3), False),  # their Hessians would show rows
+        (opened("poisson"), False),  # whose curvature has no bound
+    ],
+)
+def test_who_is_expanded(pool, wanted):
+    assert can_expand(pool) == wanted
+
+
+def test_clients_that_do_not_answer_are_not_expanded():
+    pool = opened("log_loss", faults=Faults(dead=[3]))
+    problem = posed(pool)
+    assert problem.expansions(np.zeros((N, 4))) is None
+    assert not can_expand(pool)
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "squared_error", "huber"])
+@pytest.mark.parametrize("solve", [admm, mean_regularised])
+def test_the_same_solution_takes_fewer_exchanges(solve, loss):
+    penalty = L2() if solve is admm else SquaredL2()
+    problem, calls, found = posed(opened(loss), penalty), [], []
+    problem.local_models()
+    for expand in (False, True):
+        before = problem.pool.ledger.calls
+        result = solve(problem, 0.01, tol=1e-7, expand=expand)[0]
+        found.append(result)
+        calls.append(problem.pool.ledger.calls - before)
+        assert result.converged
+        assert result.extra["dual_gap"] <= 1e-7 * result.objective
+    assert_allclose(found[0].objective, found[1].objective, rtol=2e-7)
+    assert_allclose(found[0].params, found[1].params, atol=5e-3)
+    assert calls[1] < calls[0]
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "squared_error"])
+@pytest.mark.parametrize("local_steps", [10, None])
+def test_stationary_points_of_expanded_rounds_are_the_true_ones(loss, local_steps):
+    problem = FPFCProblem(opened(loss), SCAD())
+    problem.prepare()
+    calls, found = [], []
+    for expand in (False, True):
+        before = problem.pool.ledger.calls
+        options = FPFCOptions(
+            local_steps=local_steps, tol=1e-4, n_iter_no_change=None, expand=expand
+        )
+        result, _ = fpfc(problem, 0.3, options, np.random.RandomState(0))
+        assert result.converged and result.extra["residual"] <= 1e-4
+        found.append(result)
+        calls.append(problem.pool.ledger.calls - before)
+    assert_allclose(found[0].params, found[1].params, atol=1e-3)
+    assert 3 * calls[1] < calls[0]
+
+
+def test_default_fits_of_classifiers_take_few_exchanges():
+    """Counts do not vary; benchmarks/fits.py --only exchanges prints them for more tables."""
+    rng = np.random.RandomState(0)
+    X, g = rng.standard_normal((240, 4)), np.repeat(np.arange(8), 30)
+    z = (X * 2.0 * rng.standard_normal((8, 4))[g % 2]).sum(axis=1)
+    y = (z + rng.logistic(size=240) > 0).astype(int)
+    for name in ("ConvexClusteredFL", "GTV", "FPFC"):
+        model = getattr(skcfl, name + "Classifier")(random_state=0).fit(X, y, groups=g)
+        assert model.calls_ <= 200, name
