@@ -2,12 +2,15 @@
 
 ::
 
-    python benchmarks/basis.py --draws 60        # a minute
+    python benchmarks/basis.py --draws 60                      # a minute
+    python benchmarks/basis.py --draws 20 --loss log_loss      # two classes; or poisson, gamma
 
 The first table has linear populations of 10 to 40 clients, 6 to 24 rows and 1 to 4 features: how
 often a look let curves or trees compete, and how often lines stayed. The second has what fits
 send, of lines, of a sine that clients have to different degrees, and of the sign of a product of
-two features. Real tables are in ``benchmarks/real.py`` (PP linear, PP splines, PP trees).
+two features. Targets are normal, or drawn with these as logits (on every other draw one class is
+rare), or with a third of these as logarithms of the means. Real tables are in
+``benchmarks/real.py`` (PP linear, PP splines, PP trees).
 """
 
 import argparse
@@ -16,7 +19,7 @@ import warnings
 
 import numpy as np
 
-from skcfl import PartialPoolingRegressor
+from skcfl import PartialPoolingClassifier, PartialPoolingRegressor
 
 
 def lines(rng, n_clients, n, d):
@@ -40,22 +43,38 @@ def corners(rng, n_clients, n, d):
     return X, y + 0.3 * rng.normal(size=len(y)), groups
 
 
-def fit(basis, X, y, groups):
+def drawn(rng, raw, loss, shift=0.0):
+    """Targets of a loss with raw predictions."""
+    if loss == "log_loss":
+        return (rng.uniform(size=len(raw)) < 1.0 / (1.0 + np.exp(-raw + shift))).astype(int)
+    mean = np.exp(raw / 3.0)
+    return rng.poisson(mean) if loss == "poisson" else rng.gamma(2.0, mean / 2.0)
+
+
+def fit(basis, loss, X, y, groups):
     begin = time.process_time()
-    model = PartialPoolingRegressor(basis=basis, random_state=0).fit(X, y, groups=groups)
-    return model, time.process_time() - begin
+    if loss == "log_loss":
+        model = PartialPoolingClassifier(basis=basis, random_state=0)
+    else:
+        model = PartialPoolingRegressor(basis=basis, loss=loss, random_state=0)
+    return model.fit(X, y, groups=groups), time.process_time() - begin
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--draws", type=int, default=60, help="linear populations")
-    draws = parser.parse_args().draws
+    parser.add_argument("--loss", default="squared_error", help="that the targets are drawn for")
+    draws, loss = (getattr(parser.parse_args(), name) for name in ("draws", "loss"))
     warnings.simplefilter("ignore")
     competed = {"curves": 0, "trees": 0}
     kept = 0
     for seed in range(draws):
         size = [10, 20, 40][seed % 3], [6, 12, 24][seed % 3], [1, 2, 4][seed // 7 % 3]
-        model, _ = fit("auto", *lines(np.random.default_rng(seed), *size))
+        rng = np.random.default_rng(seed)
+        X, y, groups = lines(rng, *size)
+        if loss != "squared_error":
+            y = drawn(rng, y, loss, 2.0 * (seed % 2))
+        model, _ = fit("auto", loss, X, y, groups)
         kept += model.basis_ == "linear"
         for name in competed:
             competed[name] += name in model.basis_losses_
@@ -63,10 +82,13 @@ def main():
     print("clients x rows x features: basis, exchanges, thousands of numbers up, CPU seconds")
     for made in (lines, waves, corners):
         for size in ((8, 30, 4), (40, 10, 3), (100, 20, 6)):
-            data = made(np.random.default_rng(0), *size)
+            rng = np.random.default_rng(0)
+            X, y, groups = made(rng, *size)
+            if loss != "squared_error":
+                y = drawn(rng, y, loss)
             texts = []
             for basis in ("linear", "auto"):
-                model, seconds = fit(basis, *data)
+                model, seconds = fit(basis, loss, X, y, groups)
                 sent = model.floats_up_ / 1e3
                 texts.append(f"{model.basis_} {model.calls_} {sent:.0f} {seconds:.1f}")
             print(f"{made.__name__} {' x '.join(map(str, size))}: {' | '.join(texts)}", flush=True)

@@ -96,7 +96,6 @@ class Competition:
         if population.kind != "diag" or np.isfinite(population.df):
             population = straight(pool, self._options(pool, self.lines))
         forms: list[Form] = []
-        has_trees = pool.model.loss == "squared_error"
         if self.curved is not None:
             look = partial(may_be_curved, population=population, is_curve=self.is_curve)
             (found,) = asked_at_once((self.curved.pool, look), ledger=pool.ledger)
@@ -104,11 +103,10 @@ class Competition:
                 varied = self._trial("own curves", pool)[1]
                 forms = [self._form("curves", self.curved), self._form("own curves", varied)]
         header = self.about[2]
-        if has_trees:
-            task = self._with_trees(pool)
-            trees = self._form_of_trees(task, population, header)
-            if forms or self._looked(trees, pool):
-                forms.append(trees)
+        task = self._with_trees(pool)
+        trees = self._form_of_trees(task, population, header)
+        if forms or self._looked(trees, pool):
+            forms.append(trees)
         if not forms:
             return
         forms.insert(0, self._form("linear", replace(self.lines, pool=pool.lane())))

@@ -124,13 +124,14 @@ class PopulationFits(BasisChoice):
     standard_errors_ : ndarray of shape (n_clusters_, n_params)
         Standard errors of ``cluster_params_``, given the covariance and the prior, which
         shrinks them with the means; those of maximum likelihood with ``prior=numpy.inf``. NaN
-        with more than 256 parameters of a covariance that is not full, of which clients send
-        no curvatures.
+        with more than 256 parameters of a covariance that is not full, as clients send no
+        curvatures then.
     basis_ : {"linear", "splines", "shared splines", "trees"}
         What predictions are a sum of: straight lines, each client's curves, curves that all
         clients share, or straight lines and trees.
     feature_importances_ : ndarray of shape (n_features,)
-        With trees: the part of each feature in the sum of squares that they explain.
+        With trees: the part of each feature in the sum of squares that they explain; of other
+        losses in what the splits gain by Newton's method.
     basis_losses_ : dict of str to float
         With ``basis="auto"``: mean loss of a row held out inside the clients, of straight
         lines, of curves that all share, of the clients' own, and of trees, as far as they

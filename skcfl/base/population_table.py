@@ -81,10 +81,11 @@ def _trees_text(fit: Any) -> list[str]:
     """Number of the trees, and the features that they use most."""
     if fit.basis_ != "trees":
         return []
-    n, parts = len(fit._forest.trees), fit.feature_importances_
+    n, parts = fit._forest.n_rounds, fit.feature_importances_
     most = [j for j in np.argsort(-parts, kind="stable")[:3] if parts[j] > 0]
     used = ", ".join(f"{fit.coef_names_[j]} {parts[j]:.2f}" for j in most)
-    return [f"and {n} tree{'s' if n != 1 else ''} that clients share{': ' * bool(used)}{used}"]
+    of = " of each class" * (fit._forest.n_outputs > 1)
+    return [f"and {n} tree{'s' * (n != 1)}{of} that clients share{': ' * bool(used)}{used}"]
 
 
 def _fit_text(fit: Any) -> Any:

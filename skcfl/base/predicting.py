@@ -263,7 +263,7 @@ class Predictions(OfClients):
         X, _ = self._take_ids(X, None)
         X = self._check_features(X, dtype=self.model_.dtype)
         index = self._check_labels(label, X.shape[0])
-        return self._output(self.model_.decision(X, self.cluster_params_, index))
+        return self._output(self._decide_by_clusters(X, index))
 
     def client_model(self, group: Hashable | None = None) -> Any:
         """Model of one client as a fitted estimator of plain scikit-learn.
@@ -444,6 +444,10 @@ class Predictions(OfClients):
     def _decide(self, X: MatrixLike, groups: ClientIds | None) -> Array:
         X, params, index = self._rows_and_models(X, groups)
         return self.model_.decision(X, params, index)
+
+    def _decide_by_clusters(self, X: Any, index: Array) -> Array:
+        """Raw predictions of checked rows by the models of clusters."""
+        return self.model_.decision(X, self.cluster_params_, index)
 
     @property
     def _predicts_by_client(self) -> bool:

@@ -147,14 +147,14 @@ class PartialPooling(PopulationFits):
     <BLANKLINE>
     Random effects
                       Std. dev.  Corr
-      x0                0.37484
-      (Intercept)       0.13216  -0.17
-      Residual          0.97608
+      x0                0.37487
+      (Intercept)       0.13224  -0.17
+      Residual          0.97606
     <BLANKLINE>
     Fixed effects
                        Estimate    Std. error         z
-      x0                 2.0133      0.082267     24.47
-      (Intercept)     0.0025553       0.06065      0.04
+      x0                 2.0132      0.082269     24.47
+      (Intercept)     0.0025673      0.060653      0.04
     <BLANKLINE>
     Slopes and their errors are shrunken by a prior, see prior_variance_.
     """

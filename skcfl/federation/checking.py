@@ -5,7 +5,7 @@ from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_array, check_X_y
 
-from .._checks import LEAST, about, check_size, is_missing, only_numbers, refuse_masked
+from .._checks import LEAST, Count, about, check_size, is_missing, only_numbers, refuse_masked
 from ..numerics.regression_trees import FEATURE, LEAF
 from .wrong_columns import describe_wrong_columns
 
@@ -41,7 +41,7 @@ def check_numbers(name, values, shape, least=-np.inf):
     return values
 
 
-def check_trees(name, trees, n_features):
+def check_trees(name, trees, n_features, n_outputs=1):
     """Trees of rows with some features, as floats; a ValueError says what is sent otherwise.
 
     Parameters
@@ -52,12 +52,19 @@ def check_trees(name, trees, n_features):
         See ``skcfl.numerics.regression_trees``.
     n_features : int
         Number of features.
+    n_outputs : int, default=1
+        Number of outputs, which have equally many trees.
 
     Returns
     -------
     trees : ndarray
     """
     shape = np.shape(trees)
+    if not Count(1, 10**6).is_satisfied_by(n_outputs) or len(trees) % n_outputs:
+        raise ValueError(
+            f"{name} must be equally many for each output, got {len(trees)} trees of "
+            f"{n_outputs!r} outputs."
+        )
     trees = check_numbers(name, trees, (*shape[:2], 5))
     leaf, feature = trees[:, :, LEAF], trees[:, :, FEATURE]
     whole = (leaf == np.floor(leaf)) & (feature == np.floor(feature))

@@ -102,7 +102,7 @@ class ScoredRows(Endpoint):
 
     def _raw(self):
         raw = self.model.decision(self._X, self.table, self.index)
-        return raw if self.rows.offset is None else raw + self.rows.offset[:, None]
+        return raw if self.rows.offset is None else raw + self.rows.offset
 
     def _weights(self, call):
         """Weights of the rows, zero of those that the policy does not let out."""

@@ -89,7 +89,7 @@ class MadeFederation(Federation):
 
     def rows(self, model: LocalModel, hello: Handshake) -> list[Any]:
         """What the places hold, with the new columns."""
-        how = self.columns.recipe, self.columns.trees
+        how = self.columns.recipe, self.columns.trees, self.columns.n_outputs
         raw = replace(hello, n_features=self.columns.n_features)
         return [part.made(*how) for part in self.federation.rows(model, raw)]
 
@@ -198,7 +198,8 @@ def quantiles(
         answers = ask_each(parts, "moments", asked, retries=federation.retries)
         if step == "sums" and any(stored is not None for _, _, stored, *_ in answers):
             raise NoQuantiles(
-                "X must be dense where its features have curves, got a sparse matrix."
+                "X must be dense for curves and trees, got a sparse matrix: take X.toarray() or "
+                "basis='linear'."
             )
         return answers
 

@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.preprocessing import SplineTransformer
 
 from .._typing import Array
-from ..numerics.regression_trees import forest_values
+from ..numerics.regression_trees import forest_outputs
 
 #: A code of no level.
 UNKNOWN = -1.0
@@ -87,6 +87,8 @@ class Columns:
     trees : ndarray of shape (n_trees, max_leaf_nodes, 5), default=None
         Trees of the old columns, which are added to models; see
         ``skcfl.numerics.regression_trees``.
+    n_outputs : int, default=1
+        Outputs of the models, which the trees are of in turn.
     """
 
     n_features: int
@@ -94,6 +96,7 @@ class Columns:
     names: list[str]
     n_codes: int = 0
     trees: Array | None = None
+    n_outputs: int = 1
 
     @property
     def sources(self) -> Array:
@@ -120,8 +123,9 @@ class Columns:
         return made_columns(X, self.recipe)
 
     def offset(self, X: Any) -> Array:
-        """Values of the trees at rows, (n_rows,)."""
-        return np.zeros(X.shape[0]) if self.trees is None else forest_values(X, self.trees)
+        """Values of the trees at rows, (n_rows, n_outputs)."""
+        trees = np.zeros((0, 1, 5)) if self.trees is None else self.trees
+        return forest_outputs(X, trees, self.n_outputs)
 
     def codes(self, X: Any) -> Array:
         """The codes of rows, (n_rows, n_codes) of int."""

@@ -264,9 +264,9 @@ class RemoteRows(RemoteHandle):
         """The rows in the units of a scaling."""
         return self._made("scaled", scaling)
 
-    def made(self, recipe, trees=None):
+    def made(self, recipe, trees=None, n_outputs=1):
         """The same rows with columns that are made of theirs, and trees beside models."""
-        rows = self._made("made", recipe, trees)
+        rows = self._made("made", recipe, trees, n_outputs)
         if self.limits is not None:
             empty = np.zeros((0, self.limits.n_features))
             rows.limits = replace(self.limits, n_features=made_columns(empty, recipe).shape[1])

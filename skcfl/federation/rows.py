@@ -9,7 +9,7 @@ from scipy import sparse
 from .._checks import LEAST, Count
 from ..clients.draws import mixed, order_of_rows
 from ..clients.fitted_estimators import fit_by_client, out_of_folds
-from ..numerics.regression_trees import forest_values
+from ..numerics.regression_trees import forest_outputs
 from .checking import check_numbers, check_trees
 from .inprocess import InProcessSite
 from .judging import FoldRows, ScoredRows
@@ -59,7 +59,7 @@ class Rows(Endpoint):
         #: Rows of the clients that were not lost, and numbers of the clients without those, by
         #: which they draw.
         self.present, self.numbers = slice(None), self.places
-        #: What predictions of models are added to, (n_rows,); None is nothing.
+        #: What predictions of models are added to, (n_rows, n_outputs); None is nothing.
         self.offset = None
         self._moments = {}
 
@@ -199,6 +199,7 @@ class Rows(Endpoint):
             places=self.numbers,
             scaling=self.scaling,
             row_ids=None if self.guard is None else np.arange(self.n_rows)[index],
+            offset=_some(self.offset, index),
         )
         if self.guard is not None:
             site = PolicySite(site, self.guard, self)
@@ -213,16 +214,14 @@ class Rows(Endpoint):
 
     def _some(self, index):
         some = partial(_some, index=index)
-        y = some(self.y)
-        if self.offset is not None and y is not None:
-            y = y - some(self.offset)
-        return some(self._X), y, self.codes[index], some(self.sample_weight)
+        return some(self._X), some(self.y), self.codes[index], some(self.sample_weight)
 
-    def made(self, recipe, trees=None):
+    def made(self, recipe, trees=None, n_outputs=1):
         """The same rows with columns that are made of theirs, see ``made_columns.Columns``."""
         made, offset = made_columns(self.X, recipe), None
         if trees is not None:
-            offset = forest_values(self.X, check_trees("trees", trees, self._X.shape[1]))
+            trees = check_trees("trees", trees, self._X.shape[1], n_outputs)
+            offset = forest_outputs(self.X, trees, n_outputs)
         return self._with(_X=made, scaling=None, offset=offset)
 
     def fitted(self, model, seed, ensembles=None):

@@ -56,27 +56,28 @@ class SplineBasis(Options):
 class TreeBasis(Options):
     """Trees that all clients share, beside the straight lines of each.
 
-    A value of ``basis`` of :class:`~skcfl.PartialPoolingRegressor`; "trees" stands for
-    ``TreeBasis()``. Trees find steps, and features that act together. They are grown from
-    histograms that are summed over the clients, on what the clients' own coefficients do not
-    explain, for squared error. Names of parameters are those of scikit-learn's
-    ``HistGradientBoostingRegressor``.
+    A value of ``basis`` of :class:`~skcfl.PartialPooling`; "trees" stands for ``TreeBasis()``.
+    Trees find steps, and features that act together. They are grown from histograms that are
+    summed over the clients, on what the clients' own coefficients do not explain, by Newton's
+    method where the loss is not squared error. Names of parameters are those of scikit-learn's
+    ``HistGradientBoostingRegressor`` and ``HistGradientBoostingClassifier``.
 
     Parameters
     ----------
     n_trees : "auto" or int, default="auto"
-        Number of trees. "auto" takes the one, from 0 to 200, with which rows held out inside the
-        clients are predicted best.
+        Number of trees, with more than two classes of each class. "auto" takes the one, from 0
+        to 200, with which rows held out inside the clients are predicted best.
     max_leaf_nodes : int, default=8
         Leaves of a tree at most.
     learning_rate : float, default=0.2
-        Part of its least-squares values that each tree adds.
+        Part of its least-squares values that each tree adds; of a Newton step with other losses.
     max_bins : int, default=64
         Bins of a feature at most, of about equally many rows; trees split between bins.
     min_samples_leaf : "auto" or int, default="auto"
-        Rows of a leaf at least. "auto" is a sixtieth of the rows, from 3 to 20.
+        Rows of a leaf at least, by their weights. "auto" is a sixtieth of all, from 3 to 20.
     l2_regularization : float, default=1.0
-        Rows of residual 0 that each leaf is shrunken by.
+        Rows of residual 0 that each leaf is shrunken by; with other losses a second derivative
+        that is added to that of its rows.
 
     Examples
     --------
@@ -87,6 +88,13 @@ class TreeBasis(Options):
     >>> y = np.where(X[:, 0] * X[:, 1] > 0, 1.0, -1.0) + 0.5 * rng.normal(size=20)[shop]
     >>> model = PartialPoolingRegressor(basis=TreeBasis(n_trees=40, learning_rate=0.3))
     >>> bool(model.fit(X, y, groups=shop).score(X, y, groups=shop) > 0.9)
+    True
+
+    Classes:
+
+    >>> from skcfl import PartialPoolingClassifier
+    >>> model = PartialPoolingClassifier(basis="trees").fit(X, y > 0, groups=shop)
+    >>> bool(model.score(X, y > 0, groups=shop) > 0.9)
     True
     """
 

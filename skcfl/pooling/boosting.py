@@ -1,10 +1,12 @@
 """Trees beside random coefficients, from sums over clients: gradient boosting of a mixed model.
 
-Rows of client i are ``y = D (theta + b_i) + T(x) + e``, ``b_i ~ N(0, Sigma)``.  Each tree is grown
-on the residuals that the clients' posterior means leave, best leaf first, as by scikit-learn's
-``HistGradientBoostingRegressor``, and its values follow by generalised least squares.  After some
-trees theta, Sigma and the noise are estimated anew.  Boosting with random effects in this way is
-GPBoost (Sigrist 2022).
+Raw predictions of client i are ``D (theta + b_i) + T(x)``, ``b_i ~ N(0, Sigma)``.  Each tree is
+grown by Newton's method where b_i is at the client's posterior mode, best leaf first, as by
+scikit-learn's ``HistGradientBoostingRegressor`` and ``HistGradientBoostingClassifier``, and its
+values follow by generalised least squares of the working response: of the targets under squared
+error.  A round has a tree for each output, for each of several classes.  After some rounds theta,
+Sigma and the noise are estimated anew.  Boosting with random effects in this way is GPBoost
+(Sigrist 2022).
 """
 
 from __future__ import annotations
@@ -34,9 +36,9 @@ from .components import fit_population
 from .em import evaluate, step
 from .normal_equations import solve
 
-# Trees between two estimates of the variances, and two looks at the rows held out.
+# Rounds between two estimates of the variances, and two looks at the rows held out.
 TREES_A_STAGE = 5
-# Most trees, and stages without a lower loss of the rows held out before the search ends.
+# Most rounds, and stages without a lower loss of the rows held out before the search ends.
 MOST_TREES, PATIENT_STAGES = 200, 4
 # Folds of the rows, and how many of them judge.
 FOLDS = 3, 2
@@ -44,6 +46,9 @@ FOLDS = 3, 2
 START, START_TOL = 20, 1e-3
 # Least gain of a split, in variances of the noise: less is rounding.
 LEAST_GAIN = 1e-6
+# Least sum of second derivatives of a leaf, as in scikit-learn, and the largest Newton step of its
+# value, of a logit or a logarithm: farther a parabola says nothing of log loss and of counts.
+LEAST_CURVATURE, MOST_STEP = 1e-3, 3.0
 # Rows for each one of a leaf, where min_samples_leaf="auto", and the bounds of that number.
 ROWS_A_LEAF, FEWEST, MOST = 60, 3, 20
 
@@ -54,10 +59,12 @@ class Forest:
 
     Attributes
     ----------
-    trees : ndarray of shape (n_trees, max_leaf_nodes, 5)
-        See ``skcfl.numerics.regression_trees``; of the units of the pool.
-    gains : ndarray of shape (n_trees, n_features)
-        Decrease of the sum of squares by the splits at a feature.
+    trees : ndarray of shape (n_rounds * n_outputs, max_leaf_nodes, 5)
+        See ``skcfl.numerics.regression_trees``; of the units of the pool. Those of a round are of
+        the outputs in turn.
+    gains : ndarray of shape (n_rounds, n_features)
+        Decrease of the sum of squares by the splits at a feature; of other losses twice that of
+        the loss, where it is a parabola.
     losses : ndarray of shape (n_stages,)
         Mean loss of a row held out after each stage, from no tree on; empty for a given number.
     totals : ndarray of shape (n_clients,) or None
@@ -66,6 +73,8 @@ class Forest:
         Ends of the bins.
     counts : ndarray of shape (n_features, n_bins)
         Weights of the rows in them.
+    n_outputs : int
+        Trees of a round.
     """
 
     trees: np.ndarray
@@ -74,6 +83,12 @@ class Forest:
     totals: np.ndarray | None
     cuts: np.ndarray
     counts: np.ndarray
+    n_outputs: int = 1
+
+    @property
+    def n_rounds(self):
+        """Number of trees of each output."""
+        return len(self.trees) // self.n_outputs
 
     def in_units(self, mean, scale):
         """The same of features x, where these trees are of ``(x - mean) / scale``."""
@@ -87,8 +102,8 @@ class Node:
 
     Attributes
     ----------
-    counts, residuals : ndarray of shape (n_features, n_bins)
-        Sums over its rows.
+    counts, slopes, curvatures : ndarray of shape (n_features, n_bins)
+        Sums over its rows; curvatures are the counts under squared error.
     gain, feature, cut : float, int, int
         Its best split.
     children : list of Node
@@ -96,7 +111,8 @@ class Node:
     """
 
     counts: np.ndarray
-    residuals: np.ndarray
+    slopes: np.ndarray
+    curvatures: np.ndarray
     gain: float
     feature: int
     cut: int
@@ -130,18 +146,26 @@ class Booster:
         self.base, self.cuts, self.basis, self.options = pool, cuts, basis, options
         self.population = straight(pool, options) if population is None else population
         self.trees, self.n_taken, self.gains = no_trees(basis.max_leaf_nodes), 0, []
+        self.n_outputs, self.curved = pool.model.n_outputs, not pool.model.quadratic
         self.pool = pool.without_effects("without_trees", self.trees, cuts)
         least = basis.min_samples_leaf
         if least == "auto":
-            least = np.clip(pool.n_samples // ROWS_A_LEAF, FEWEST, MOST)
+            least = np.clip(pool.client_weights.sum() // ROWS_A_LEAF, FEWEST, MOST)
         self.least_rows = float(least)
         self.counts = np.zeros((len(cuts), cuts.shape[1] + 1))
+        #: Normal equations of the values of the last round's trees, by output.
+        self.equations = []
         #: If True, no further tree has a split.
         self.done = False
 
-    def stage(self, n_trees):
-        """Grow some trees, then estimate what is beside them anew."""
-        for _ in range(n_trees):
+    @property
+    def n_rounds(self):
+        """Rounds of trees so far."""
+        return len(self.gains)
+
+    def stage(self, n_rounds):
+        """Grow some rounds of trees, then estimate what is beside them anew."""
+        for _ in range(n_rounds):
             self.grow()
             if self.done:
                 break
@@ -160,40 +184,59 @@ class Booster:
 
     # ------------------------------------------------------------------------- a tree
 
-    def _about(self, tree):
-        """Arguments of the calls, with a tree that grows."""
+    def _about(self, tree, output):
+        """Arguments of the calls, with a tree of an output that grows."""
         means, root, _, dispersion, _ = self.population.arguments
         recent = self.trees[self.n_taken :]
         trees = np.array([empty_tree(len(tree))] * len(recent) + [tree])
         trees[:-1, : recent.shape[1]] = recent
-        return means, root, dispersion, trees
+        return means, root, dispersion, trees, output
 
     def grow(self):
-        """Grow a tree and append it; `done` is set if it has no split."""
-        tree, gains = self._structure()
+        """Grow a tree of each output and append them; `done` is set if none has a split."""
+        self.equations = []
+        found = [self._grown(output) for output in range(self.n_outputs)]
+        gains = sum(gains for _, gains in found)
         self.done = not gains.any()
-        if self.done:
-            return
-        n_leaves = 1 + int((tree[:, LEAF] >= 0).sum())
-        products, slopes, weights = self.pool.ask(LeafSums, *self._about(tree), n_leaves)
-        products[np.diag_indices(n_leaves)] += self.basis.l2_regularization
-        tree[:n_leaves, VALUE] = self.basis.learning_rate * solve(products, slopes)
-        tree[:n_leaves, WEIGHT] = weights
-        self.trees = np.concatenate([self.trees, tree[None]])
-        self.gains.append(gains)
+        if not self.done:
+            self.trees = np.concatenate([self.trees, [tree for tree, _ in found]])
+            self.gains.append(gains)
 
-    def _structure(self):
-        """Splits of the next tree, best leaf first, and their gains by feature."""
+    def _grown(self, output):
+        """The next tree of an output, and its gains by feature."""
+        tree, gains = self._structure(output)
+        if not gains.any():
+            self.equations.append((np.ones((1, 1)), np.zeros(1)))
+            return tree, gains
+        n_leaves = 1 + int((tree[:, LEAF] >= 0).sum())
+        about = self._about(tree, output)
+        products, slopes, weights = self.pool.ask(LeafSums, *about, n_leaves)
+        products[np.diag_indices(n_leaves)] += self.basis.l2_regularization
+        self.equations.append((products, slopes))
+        values = solve(products, slopes)
+        if self.curved:
+            values = np.clip(values, -MOST_STEP, MOST_STEP)
+        tree[:n_leaves, VALUE] = self.basis.learning_rate * values
+        tree[:n_leaves, WEIGHT] = weights
+        return tree, gains
+
+    def _sums(self, tree, output, leaves):
+        """Counts, slopes and curvatures of some leaves of a tree, by feature and bin."""
+        about = *self._about(tree, output), np.array(leaves, float), self.cuts.shape[1] + 1
+        counts, slopes, curvatures = self.pool.ask(SplitSums, *about, self.curved)
+        return list(zip(counts, slopes, curvatures if self.curved else counts, strict=True))
+
+    def _structure(self, output):
+        """Splits of the next tree of an output, best leaf first, and their gains by feature."""
         most = self.basis.max_leaf_nodes
-        tree = empty_tree(most)
-        sums = self.pool.ask(SplitSums, *self._about(tree), np.zeros(1), self.cuts.shape[1] + 1)
-        self.counts = sums[0][0]
-        root = self._node(sums[0][0], sums[1][0])
+        (sums,) = self._sums(empty_tree(most), output, [0])
+        self.counts = sums[0]
+        root = self._node(*sums)
         while True:
             chosen, waiting = self._best_first(root)
             if not waiting:
                 break
-            self._split(root, waiting)
+            self._split(root, waiting, output)
         gains = np.zeros(len(self.cuts))
         for node in chosen:
             gains[node.feature] += node.gain
@@ -220,19 +263,21 @@ class Booster:
             waiting = waiting[1:] + node.children
         return chosen, []
 
-    def _split(self, root, waiting):
+    def _split(self, root, waiting, output):
         """Learn the children of some nodes: the sums of the lighter one, and what is left."""
         known = [node for node in _nodes(root) if node.children]
         # A tree of all that is known and the splits that wait may have more leaves than allowed.
         tree, numbers = self._written(root, [*known, *waiting])
         sides = [self._lighter(node) for node in waiting]
         leaves = [numbers[id(node)][side] for node, side in zip(waiting, sides, strict=True)]
-        about = self._about(tree)
-        n_bins = self.cuts.shape[1] + 1
-        counts, residuals = self.pool.ask(SplitSums, *about, np.array(leaves, float), n_bins)
-        for node, side, c, r in zip(waiting, sides, counts, residuals, strict=True):
-            rest = np.maximum(node.counts - c, 0.0), node.residuals - r
-            pair = [self._node(c, r), self._node(*rest)]
+        found = self._sums(tree, output, leaves)
+        for node, side, (counts, slopes, curvatures) in zip(waiting, sides, found, strict=True):
+            rest = (
+                np.maximum(node.counts - counts, 0.0),
+                node.slopes - slopes,
+                np.maximum(node.curvatures - curvatures, 0.0),
+            )
+            pair = [self._node(counts, slopes, curvatures), self._node(*rest)]
             node.children = pair if side == 0 else pair[::-1]
 
     @staticmethod
@@ -256,17 +301,22 @@ class Booster:
                 at[id(child)] = number
         return tree, numbers
 
-    def _node(self, counts, residuals):
+    def _node(self, counts, slopes, curvatures):
         """A leaf and its best split."""
-        c, s = counts.cumsum(axis=1)[:, :-1], residuals.cumsum(axis=1)[:, :-1]
-        n, total = counts.sum(axis=1, keepdims=True), residuals.sum(axis=1, keepdims=True)
+        c, s, h = (sums.cumsum(axis=1)[:, :-1] for sums in (counts, slopes, curvatures))
+        n, total, curved = (
+            sums.sum(axis=1, keepdims=True) for sums in (counts, slopes, curvatures)
+        )
         least, l2 = self.least_rows - 1e-9, self.basis.l2_regularization
         allowed = (c >= least) & (n - c >= least)
+        allowed &= (h >= LEAST_CURVATURE) & (curved - h >= LEAST_CURVATURE)
         with np.errstate(divide="ignore", invalid="ignore"):
-            gain = s**2 / (c + l2) + (total - s) ** 2 / (n - c + l2) - total**2 / (n + l2)
+            gain = s**2 / (h + l2) + (total - s) ** 2 / (curved - h + l2)
+            gain = gain - total**2 / (curved + l2)
         gain = np.where(allowed, gain, -np.inf)
         feature, cut = np.unravel_index(gain.argmax(), gain.shape)
-        return Node(counts, residuals, float(gain[feature, cut]), int(feature), int(cut), [])
+        best = float(gain[feature, cut]), int(feature), int(cut)
+        return Node(counts, slopes, curvatures, *best, [])
 
 
 def _nodes(node):
@@ -275,7 +325,7 @@ def _nodes(node):
 
 
 def grown(pool, cuts, basis, options, seed=0):
-    """Trees of the residuals of the clients.
+    """Trees of what the clients' own coefficients leave.
 
     Parameters
     ----------
@@ -292,10 +342,10 @@ def grown(pool, cuts, basis, options, seed=0):
     if basis.n_trees != "auto":
         booster = Booster(pool, *about)
         with series("trees", "stage", basis.n_trees) as progress:
-            while len(booster.trees) < basis.n_trees and not (booster.done or progress.stopped):
+            while booster.n_rounds < basis.n_trees and not (booster.done or progress.stopped):
                 with progress.item():
-                    booster.stage(min(TREES_A_STAGE, basis.n_trees - len(booster.trees)))
-        return _forest(booster, len(booster.trees))
+                    booster.stage(min(TREES_A_STAGE, basis.n_trees - booster.n_rounds))
+        return _forest(booster, booster.n_rounds)
     if not HeldOutLoss.can_judge(pool):
         return _forest(Booster(pool, *about), 0)
     judge = HeldOutLoss(pool, np.random.RandomState(seed), folds=FOLDS)
@@ -305,23 +355,24 @@ def grown(pool, cuts, basis, options, seed=0):
 
     path, weight = [], judge.weights.sum()
     with series("trees", "stage", MOST_TREES // TREES_A_STAGE) as progress:
-        for n_trees in [0] + MOST_TREES // TREES_A_STAGE * [TREES_A_STAGE]:
+        for n_rounds in [0] + MOST_TREES // TREES_A_STAGE * [TREES_A_STAGE]:
             with progress.item():
                 tasks = [
-                    partial(_judged, *pair, n_trees) for pair in zip(boosters, held, strict=True)
+                    partial(_judged, *pair, n_rounds) for pair in zip(boosters, held, strict=True)
                 ]
                 path.append(sum(_at_once(pool, tasks, lanes)))
             losses = np.sum(path, axis=1) / weight
+            losses = np.where(np.isfinite(losses), losses, np.inf)
             best, over = int(losses.argmin()), all(booster.done for booster in boosters[:-1])
             if progress.stopped or over or len(path) - 1 - best >= PATIENT_STAGES:
                 break
     return _forest(boosters[-1], best * TREES_A_STAGE, losses, path[best])
 
 
-def _judged(booster, held, n_trees):
-    """Grow some trees; sums of the losses of rows held out, 0 without such rows."""
-    if n_trees:
-        booster.stage(n_trees)
+def _judged(booster, held, n_rounds):
+    """Grow some rounds of trees; sums of the losses of rows held out, 0 without such rows."""
+    if n_rounds:
+        booster.stage(n_rounds)
     return 0.0 if held is None else booster.losses_on(held)
 
 
@@ -330,8 +381,9 @@ def _at_once(pool, tasks, lanes):
     return list(together(tasks, lanes, pool.ledger))
 
 
-def _forest(booster, n_trees, losses=(), totals=None):
-    n_features = len(booster.cuts)
-    gains = np.array(booster.gains[:n_trees]).reshape(-1, n_features)
-    trees = booster.trees[:n_trees]
-    return Forest(trees, gains, np.array(losses), totals, booster.cuts, booster.counts)
+def _forest(booster, n_rounds, losses=(), totals=None):
+    n_features, C = len(booster.cuts), booster.n_outputs
+    gains = np.array(booster.gains[:n_rounds]).reshape(-1, n_features)
+    trees = booster.trees[: n_rounds * C]
+    about = np.array(losses), totals, booster.cuts, booster.counts, C
+    return Forest(trees, gains, *about)

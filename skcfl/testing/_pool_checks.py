@@ -209,13 +209,13 @@ def _calls(pool, rng):
     yield "spectrum", lambda pool: pool.spectrum()
     if not getattr(pool.model, "is_likelihood", False):
         return
+    yield from _tree_calls(pool.model, theta[:1], rho.mean() * np.ones(p))
     if pool.model.n_outputs == 1:
         root, known = np.tril(np.full((p, p), 0.3)), (np.arange(p) / p, 0.1 * np.eye(p), 0.7)
         none = root, np.ones(1)  # one grouping inside the clients, no levels
         yield _asks("level_sums", *none, p + 1)
         yield _asks("level_slopes", *none, *known)
         yield _asks("nested_effects", *none, known[0], 1)
-        yield from _tree_calls(theta[:1], rho.mean() * np.ones(p))
         z = np.zeros((1, 1))
         if pool.model.describe_loss().curvature_slope(z, z) is not None:
             at = *none, known[0]
@@ -256,15 +256,16 @@ def _asks(name, *args, **more):
     return name, lambda pool: pool.ask(CALLS[name], *args, **more)
 
 
-def _tree_calls(theta, root):
-    """Calls about trees, of all targets and of what a tree leaves of them."""
-    trees = np.array([[[-1, 0, 0, 0.5, 0], [0, 1, 0.1, -0.2, 0]]], dtype=float)
-    cuts = np.array([[-0.5, 0.0, 0.7]] * 3)
-    known = theta, root, 0.7, np.concatenate([trees, trees])
-    yield _asks("split_sums", *known, np.arange(2.0), 1)
+def _tree_calls(model, theta, root):
+    """Calls about trees, of all targets and beside other trees."""
+    C, curved = model.n_outputs, not model.quadratic
+    tree = np.array([[-1, 0, 0, 0.5, 0], [0, 1, 0.1, -0.2, 0]], dtype=float)
+    trees, cuts = np.array([tree] * (C + 1)), np.array([[-0.5, 0.0, 0.7]] * model.n_features)
+    known = theta, root, 0.7, trees, C - 1
+    yield _asks("split_sums", *known, np.arange(2.0), 1, curved)
     yield _asks("leaf_sums", *known, 2)
-    asked = *known, np.arange(2.0), 4
-    grown = "without_trees", trees, cuts
+    asked = *known, np.arange(2.0), 4, curved
+    grown = "without_trees", trees[:C], cuts
     yield "split_sums", lambda pool: pool.without_effects(*grown).ask(SplitSums, *asked)
 
 

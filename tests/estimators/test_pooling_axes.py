@@ -23,14 +23,18 @@ from skcfl.testing import StrictFederation
 
 LEVELS = {"crossed": [2], "nested": [3], "covariance": "diag"}
 ONE = {"n_clusters": 1, "basis": "linear"}
+FEW_TREES = TreeBasis(4, learning_rate=0.3, max_bins=16)
+GROWN = {"n_clusters": 1, "basis": FEW_TREES, "covariance": "diag"}
 KINDS = {
     "stack": PartialPoolingRegressor(**ONE, df=np.inf),
     "stack of classes": PartialPoolingClassifier(**ONE),
-    "heavy tails": PartialPoolingRegressor(**ONE, covariance="diag", df=3.0, tol=1e-9),
+    # With a smaller tol rounding decides how many steps there are.
+    "heavy tails": PartialPoolingRegressor(**ONE, covariance="diag", df=3.0, tol=1e-7),
     "splines": PartialPoolingRegressor(1, basis=SplineBasis(3), covariance="diag", df=np.inf),
-    "trees": PartialPoolingRegressor(
-        1, basis=TreeBasis(4, learning_rate=0.3, max_bins=16), covariance="diag"
-    ),
+    "trees": PartialPoolingRegressor(**GROWN),
+    "trees of classes": PartialPoolingClassifier(**GROWN),
+    "trees of three classes": PartialPoolingClassifier(**GROWN).set_params(basis__n_trees=2),
+    "trees of counts": PartialPoolingRegressor(**GROWN, loss="poisson"),
     "levels": PartialPoolingRegressor(**LEVELS),
     "levels of classes": PartialPoolingClassifier(**LEVELS),
     "levels of counts": PartialPoolingRegressor(**LEVELS, loss="poisson"),
@@ -48,6 +52,8 @@ def rows_of(kind):
     if kind.startswith("levels"):
         y += rng.normal(size=5)[item] + 0.7 * rng.normal(size=(10, 3))[groups, room]
         x = np.column_stack([x, item, room])
+    if kind.endswith("three classes"):
+        return x, np.digitize(y + rng.logistic(size=150), [-1.0, 1.0]), groups
     if kind.endswith("classes"):
         return x, (y + rng.logistic(size=150) > 0).astype(int), groups
     if kind.endswith("counts"):

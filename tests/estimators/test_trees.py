@@ -227,12 +227,11 @@ def test_small_and_flat_tables(case):
 
 def test_what_trees_cannot_be_beside():
     X, y, groups = corners(n_clients=6, n=8)
-    with pytest.raises(ValueError, match="basis='trees' needs loss='squared_error', got"):
-        PartialPoolingClassifier(basis="trees").fit(X, y > 0, groups=groups)
     with pytest.raises(ValueError, match="basis='trees' cannot be beside crossed or nested"):
         PartialPoolingRegressor(basis=FEW, crossed=[2]).fit(X, y, groups=groups)
-    with pytest.raises(ValueError, match="X must be dense"):
-        PartialPoolingRegressor(basis=FEW).fit(sparse.csr_array(X), y, groups=groups)
+    for model, target in ((PartialPoolingRegressor, y), (PartialPoolingClassifier, y > 0)):
+        with pytest.raises(ValueError, match="X must be dense"):
+            model(basis=FEW).fit(sparse.csr_array(X), target, groups=groups)
     with pytest.raises(ValueError, match="learning_rate"):
         PartialPoolingRegressor(basis=TreeBasis(learning_rate=0.0)).fit(X, y, groups=groups)
     bounds = {"features": (-3, 3), "target": (-4, 4)}
@@ -255,18 +254,22 @@ def test_auto_takes_trees_where_features_act_together():
     assert_array_equal(auto.params_, named.params_)
 
 
-def test_a_look_is_cheap_where_the_truth_is_linear():
-    rng = np.random.default_rng(1)
-    groups = np.repeat(np.arange(20), 15)
-    X = rng.normal(size=(300, 3))
-    y = X @ [1.0, -2.0, 0.5] + rng.normal(size=20)[groups] + rng.normal(size=300)
-    lines = PartialPoolingRegressor(basis="linear", random_state=0).fit(X, y, groups=groups)
-    auto = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
-    assert auto.basis_ == "linear" and auto.basis_losses_ == {}
-    assert_array_equal(auto.params_, lines.params_)
-    # Looks go in the exchanges of the fit; quantiles of the features are most of what they send.
-    assert auto.calls_ <= lines.calls_ + 5
-    assert auto.floats_up_ < 1.35 * lines.floats_up_
+def test_looks_are_cheap_where_the_truth_is_linear():
+    groups, cheap = np.repeat(np.arange(20), 15), 0
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(300, 3))
+        y = X @ [1.0, -2.0, 0.5] + rng.normal(size=20)[groups] + rng.normal(size=300)
+        lines = PartialPoolingRegressor(basis="linear", random_state=0).fit(X, y, groups=groups)
+        auto = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+        assert auto.basis_ == "linear"
+        assert_array_equal(auto.params_, lines.params_)
+        if auto.basis_losses_ == {}:
+            cheap += 1
+            # Looks go in the exchanges of the fit; most of what they send are quantiles.
+            assert auto.calls_ <= lines.calls_ + 5
+            assert auto.floats_up_ < 1.35 * lines.floats_up_
+    assert cheap >= 2
 
 
 def test_looks_see_curves_of_the_clients_own():

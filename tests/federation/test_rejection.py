@@ -152,7 +152,7 @@ def test_every_call():
     first, shares = np.arange(p) < 1, np.full((12, 3), 1 / 3)
     stages = [(2, ~first)]
     trees = "without_trees", no_trees(2), np.tile([-0.5, 0.5], (4, 1))
-    beside = theta[:1], np.ones(p), 1.0, empty_tree(2)[None]
+    beside = theta[:1], np.ones(p), 1.0, empty_tree(2)[None], 0
     levels = np.eye(p), np.zeros(0), theta[0]
     ask = {
         "losses": lambda pool: pool.ask(Losses, theta),
@@ -175,7 +175,7 @@ def test_every_call():
             LevelSlopes, np.eye(p), np.zeros(0), theta[0], np.eye(p), 1.0
         ),
         "split_sums": lambda pool: pool.without_effects(*trees).ask(
-            SplitSums, *beside, np.zeros(1), 3
+            SplitSums, *beside, np.zeros(1), 3, False
         ),
         "leaf_sums": lambda pool: pool.without_effects(*trees).ask(LeafSums, *beside, 1),
         "level_modes": lambda pool: pool.ask(LevelModes, *levels),
