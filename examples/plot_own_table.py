@@ -10,8 +10,8 @@ column, and another column says that it was missing. A quarter of the rows of ea
 out, and the three ways are judged by these rows. Without a file it reads Grunfeld's table of
 eleven firms, which comes with skcfl.
 
-Prints the scores and the report of partial pooling, and saves a picture (needs pandas, and
-matplotlib for the picture)::
+Prints the scores, fits partial pooling to all rows, prints its report, and saves a picture (needs
+pandas, and matplotlib for the picture)::
 
     python examples/plot_own_table.py table.csv --client hospital --target days --figure own.png
 """
@@ -55,7 +55,8 @@ def main():
         model.fit(X.iloc[train], y.iloc[train], groups=groups.iloc[train])
         scores[name] = model.score(X.iloc[test], y.iloc[test], groups=groups.iloc[test])
         print(f"{name:22} {score} of held-out rows {scores[name]:.3f}")
-    print(f"\n{ways['partial pooling'].report()}")
+    final = ways["partial pooling"].fit(X, y, groups=groups)
+    print(f"\nPartial pooling on all rows:\n\n{final.report()}")
 
     try:
         import matplotlib
@@ -64,7 +65,7 @@ def main():
     except ImportError:
         print("No picture: matplotlib is not installed.")
     else:
-        draw(scores, score, ways["partial pooling"], args.figure)
+        draw(scores, score, final, args.figure)
         print(f"Picture saved to {args.figure}.")
 
 
