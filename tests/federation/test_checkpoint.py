@@ -18,7 +18,7 @@ from sklearn.base import clone
 from trials import one_a_method, spread
 
 import skcfl
-from skcfl import FedAvgRegressor, IFCARegressor, LocalModels
+from skcfl import FedAvgRegressor, IFCARegressor, LocalModels, datasets
 from skcfl.exceptions import CheckpointError, FederationError
 from skcfl.federation import Faults, InProcessFederation, SiteRows, journal
 from skcfl.federation.host import SiteHost
@@ -123,6 +123,31 @@ def test_every_method_goes_on(name, tmp_path, journals):
     assert_same(resumed(of(name), here(name), path, journals), wanted)
     assert journals[-1].n_found == 1 + calls // 2
     assert journals[-1].n_found + journals[-1].n_added == calls
+
+
+@pytest.mark.parametrize("name", ["ConvexClusteredFLRegressor", "FPFCClassifier"])
+def test_searches_at_the_server_go_on(name, tmp_path, journals):
+    """The server computes by second moments or expansions what no client answers."""
+    path = tmp_path / "fit"
+    kind = "classification" if "Classifier" in name else "regression"
+    make_rows = getattr(datasets, f"make_clustered_{kind}")
+    data = make_rows(6, 2, 3, n_samples=30, random_state=0)
+
+    def places():
+        return InProcessFederation(data.X, data.y, data.groups)
+
+    def model():
+        search = skcfl.LamSearch(lams=[0.1, 0.6])
+        return getattr(skcfl, name)(random_state=0, search=search)
+
+    wanted = model().fit_federation(places(), path)
+    calls = journals[-1].n_added
+    for most in (2, calls // 2, calls - 2):
+        cut_off(model(), places(), path, journals, most)
+        found = resumed(model(), places(), path, journals)
+        assert_same(found, wanted)
+        assert found.lam_ == wanted.lam_
+        assert (journals[-1].n_found, journals[-1].n_added) == (most, calls - most)
 
 
 @pytest.mark.parametrize("parameters", [{"basis": "splines"}, {"crossed": [4]}], ids=str)

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 
 import skcfl
 from skcfl.calls.curvatures import Hessians, Prox, Solve, Spectrum
@@ -130,3 +131,33 @@ def test_a_search_among_replicas_finds_the_same(monkeypatch, name):
     assert found[0] == model.lam_
     assert_allclose(found[1], model.params_, rtol=1e-10, atol=1e-12)
     assert found[2] < 0.7 * model.calls_
+
+
+@pytest.mark.filterwarnings("ignore::skcfl.exceptions.MissingClientWarning")
+@pytest.mark.filterwarnings("ignore::skcfl.exceptions.RejectedClientWarning")
+@pytest.mark.parametrize(
+    "faults",
+    [
+        {"dead": [3]},
+        {"dead": [3], "calls": ["hessians"]},
+        {"dead": [3], "calls": ["objectives_gradients"]},
+        {"false": [3], "attack": "nan"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["ConvexClusteredFLRegressor", "FPFCClassifier"])
+def test_a_client_that_fails_has_no_part_in_a_search(name, faults):
+    """By replicas or expansions: what is found is what the others find without it."""
+    X, y, groups, _ = table(n_rows=30)
+    y = (y > 0).astype(int) if name.endswith("Classifier") else y
+    search = skcfl.LamSearch(lams=[0.1, 0.6])
+    model = getattr(skcfl, name)(random_state=0, search=search)
+    others = groups != 3
+    wanted = clone(model).fit(X[others], y[others], groups=groups[others])
+    federation = InProcessFederation(X, y, groups, faults=Faults(**faults))
+    found = model.fit_federation(federation)
+    lost = found.missing_clients_ if "dead" in faults else found.rejected_clients_
+    assert list(lost) == [3]
+    assert found.lam_ == wanted.lam_
+    places = np.arange(N) != 3
+    assert_allclose(found.params_[places], wanted.params_, rtol=1e-8, atol=1e-10)
