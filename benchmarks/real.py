@@ -1082,14 +1082,18 @@ def behind(cell, rival):
 
 
 def verdicts(cases, rivals, name="PartialPooling"):
-    """Cases that a method and some rival have, with its best rival and standard errors behind."""
+    """Cases that a method and some rival have, with its best rival and standard errors behind.
+
+    A method that fails where a rival does not is infinitely far behind.
+    """
     found = []
     for case, cells in cases.items():
         some = [rival for rival in rivals if rival in cells and not cells[rival].error]
-        if not some or name not in cells or cells[name].error:
+        if not some or name not in cells:
             continue
         best = max(some, key=lambda rival: gain(case[0]) * cells[rival].mean)
-        found.append((case, best, behind(cells[name], cells[best])))
+        errors = np.inf if cells[name].error else behind(cells[name], cells[best])
+        found.append((case, best, errors))
     return found
 
 
@@ -1100,7 +1104,7 @@ def lost(cases):
         if errors <= 1:
             continue
         cells = cases[case]
-        lines.append([*case, short(cells["PartialPooling"].mean)])
+        lines.append([*case, text_of(cells["PartialPooling"], errors=False)])
         lines[-1].append(f"{short(cells[best].mean)} ({best})")
         lines[-1].append(f"{errors:.1f}")
         for others in (LINEAR, BASELINES, ["PP linear"]):

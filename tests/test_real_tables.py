@@ -158,6 +158,9 @@ def test_cells_within_an_error_of_the_best(real):
         lines = real.lost(real.collect(records + own))[2]
         assert len(lines) == (more > 0)
     assert not real.verdicts(real.collect(records), real.LINEAR)
+    late = real.collect([*records, record("PartialPooling", 0.0, error="timeout, 1 s")])
+    assert real.verdicts(late, real.LINEAR) == [(("Exam", "all", "raw"), "FedAvg", np.inf)]
+    assert real.lost(late)[2][0][3:6] == ["timeout", ".500 (FedAvg)", "inf"]
     with pytest.raises(ValueError, match="no losses by client"):
         own = [record("PartialPooling", 0.4)]
         real.verdicts(real.collect(records + own), real.LINEAR)
