@@ -40,8 +40,10 @@ from .checkpointing import checkpointed
 from .docs import document
 from .ensembles import boosted, check_fits_whole, with_estimators
 from .fitting import Task, given_to_fit
-from .predicting import OF_CLUSTERS
-from .private_fits import PrivateFits
+from .newcomers import NewClients
+from .of_clients import OfClients, needs_single_answers
+from .predicting import OF_CLUSTERS, Predictions
+from .private_fits import PrivatePlan, fit_privately
 from .reporting import Reports
 
 if TYPE_CHECKING:
@@ -51,11 +53,15 @@ if TYPE_CHECKING:
     from ..federation.result import Result
 
 _REQUEST_GROUPS = {"groups": True}
+# Private attributes of a fit that a fit of the other kind does not set.
+OF_A_FIT = {"_how_sure", "_is_local", "_is_masked", "_is_private", "_n_asked"}
+OF_A_FIT |= {"_n_fitted", "_n_rows"}
+OF_A_FIT |= {"_seen_losses", "_seen_weights"}
 
 
 @document
 @parameters
-class BaseFederated(PrivateFits, Reports):
+class BaseFederated(NewClients, Reports, Predictions, OfClients):
     """Base of the federated estimators.
 
     A subclass implements ``_solve``. It annotates, and has in
@@ -141,6 +147,16 @@ class BaseFederated(PrivateFits, Reports):
     def _places_absent(self) -> bool:
         """True if clients without rows have a place in the problem that is solved."""
         return False
+
+    def _private_plan(self, model: LocalModel) -> PrivatePlan:
+        """How this estimator fits private clients with a bound local model.
+
+        Raises
+        ------
+        PrivacyError
+            If it cannot.
+        """
+        raise needs_single_answers(self)
 
     @property
     def needs_single_answers(self) -> bool:
@@ -265,7 +281,8 @@ class BaseFederated(PrivateFits, Reports):
                     "account would pay twice, and masks are made for one fit only. No client was "
                     "asked for anything."
                 )
-            return self._fit_privately(federation, hello, header)
+            fit_privately(self, federation, hello, header)
+            return self
 
     def _end(self, task: Task) -> None:
         self._gather(task.pool, len(self.groups_))
@@ -438,6 +455,12 @@ class BaseFederated(PrivateFits, Reports):
                 "them other names."
             )
         self._replace_attributes(task.header, fitted | extra)
+
+    def _replace_attributes(self, header: Any, fitted: dict[str, Any]) -> None:
+        # A private fit and another one on the same estimator leave nothing to each other.
+        for name in OF_A_FIT & vars(self).keys():
+            delattr(self, name)
+        super()._replace_attributes(header, fitted)
 
     def _divergence(self, n_iter: int) -> str:
         """Message about non-finite models."""

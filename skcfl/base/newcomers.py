@@ -14,16 +14,22 @@ from .._typing import Array, ArrayLike, ClientIds, FloatArray, IntArray, MatrixL
 from ..calls.curvatures import Prox
 from ..calls.first_order import Losses
 from ..clients.ids import check_ids, describe_unseen, encode, joined_ids, locate
+from ..exceptions import PrivacyError
 from ..federation.fanout import joined
 from ..federation.inprocess import open_rows
 from ..federation.pool import ClientPool
 from ..federation.presence import Presence
 from ..reports.evidence import memberships
+from ..rounds.local_training import solve_local
+from ..search.alpha import alpha_unit, is_automatic, n_priors
 from .of_clients import check_new_ids
-from .predicting import Predictions
+from .predicting import NotReleased
 
 if TYPE_CHECKING:
     from ..federation.federation import Federation, Handshake
+    from .predicting import Predictions as Host
+else:  # a mixin
+    Host = object
 
 # Attributes of the solved problem; new clients and new rows have no part in it.
 OF_THE_PROBLEM = {
@@ -45,13 +51,28 @@ MOST_FITTED = 0.9
 TOO_LARGE = 1e200
 
 
-class NewClients(Predictions):
-    """Estimators that find the clusters and the models of clients that they have not seen."""
+class NewClients(Host):
+    """Mixin of estimators that find clusters and models of new clients, beside Predictions."""
 
     #: If True, a new client's linear model is a mean of the clusters' by its rows' likelihood.
     _mixes_newcomers = True
     #: If True, new clients can be assigned without targets, by `_clusters_by_features`.
     _assigns_by_features = False
+
+    # What a private fit publishes, besides the models that clients have in common.
+    epsilon_: float
+    delta_: float
+    releases_: dict[str, Array]
+
+    labels_ = NotReleased()
+    cluster_sizes_ = NotReleased()
+    responsibilities_ = NotReleased()
+    params_std_ = NotReleased()
+    client_dispersion_ = NotReleased()
+    objective_ = NotReleased()
+    loglik_ = NotReleased()
+    bic_ = NotReleased()
+    _how_sure = NotReleased()
 
     # Total weight of the rows of each client so far, and losses of these under each cluster.
     _seen_weights: FloatArray
@@ -293,8 +314,23 @@ class NewClients(Predictions):
     # ------------------------------------------------------------------ what methods override
 
     def _for_clients(self) -> Self:
-        """A private fit as its clients use it."""
-        raise NotImplementedError
+        """The private fit as clients use it with their rows: an estimator of no client yet."""
+        made = copy.copy(self)
+        K, p = self.cluster_params_.shape
+        empty = {
+            "labels_": np.zeros(0, dtype=np.intp),
+            "params_": np.zeros((0, p), self.cluster_params_.dtype),
+            "cluster_sizes_": np.zeros(K, dtype=np.intp),
+            "_seen_weights": np.zeros(0),
+            "_seen_losses": None,
+            "_shared_params": False,
+            "_is_private": False,
+            # A client takes the model of least loss, as it did in the fit.
+            "_mixes_newcomers": False,
+        }
+        for name, value in empty.items():
+            setattr(made, name, value)
+        return made
 
     def _clusters_by_features(self, pool: ClientPool) -> Array:
         raise NotImplementedError
@@ -309,6 +345,10 @@ class NewClients(Predictions):
         The clusters are None where every client is one.  Few rows cannot say which cluster is a
         client's: its linear model is the mean of the clusters' by their probabilities.
         """
+        if self._is_local:
+            if is_automatic(pool):
+                pool = pool.penalised(n_priors(pool, pool.n_clients) * alpha_unit(pool))
+            return np.zeros(pool.n_clients, dtype=np.intp), solve_local(pool).cluster_params
         labels, theta = self._clusters_of(pool), pool.units.from_user(self.cluster_params_)
         linear = self.model_.coefficients(np.zeros((1, self.model_.n_params)))
         if not (self._mixes_newcomers and linear):
@@ -316,6 +356,21 @@ class NewClients(Predictions):
         losses = np.nan_to_num(pool.ask(Losses, theta), nan=TOO_LARGE, posinf=TOO_LARGE)
         noise = self._noise(pool)
         return labels, memberships(losses, pool.client_sizes, self.cluster_sizes_, noise) @ theta
+
+    def _personal_models(self, federation: Federation) -> Array:
+        """Models of the clients of a federation, (n_clients, n_params), in the user's units."""
+        hello = self._hello_of(federation, self._kind())
+        if hello.privacy is not None:
+            raise PrivacyError(
+                "a client's predictions and scores are its own: ask the federation of its rows "
+                "that is not private, where they are."
+            )
+        if hello.classes is not None:
+            self._known_classes(hello.classes)
+            hello = replace(hello, classes=self.classes_)
+        pool = self._pool_of(federation, hello)
+        _, params = self._for_clients()._models_of(pool)
+        return np.asarray(pool.units.to_user(params), dtype=self.model_.dtype)
 
     def _updated(self, pool: ClientPool, places: Array) -> tuple[Array, Array]:
         """Clusters and models of the clients at some places, in the units of their pool."""

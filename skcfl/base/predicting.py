@@ -16,11 +16,13 @@ from .._typing import Array, ArrayLike, ClientIds, FloatArray, IntArray, MatrixL
 from ..clients.ids import check_ids, describe_unseen, locate
 from ..federation.checking import check_target, check_weights
 from ..federation.sites import ask_each
-from .of_clients import OfClients
 
 if TYPE_CHECKING:
     from ..federation.federation import Federation, Handshake
     from ..models import LocalModel
+    from .of_clients import OfClients as Host
+else:  # a mixin
+    Host = object
 
 METHODS = ("predict", "predict_proba", "decision_function")
 # Attributes of clients that may be those of their clusters.
@@ -77,8 +79,8 @@ def not_there(estimator: Any, name: str) -> str:
     )
 
 
-class Predictions(OfClients):
-    """Estimators with a model for each client."""
+class Predictions(Host):
+    """Mixin of estimators of rows that belong to clients, with a model for each client."""
 
     # Attributes of every fit; methods add to it.
     labels_: IntArray

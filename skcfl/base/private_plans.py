@@ -74,7 +74,7 @@ def rounds_plan(
         Parameters that clients share, while they keep the others; None is all.
     """
     if hasattr(estimator, "aggregation"):
-        estimator._refuse_privately("aggregation", "mean")
+        refuse_privately(estimator, "aggregation", "mean")
     automatic = estimator.max_iter == "auto"
     n_rounds, n_exact = rounds.ROUNDS, rounds.EXACT
     if not automatic:
@@ -116,6 +116,17 @@ def rounds_plan(
     return PrivatePlan(*about, exact if sums else None)
 
 
+def refuse_privately(estimator: Any, name: str, *allowed: Any) -> None:
+    """Raise a PrivacyError unless a parameter has a value that a private fit knows."""
+    value = getattr(estimator, name)
+    if not any(type(value) is type(one) and value == one for one in allowed):
+        values = " or ".join(map(repr, allowed))
+        raise PrivacyError(
+            f"{type(estimator).__name__}: {name} must be {values} where clients are private, got "
+            f"{value!r}."
+        )
+
+
 def strength(lam: float | str) -> float:
     """Pull of clients to a shared model: that given, or one that needs no held-out rows."""
     return rounds.PULL if isinstance(lam, str) else float(lam)
@@ -124,7 +135,7 @@ def strength(lam: float | str) -> float:
 def pooling_plan(estimator: Any, model: LocalModel, dispersion_of: Any) -> PrivatePlan:
     """Plan of partial pooling; `dispersion_of` is None where the dispersion is known."""
     for name, allowed in POOLING.items():
-        estimator._refuse_privately(name, *allowed)
+        refuse_privately(estimator, name, *allowed)
     dispersion = None
     if dispersion_of is None:
         dispersion = 1.0 if estimator.dispersion == "auto" else float(estimator.dispersion)

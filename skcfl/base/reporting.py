@@ -11,16 +11,18 @@ from .._typing import Array, FloatArray
 from ..calls.first_order import Losses
 from ..reports.evidence import gather
 from ..reports.words import effects_of, report_of
-from .predicting import Predictions
 
 if TYPE_CHECKING:
     from ..federation.pool import ClientPool
     from ..inspection import ClusterStability
     from ..reports.report import Report
+    from .predicting import Predictions as Host
+else:  # a mixin
+    Host = object
 
 
-class Reports(Predictions):
-    """Estimators that say how sure they are of their clients."""
+class Reports(Host):
+    """Mixin of estimators that say how sure they are of their clients, beside Predictions."""
 
     _how_sure: Any
     _seen_weights: FloatArray

@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from ..base import BaseFederated
 from ..base.everyday import everyday
-from ..base.private_plans import rounds_plan, strength
+from ..base.private_plans import refuse_privately, rounds_plan, strength
 from ..calls.first_order import Losses, Objectives
 from ..calls.kept_models import PersonalStep, Recall
 from ..personal.proximal import proximal_models, pulled_models
@@ -131,7 +131,7 @@ class Ditto(PersonalMethod):
         return 1 if inner is None else inner._n_priors(pool, options["inner"])
 
     def _private_plan(self, model):
-        self._refuse_privately("within", None)
+        refuse_privately(self, "within", None)
         return rounds_plan(self, model, 1, lam=strength(self.lam))
 
     def _solve(self, pool, inner=None):

@@ -9,7 +9,7 @@ from typing import Literal
 from sklearn.utils._param_validation import StrOptions
 
 from ..base.everyday import everyday
-from ..base.private_plans import rounds_plan
+from ..base.private_plans import refuse_privately, rounds_plan
 from ..exceptions import PrivacyError
 from ..rounds.choice import LeastLoss
 from ._base_rounds import AlternatingClustering
@@ -72,8 +72,8 @@ class IFCA(AlternatingClustering):
     shared_layers: int | str | Sequence[str] | None = None
 
     def _private_plan(self, model):
-        self._refuse_privately("shared_layers", None)
-        self._refuse_privately("init", "loss++", "random")
+        refuse_privately(self, "shared_layers", None)
+        refuse_privately(self, "init", "loss++", "random")
         if isinstance(self.n_clusters, str):
             raise PrivacyError(
                 "n_clusters must be a number where clients are private: to search for it would "

@@ -687,7 +687,7 @@ def test_options_that_need_more_than_sums(model):
 
 
 def can_fit_privately(cls):
-    return cls._private_plan is not skcfl.base.private_fits.PrivateFits._private_plan
+    return cls._private_plan is not skcfl.base.BaseFederated._private_plan
 
 
 def test_errors_name_the_methods_that_can():
