@@ -23,8 +23,8 @@ where Sigma is small.  Generalised least squares take one: ``sums["slopes"]`` an
 Variances take steps of parameter-expanded EM, shares and the dispersion of EM, of which every
 third is extrapolated (SQUAREM: Varadhan and Roland 2008).  A step after which the likelihood is
 less is taken back, and the EM step, which cannot lower it, is taken instead; under Laplace's
-approximation it may, which ends the fit.  For squared errors quasi-Newton steps follow
-(``quasi_newton.py``).
+approximation it may, which ends the fit.  Quasi-Newton steps follow (``quasi_newton.py``), but
+for wide models.
 """
 
 from dataclasses import dataclass, field, replace
@@ -45,7 +45,7 @@ from .normal_equations import (
     whitening,
 )
 from .population import LEAST_DISPERSION, LEAST_WEIGHT, Population
-from .quasi_newton import climb
+from .quasi_newton import climb, settle
 
 # Newton steps of the pooled model that a fit starts from.
 POOLED_STEPS = 30
@@ -414,25 +414,31 @@ def maximise(pool, population, options, max_iter=None, sums=None):
     """
     max_iter = options.max_iter if max_iter is None else max_iter
     fit = evaluate(pool, population) if sums is None else Fit(population, sums)
-    fit = _by_em(pool, replace(fit, n_iter=1, trail=[(fit.loglik, fit.value)]), options, max_iter)
-    if not (fit.converged and _is_climbed(pool, fit.sums) and pool.steady):
+    # Wide models' means are too many for quasi-Newton steps.
+    climbed = not is_lean(fit.sums)
+    fit = replace(fit, n_iter=1, trail=[(fit.loglik, fit.value)])
+    fit = _by_em(pool, fit, options, max_iter, climbed)
+    if not (fit.converged and climbed and pool.steady):
         return fit
     move, least = None, SHARE * options.tol * max(float(fit.sums["counts"].sum()), 1.0)
+    exact = pool.model.quadratic
     for _ in range(MAX_PRIORS):
         if fit.n_iter >= max_iter:
             return replace(fit, converged=False)
         begin = fit
-        fit = climb(
+        fit = (climb if exact else settle)(
             lambda at: evaluate(pool, at),
             fit,
             whitening(fit.population, fit.sums),
-            options.dispersion_of is None,
+            options.dispersion_of,
             not is_df_free(fit.population, options),
             max_iter - fit.n_iter,
             least,
         )
+        if not (exact or fit.converged):
+            return _by_em(pool, fit, options, max_iter, climbed=False)
         # The curvature at the end may see more to gain than that of the climb.
-        done = fit.value - begin.value <= least
+        done = not exact or fit.value - begin.value <= least
         before = fit.population
         fit, settled = _with_prior(pool, fit, options)
         if settled and done:
@@ -474,8 +480,7 @@ def _with_prior(pool, fit, options):
     if np.isinf(population.prior).all():
         return fit, True
     new, change, ahead, slopes = {}, 0.0, population, ~population.free
-    # Under Laplace's approximation the sums are not what follows from another prior.
-    at_once = population.n_clusters == 1 and _is_climbed(pool, sums)
+    at_once = population.n_clusters == 1 and not is_lean(sums)
     variances = None if at_once else mean_variances(pool, population, sums)
     if options.prior == "auto" and slopes.any():
         if at_once:
@@ -505,16 +510,10 @@ def _with_prior(pool, fit, options):
     return replace(fit, population=population), False
 
 
-def _is_climbed(pool, sums):
-    """Whether quasi-Newton steps follow: wide models' means are too many for them."""
-    return pool.model.quadratic and not is_lean(sums)
-
-
-def _by_em(pool, current, options, max_iter):
-    """Steps of EM, until they gain little or, where others follow, not much."""
+def _by_em(pool, current, options, max_iter, climbed):
+    """Steps of EM, until they gain little or, where quasi-Newton steps follow, not much."""
     points, gains, priors, done = [current.population.coordinates()], [], 0, False
     n = max(float(current.sums["counts"].sum()), 1.0)
-    climbed = _is_climbed(pool, current.sums)
     least = max(SWITCH, options.tol) if climbed else options.tol
     n_iter, trail = current.n_iter, current.trail
     with loop("exchange", max_iter) as progress:

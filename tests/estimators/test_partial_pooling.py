@@ -923,7 +923,7 @@ STACKS = {
 
 @pytest.mark.parametrize("kind", some(["regression", "binary", "classes"], 2))
 def test_a_stack_is_the_mean_of_its_populations(kind):
-    X, y, groups = stackable(kind=kind)
+    X, y, groups = stackable(n=8 if kind == "binary" else 6, kind=kind)
     model = clone(STACKS[kind]).fit(X, y, groups=groups)
     shares = model.stacking_shares_
     assert model.covariance_type_ == "stacked"
@@ -969,7 +969,7 @@ def test_stacking_shares_predict_left_out_rows_best_for_their_price(kind, monkey
         return ask(pool, call, *args, **arguments)
 
     monkeypatch.setattr(ClientPool, "ask", watched)
-    X, y, groups = stackable(kind=kind)
+    X, y, groups = stackable(n=8 if kind == "binary" else 6, kind=kind)
     model = clone(STACKS[kind]).fit(X, y, groups=groups)
     found = np.array(list(model.stacking_shares_.values()))
     assert found.min() >= 0.0 and found.sum() == pytest.approx(1.0)

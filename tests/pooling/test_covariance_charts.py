@@ -47,7 +47,7 @@ def climbed(pool, fit, gain=1e-6, max_iter=1000):
         lambda at: evaluate(pool, at),
         fit,
         em.whitening(fit.population, fit.sums),
-        False,
+        float,
         True,
         max_iter,
         gain,
@@ -75,7 +75,7 @@ def test_likelihoods_curve_by_one(kind, tol, monkeypatch):
     fit = maximise(pool, start, options)
     for _ in range(3):
         fit = climbed(pool, fit, 1e-12)
-    chart = Chart(fit, em.whitening(fit.population, fit.sums), False, True)
+    chart = Chart(fit, em.whitening(fit.population, fit.sums), float, True)
     moves = 1e-3 * np.eye(len(chart.start))
     slopes = [chart.gradient(z, evaluate(pool, chart.at(z))) for z in chart.start + moves]
     back = [chart.gradient(z, evaluate(pool, chart.at(z))) for z in chart.start - moves]

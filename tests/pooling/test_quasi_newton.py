@@ -1,4 +1,6 @@
-"""Coordinates of the last steps: their gradient is that of the likelihood."""
+"""The last steps: of squared errors to the likelihood's maximum, else to where slopes vanish."""
+
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -6,9 +8,11 @@ from numpy.testing import assert_allclose
 
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
-from skcfl.pooling.em import evaluate
+from skcfl.pooling import quasi_newton
+from skcfl.pooling.em import Options, evaluate, maximise, pooled, step
+from skcfl.pooling.normal_equations import whitening
 from skcfl.pooling.population import Population
-from skcfl.pooling.quasi_newton import Chart
+from skcfl.pooling.quasi_newton import PATIENCE, Chart, settle
 
 
 @pytest.mark.parametrize("prior", [{}, {"shrinkage": 5.0, "spent": 7.0}, {"df": 3.5}])
@@ -31,7 +35,7 @@ def test_gradient_is_that_of_differences(kind, prior):
         varying=np.ones(3, dtype=bool),
         **prior,
     )
-    chart = Chart(evaluate(pool, population), np.eye(6), False, "df" not in prior)
+    chart = Chart(evaluate(pool, population), np.eye(6), float, "df" not in prior)
     z = chart.start + 0.3 * rng.normal(size=len(chart.start))
     gradient = chart.gradient(z, evaluate(pool, chart.at(z)))
     for i, slope in enumerate(gradient):
@@ -45,3 +49,125 @@ def test_gradient_is_that_of_differences(kind, prior):
     if not chart.df_known:
         most[-1] = 1e6
         assert_allclose([chart.at(least).df, chart.at(most).df], [2.5, 1e3])
+
+
+TARGETS = {
+    "log_loss": lambda z, rng: np.where(z + rng.logistic(size=len(z)) > 0, 1.0, -1.0),
+    "poisson": lambda z, rng: rng.poisson(np.exp(z)).astype(float),
+    "gamma": lambda z, rng: np.exp(z) * rng.gamma(2.0, 0.5, size=len(z)) + 1e-9,
+}
+
+
+def opened(loss, prior=1.0, decades=0.0, kind="diag", n_clients=12, n_rows=20):
+    """A pool, options of a linear fit, and where it begins."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n_clients * n_rows, 2))
+    groups = np.repeat(np.arange(n_clients), n_rows)
+    W = 0.7 * rng.normal(size=(n_clients, 3))
+    y = TARGETS[loss]((X * W[groups, :2]).sum(axis=1) + W[groups, 2], rng)
+    weights = 10.0 ** rng.uniform(-decades, decades, len(y))
+    pool = InProcessFederation(X, y, groups, sample_weight=weights)
+    pool = pool.open(LinearModel(loss=loss, alpha=0.0).bind(2), random_state=0)
+    dispersion_of = pool.model.describe_loss().dispersion_of
+    free, varying = np.arange(3) == 2, np.ones(3, dtype=bool)
+    options = Options(2000, 1e-5, prior, free, varying, dispersion_of)
+    return pool, options, pooled(pool, options)[0].of_kind(kind, np.ones(3))
+
+
+@pytest.mark.parametrize("kind", ["diag", "full"])
+@pytest.mark.parametrize("loss", TARGETS)
+def test_steps_along_slopes_end_where_em_does(loss, kind):
+    pool, options, population = opened(loss, kind=kind)
+    begin, asked = maximise(pool, population, options), []
+
+    def evaluated(at):
+        asked.append(evaluate(pool, at))
+        return asked[-1]
+
+    whiten = whitening(begin.population, begin.sums)
+    fit = settle(evaluated, begin, whiten, options.dispersion_of, True, 1000, 1e-12)
+    assert fit.converged and fit.value == max(each.value for each in [begin, *asked])
+    last = asked[-1]
+    still = step(pool, last.population, last.sums, options, newton=False)
+    assert_allclose(still.coordinates(), last.population.coordinates(), atol=1e-4)
+    assert_allclose(still.means, last.population.means, atol=1e-4)
+    assert still.dispersion == pytest.approx(last.population.dispersion, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["diag", "full"])
+def test_rows_of_great_weight_do_not_stop_fits_early_nor_late(kind):
+    pool, options, population = opened("log_loss", "auto", 3.0, kind, n_rows=8)
+    fit = maximise(pool, population, options)
+    assert fit.converged and fit.n_iter < 300
+    assert fit.value > 0.6 * evaluate(pool, population).value
+
+
+@dataclass
+class Point:
+    """What :func:`settle` knows of a place, in one coordinate."""
+
+    value: float
+    slopes: np.ndarray
+    n_iter: int = 0
+    converged: bool = False
+    trail: tuple = ()
+
+    @property
+    def loglik(self):
+        """The value, as there is no penalty."""
+        return self.value
+
+
+def settled(value, slope, monkeypatch, start=1.0, max_iter=1000):
+    """Where steps along a slope end, and the places on the way."""
+
+    class Line:
+        def __init__(self, *args):
+            self.start = np.array([start])
+
+        def at(self, z):
+            return z
+
+        def gradient(self, z, point):
+            return point.slopes
+
+    places = []
+
+    def at(z):
+        places.append(float(z[0]))
+        return Point(value(z[0]), np.array([slope(z[0])]))
+
+    monkeypatch.setattr(quasi_newton, "Chart", Line)
+    return settle(at, at(np.array([start])), None, None, True, max_iter, 1e-9), places
+
+
+def test_steps_that_are_too_long_are_shortened(monkeypatch):
+    """Whether the slope behind says so, or there is no likelihood."""
+    fit, places = settled(lambda z: -20 * z**2, lambda z: -40 * z, monkeypatch)
+    assert fit.converged and fit.value == pytest.approx(0.0, abs=1e-8) and len(places) < 8
+    # The first step goes from 1 to -2, which is left out.
+    assert places[1:3] == pytest.approx([-2.0, 0.1])
+    fit, places = settled(
+        lambda z: np.log(z) - z if z > 0 else np.nan, lambda z: 1 / z - 1, monkeypatch, 10.0
+    )
+    assert fit.converged and fit.value == pytest.approx(-1.0) and len(places) < 25
+    fit, places = settled(lambda z: np.nan if z < 1 else 0.0, lambda z: -1.0, monkeypatch)
+    assert not fit.converged and fit.value == 0.0 and len(places) < 10
+
+
+def test_steps_get_longer_where_the_slope_stays(monkeypatch):
+    fit, places = settled(
+        lambda z: -abs(z), lambda z: -1e4 * np.clip(z, -1, 1), monkeypatch, 1000.0
+    )
+    assert places[:4] == [1000.0, 997.0, 991.0, 979.0]
+    assert fit.converged and fit.value == pytest.approx(0.0, abs=1e-3) and len(places) < 30
+
+
+def test_slopes_and_likelihood_at_odds_end_at_the_most_likely_place(monkeypatch):
+    fit, places = settled(lambda z: -((z - 3) ** 2), lambda z: 1.0, monkeypatch)
+    assert fit.converged and fit.value == max(-((z - 3) ** 2) for z in places)
+    assert len(places) - np.argmin(np.abs(np.array(places) - 3)) == PATIENCE + 1
+    assert len(fit.trail) == np.argmin(np.abs(np.array(places) - 3))
+    # A few steps down before the likelihood rises are no reason to end.
+    fit, _ = settled(lambda z: (z - 4) ** 2, lambda z: np.clip(12 - z, -1, 1), monkeypatch)
+    assert fit.converged and fit.value == 64.0
