@@ -25,8 +25,8 @@ from .population import LEAST_DF, LEAST_DISPERSION, LEAST_WEIGHT, MOST_DF
 MEMORY = 30
 # Longest first step, in units in which the log-likelihood curves by one.
 FIRST = 3.0
-# Longest of the next steps of :func:`settle`, relative to the one before. Benchmark: rows of weights
-# of 12 decades, a seventh of the exchanges.
+# Longest of the next steps of :func:`settle`, relative to the one before. Benchmark: rows whose
+# weights have 12 decades, a seventh of the exchanges.
 FURTHER = 2.0
 # Least part of the rows that tells of the dispersion, whatever the covariance takes of them.
 LEAST_KNOWN = 0.1
@@ -34,12 +34,12 @@ LEAST_KNOWN = 0.1
 SINGULAR = 1e-10
 # Least relative gain of an iteration of L-BFGS: that of rounding.
 LEAST_GAIN = 1e-14
-# Slope ahead of a step, relative to that where it begins, below which the step is too long: it went
-# beyond the place where slopes vanish. Benchmark: 60 tables, half of them with weights of 4 to 12
+# Slope at the end of a step, relative to that where it begins, below which the step is too long: it
+# went beyond the place where slopes vanish. Benchmark: 60 tables, half of them with weights of 4 to 12
 # decades, end lower by a nat and more on 13; on 9 with it.
 OVERSHOT = -0.5
-# Steps without a more likely population at which slopes and likelihood are at odds. Benchmark: as of
-# OVERSHOT, 12 of 60 with 5; without it 8, and two thirds more exchanges.
+# Steps without a more likely population at which slopes and likelihood are at odds. Benchmark: as
+# of OVERSHOT, 12 of 60 with 5; without it 8, and two thirds more exchanges.
 PATIENCE = 10
 # Factor of a step that is too long, and the least part of it that is tried.
 SHORTER, SHORTEST = 0.3, 1e-3

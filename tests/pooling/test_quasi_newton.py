@@ -1,6 +1,6 @@
 """The last steps: of squared errors to the likelihood's maximum, else to where slopes vanish."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
