@@ -4,7 +4,7 @@ Where a variance, or one of a combination of parameters, is best at zero, steps 
 and shorter.  Quasi-Newton steps (L-BFGS) in the coordinates of ``covariance_charts.py``, and in
 units of the expected curvature, end in some ten exchanges.
 
-Of squared errors the clients' sums are the gradient, and :func:`climb` goes to the maximum.  Of
+For squared errors the clients' sums are the gradient, and :func:`climb` goes to the maximum.  For
 other losses they are that of Laplace's approximation but for how its determinant moves with the
 modes; where they vanish is where EM ends, and :func:`settle` goes there along slopes.
 """
@@ -25,8 +25,8 @@ from .population import LEAST_DF, LEAST_DISPERSION, LEAST_WEIGHT, MOST_DF
 MEMORY = 30
 # Longest first step, in units in which the log-likelihood curves by one.
 FIRST = 3.0
-# Longest of the next steps of :func:`settle`, relative to the one before. Benchmark: rows whose
-# weights have 12 decades, a seventh of the exchanges.
+# Longest of the next steps of :func:`settle`, relative to the one before. Benchmark: rows with
+# weights over 12 decades, a seventh of the exchanges.
 FURTHER = 2.0
 # Least part of the rows that tells of the dispersion, whatever the covariance takes of them.
 LEAST_KNOWN = 0.1
@@ -34,9 +34,9 @@ LEAST_KNOWN = 0.1
 SINGULAR = 1e-10
 # Least relative gain of an iteration of L-BFGS: that of rounding.
 LEAST_GAIN = 1e-14
-# Slope at the end of a step, relative to that where it begins, below which the step is too long: it
-# went beyond the place where slopes vanish. Benchmark: 60 tables, half of them with weights of 4 to 12
-# decades, end lower by a nat and more on 13; on 9 with it.
+# Slope at the end of a step, relative to that at its start, below which the step is too long: it
+# went past the place where slopes vanish. Benchmark: 60 tables, half of them with weights of 4 to
+# 12 decades, end lower by a nat and more on 13; on 9 with it.
 OVERSHOT = -0.5
 # Steps without a more likely population at which slopes and likelihood are at odds. Benchmark: as
 # of OVERSHOT, 12 of 60 with 5; without it 8, and two thirds more exchanges.
@@ -156,7 +156,7 @@ class Chart:
 
 
 def climb(evaluate, fit, whiten, dispersion_of, df_known, max_iter, gain):
-    """The maximum near a fit, of squared errors.
+    """The maximum near a fit, for squared errors.
 
     Parameters
     ----------
@@ -234,10 +234,10 @@ def climb(evaluate, fit, whiten, dispersion_of, df_known, max_iter, gain):
 
 
 def settle(evaluate, fit, whiten, dispersion_of, df_known, max_iter, gain):
-    """The population near a fit where slopes vanish, of any loss.
+    """The population near a fit where slopes vanish, for any loss.
 
-    Quasi-Newton steps along slopes alone: what they approach is not quite where the likelihood is
-    greatest, and a step may lower it.
+    Quasi-Newton steps that see slopes only: what they approach is not quite where the likelihood
+    is greatest, and a step may lower it.
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ def settle(evaluate, fit, whiten, dispersion_of, df_known, max_iter, gain):
 
 
 def _ahead(pairs, slopes):
-    """Step of L-BFGS (two loops): of moves and by how much less the slopes were after them."""
+    """Step of L-BFGS (two loops), from moves and how much less the slopes were after them."""
     step, shares = slopes.copy(), []
     for move, change in reversed(pairs):
         shares.append(float(move @ step) / float(move @ change))
