@@ -40,8 +40,8 @@ class PartialPooling(PopulationFits):
 
     The clients send sums of what they know: number, shifts, curvatures and scatter of their
     posteriors. The clusters' means are found by generalised least squares, variances by
-    parameter-expanded and extrapolated EM and, for squared error, quasi-Newton steps; the number
-    of clusters by ICL [2]_.
+    parameter-expanded and extrapolated EM and quasi-Newton steps; the number of clusters by
+    ICL [2]_.
 
     Parameters
     ----------
