@@ -20,9 +20,8 @@ from ..pooling.basis_options import SplineBasis, TreeBasis
 from ..pooling.boosting import grown, straight
 from ..pooling.components import fit_population
 from ..search.basis import LEAST_CLIENTS, Form, better_form
-from .curve_effects import CurveEffects
-from .level_effects import OUTER_KNOTS
-from .tree_effects import in_units_of, shares_of
+from .designs import OUTER_KNOTS, bound_model, groupings, made
+from .tree_effects import cuts_of, in_units_of, shares_of
 
 # What competes where basis="auto", the simplest first.
 BASES: dict[str, Any] = {
@@ -47,7 +46,7 @@ class Competition:
 
     Parameters
     ----------
-    estimator : BasisChoice
+    estimator : PartialPooling
         The estimator that is fitted.
     about : tuple
         Federation, hello, header, groups and the presence of an earlier attempt, or None.
@@ -78,8 +77,8 @@ class Competition:
         if not self.may_be:
             return
         trial, task = self._trial("curves", pool)
-        if trial._columns is not None:  # a feature has more than a few values
-            self.curved, self.is_curve = task, trial._columns.is_curve
+        if trial.columns is not None:  # a feature has more than a few values
+            self.curved, self.is_curve = task, trial.columns.is_curve
 
     def choose(self, pool: Any, population: Any) -> None:
         """Choose by rows held out, after a look at what straight lines leave.
@@ -114,7 +113,7 @@ class Competition:
         pool.ledger.take_over([ledger])
         self.chosen = BASES[best.name]
         if best.name != "trees":
-            header._grown = None
+            header._draft.grown = None
 
     @staticmethod
     def _looked(form: Form, pool: Any) -> bool:
@@ -128,23 +127,23 @@ class Competition:
         federation, hello, header, _, before = self.about
         knots = np.linspace(*OUTER_KNOTS, SplineBasis().n_knots)
         shares = np.union1d(knots, shares_of(LOOK_BINS))
-        n_classes = None if hello.classes is None else len(hello.classes)
         wide = replace(hello, dtype=np.dtype(float))
-        model = self.estimator._local_model().bind(hello.n_features, n_classes, float)
+        model = bound_model(self.estimator, hello)
         found = quantiles(federation, model, wide, shares, pool.ledger, before)
-        header._quantiles = shares, *found
+        header._draft.quantiles = shares, *found
         return found[1]
 
     def _trial(self, name: str, pool: Any, wide: bool = False) -> Any:
-        """A header and the task of a fit with a basis."""
+        """The columns and the task of a fit with a basis."""
         federation, hello, header, groups, before = self.about
         basis = None if isinstance(BASES[name], TreeBasis) else BASES[name]
         trial = copy.copy(header)
+        trial._draft = copy.copy(header._draft)
         hello = replace(hello, dtype=np.dtype(float)) if wide else hello
-        made = self.estimator._made(federation, hello, trial, basis, before)
-        task = self.estimator._opened(*made, trial, groups, before, basis)
+        clients = made(self.estimator, federation, hello, trial, basis, before)
+        task = self.estimator._opened(*clients, trial, groups, before, basis)
         pool.ledger.take_over([task.pool.ledger])
-        return trial, task
+        return trial._design, task
 
     def _with_trees(self, pool: Any) -> Any:
         """The task of straight lines with trees beside, in double precision."""
@@ -171,35 +170,32 @@ class Competition:
         federation, hello, _, _, before = self.about
         options, wide = self._options(task.pool, task), replace(hello, dtype=np.dtype(float))
 
-        def cuts_of(basis: TreeBasis) -> Any:
-            cuts = self.estimator._cuts(federation, wide, header, basis, before)
+        def bins_of(basis: TreeBasis) -> Any:
+            cuts = cuts_of(self.estimator, federation, wide, header, basis, before)
             return cuts, in_units_of(task.pool, cuts)
 
         def competes() -> bool:
-            return may_have_trees(task.pool, population, cuts_of(_LOOK)[1], _LOOK, options)
+            return may_have_trees(task.pool, population, bins_of(_LOOK)[1], _LOOK, options)
 
         def judged(seed: int) -> Any:
-            header._cuts, cuts = cuts_of(BASES["trees"])
-            for ledger in vars(header).pop("_asked", []):
-                task.pool.ledger.take_over([ledger])
-            header._grown = grown(task.pool, cuts, BASES["trees"], options, seed)
-            return header._grown.totals
+            draft = header._draft
+            draft.cuts, cuts = bins_of(BASES["trees"])
+            draft.book(task.pool)
+            draft.grown = grown(task.pool, cuts, BASES["trees"], options, seed)
+            return draft.grown.totals
 
         return Form("trees", task.pool, judged=judged, competes=competes)
 
 
-class BasisChoice(CurveEffects):
-    """Base of the estimator that may choose between straight lines, curves and trees."""
-
-    def _may_choose(self, federation: Any, hello: Any, header: Any) -> bool:
-        """True if curves and trees compete where ``basis="auto"``."""
-        crossed, nested = self._groupings(self._feature_names(header, hello.n_features))
-        small = hello.n_features <= MOST_FEATURES and hello.n_rows >= LEAST_ROWS
-        if crossed or nested or not small or self.n_clusters not in ("auto", 1):
-            return False
-        if self.prior == np.inf:  # maximum likelihood of the model as it is; curves need a prior
-            return False
-        return may_choose(federation) and len(hello.ids) >= LEAST_CLIENTS
+def bases_compete(estimator: Any, federation: Any, hello: Any, header: Any) -> bool:
+    """True if curves and trees compete where ``basis="auto"``."""
+    grouped = any(groupings(estimator, estimator._feature_names(header, hello.n_features)))
+    small = hello.n_features <= MOST_FEATURES and hello.n_rows >= LEAST_ROWS
+    if grouped or not small or estimator.n_clusters not in ("auto", 1):
+        return False
+    if estimator.prior == np.inf:  # maximum likelihood of the model as it is; curves need a prior
+        return False
+    return may_choose(federation) and len(hello.ids) >= LEAST_CLIENTS
 
 
 # The tree of a look: larger than those of a fit, as products of features show below other splits.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from ..federation.made import MadeHello
 from ..federation.result import Result
+from ..models import LinearModel
+from ..models._levelled import LevelledModel
 from ..numerics.memory import require
 from ..numerics.newton import MAX_DENSE
 from ..pooling.basis_options import SplineBasis, TreeBasis
@@ -24,13 +25,19 @@ from ..pooling.deviations import deviations
 from ..pooling.em import Options, evaluate
 from ..pooling.stacking import stacked
 from ..reports.evidence import centred
-from .basis_choices import BasisChoice, Competition, OtherBasis
-from .level_effects import by_level
+from .basis_choices import Competition, OtherBasis, bases_compete
+from .designs import made, position_of
+from .level_effects import LevelEffects
 from .population_table import population_table
 from .posterior_predictions import MAX_COVARIANCES, posterior_std
 from .private_fits import PrivatePlan
 from .private_plans import pooling_plan
-from .tree_effects import in_units_of
+from .tree_effects import TreeEffects, check_trees, cuts_of, in_units_of
+
+if TYPE_CHECKING:
+    from .posterior_predictions import PosteriorPredictions as Host
+else:  # a mixin
+    Host = object
 
 # Square matrices of all parameters that a fit holds at once, besides three for each cluster: sums
 # over the clients, and those of the client whose turn it is.
@@ -46,11 +53,12 @@ KINDS = {
 LAPLACE_LOSSES = {"log_loss", "poisson"}
 
 
-class PopulationFits(BasisChoice):
-    """Base of the estimator with clients' coefficients drawn from a population.
+class PopulationFits(Host):
+    """Mixin of the estimator with clients' coefficients drawn from a population.
 
-    A subclass has the parameters ``n_clusters``, ``covariance``, ``random``, ``prior``,
-    ``dispersion``, ``df``, ``max_iter``, ``tol`` and ``n_init``.
+    It is left of PosteriorPredictions. The estimator has the parameters ``n_clusters``,
+    ``covariance``, ``random``, ``basis``, ``prior``, ``dispersion``, ``df``, ``max_iter``, ``tol``
+    and ``n_init``.
 
     Attributes
     ----------
@@ -176,42 +184,37 @@ class PopulationFits(BasisChoice):
         basis: Any = (
             named.get(self.basis, self.basis) if isinstance(self.basis, str) else self.basis
         )
-        found = vars(header).get("_chosen")
+        draft = header._draft
         if before is not None:  # the fit starts again without some clients
-            header._quantiles = None
-            if isinstance(hello, MadeHello):
-                federation, hello = federation.federation, header._raw_hello
-        elif found is None:
-            header._quantiles = None
-        header._raw_hello, basis = hello, basis if found is None else found
+            draft.quantiles = None
+        draft.given = federation, hello = draft.given or (federation, hello)
+        basis = basis if draft.chosen is None else draft.chosen
         competes = isinstance(basis, str)
         if competes:
-            competes, basis = self._may_choose(federation, hello, header), None
+            competes, basis = bases_compete(self, federation, hello, header), None
         if isinstance(basis, TreeBasis):
-            self._check_trees(hello, header)
+            check_trees(self, hello, header)
             hello = replace(hello, dtype=np.dtype(float))
-            if vars(header).get("_grown") is None:
-                header._cuts = self._cuts(federation, hello, header, basis, before)
-        raw = federation, hello, header, groups, before
-        federation, hello = self._made(federation, hello, header, basis, before)
+            if draft.grown is None:
+                draft.cuts = cuts_of(self, federation, hello, header, basis, before)
+        given = federation, hello, header, groups, before
+        federation, hello = made(self, federation, hello, header, basis, before)
         task = self._opened(federation, hello, header, groups, before, basis)
         if competes:
-            task.options["competition"] = Competition(self, raw, task)
+            task.options["competition"] = Competition(self, given, task)
         return task
 
     def _opened(
         self, federation: Any, hello: Any, header: Any, groups: Any, before: Any, basis: Any
     ) -> Any:
         """What a fit is about, with the columns of the fit."""
+        draft, columns = header._draft, header._design.columns
         is_tree = isinstance(basis, TreeBasis)
-        has_columns = getattr(header, "_columns", None) is not None
-        header._basis = basis if is_tree or has_columns else None
+        draft.basis = basis if is_tree or columns is not None else None
         task = super()._open(federation, hello, header, groups, before)
-        for ledger in vars(header).pop("_asked", []):
-            task.pool.ledger.take_over([ledger])
+        draft.book(task.pool)
         names = self._feature_names(header, task.pool.model.n_features)
         varying, blocks = self._varying(names), None
-        columns = header._columns
         if columns is not None and columns.is_curve.any():
             curves, sources = columns.is_curve, columns.sources
             at = {source: k for k, source in enumerate(sources[~curves])}
@@ -222,9 +225,22 @@ class PopulationFits(BasisChoice):
             blocks = np.append(first + len(first) * curves, 2 * len(first))
         about = {"varying": varying, "blocks": blocks}
         if is_tree:
-            cuts = in_units_of(task.pool, header._cuts)
-            about["trees"] = basis, cuts, vars(header).pop("_grown", None)
+            about["trees"] = basis, in_units_of(task.pool, draft.cuts), draft.grown
+            draft.grown = None
         return replace(task, options={**task.options, **about})
+
+    def _model_of(self, hello: Any) -> Any:
+        model = super()._model_of(hello)
+        crossed, nested = getattr(hello, "levels", ((), ()))
+        if not (crossed or nested):
+            return model
+        if type(model) is not LinearModel:
+            raise ValueError(
+                "crossed and nested need a LinearModel, with rows that are dense, got "
+                f"{type(model).__name__}."
+            )
+        about = model.loss, model.fit_intercept, model.standardize, model.class_weight
+        return LevelledModel(*about, crossed, nested)
 
     def _places_absent(self) -> Any:
         return True
@@ -237,7 +253,7 @@ class PopulationFits(BasisChoice):
         else:
             varying[:-1] = False
             for entry in np.asarray(self.random, dtype=object).ravel():
-                varying[self._position(entry, names, "random")] = True
+                varying[position_of(entry, names, "random")] = True
         if not varying[:-1].any() and not self._local_model().fit_intercept:
             raise ValueError(
                 "random must name a coefficient that differs between clients where there is no "
@@ -283,21 +299,22 @@ class PopulationFits(BasisChoice):
         options = self._fit_options(pool, **options)
         if getattr(pool.model, "n_groupings", 0):
             return self._solve_levels(pool, options)
-        forest = None
+        effects = []
         if trees is not None:
             basis, cuts, forest = trees
             forest = grown(pool, cuts, basis, options) if forest is None else forest
             pool = pool.without_effects("without_trees", forest.trees, cuts)
+            effects = [TreeEffects(forest, pool.scaling)]
         fit, path, fits = fit_population(
             pool, self.covariance, self.n_clusters, self.n_init, options, competition
         )
         if competition is not None:
-            header = competition.lines.header
-            header._basis_losses, header._chosen = competition.losses, competition.chosen
+            draft = competition.lines.header._draft
+            draft.losses, draft.chosen = competition.losses, competition.chosen
             if competition.chosen is not None:
                 raise OtherBasis
         result = self._result(pool, fit, path, fits, options)
-        result.extra["forest"] = forest
+        result.extra["effects"] = effects
         return result
 
     def _fit_options(self, pool: Any, varying: Any, blocks: Any = None) -> Any:
@@ -371,46 +388,9 @@ class PopulationFits(BasisChoice):
         result = self._result(plain, fit, path, {best.kind: fit}, options, errors)
         result.model, result.objective = pool.model.plain_of(), -best.loglik
         result.extra |= {"loglik": best.loglik, "bic": best.criterion(n)}
-        result.extra["levels"] = arguments, best, nested_effects(pool, best)
+        inside = nested_effects(pool, best)
+        result.extra["effects"] = [LevelEffects(pool.model, best, arguments, inside)]
         return result
-
-    def _publish_levels(self, header: Any, levels: Any) -> None:
-        """Publish the effects of the levels, by the names of their groupings."""
-        self._columns, self.basis_ = header._columns, _basis_name(header._basis)
-        self.basis_losses_ = getattr(header, "_basis_losses", {})
-        self._encodings = header._encodings
-        self.crossed_effects_, self.nested_effects_, self.level_variances_ = {}, {}, {}
-        if levels is None:
-            return
-        self._level_arguments, fit, inside = levels
-        sizes = [len(values) for values in header._levels]
-        n_crossed = len(fit.sizes)
-        starts = len(fit.root) + np.cumsum([0, *sizes[:n_crossed]])
-        crossed = [fit.effects[slice(*pair)] for pair in zip(starts, starts[1:], strict=False)]
-        nested = np.split(inside, np.cumsum(sizes[n_crossed:])[:-1], axis=1)
-        nested = nested if len(fit.spreads) else []
-        self._effects = crossed, nested
-        names = header._grouping_names
-        self.crossed_effects_ = {
-            name: by_level(levels, effects)
-            for name, levels, effects in zip(names, header._levels, crossed, strict=False)
-        }
-        self.nested_effects_ = {
-            name: {
-                (group, level): float(effects[i, j])
-                for i, group in enumerate(self.groups_.tolist())
-                for j, level in enumerate(levels.tolist())
-                if not np.isnan(effects[i, j])
-            }
-            for name, levels, effects in zip(
-                names[n_crossed:], header._levels[n_crossed:], nested, strict=True
-            )
-        }
-        spreads = [*fit.sizes, *fit.spreads]
-        self.level_variances_ = {
-            name: float(fit.dispersion * size**2)
-            for name, size in zip(names, spreads, strict=True)
-        }
 
     def _df(self, loss: Any) -> Any:
         """Degrees of freedom of the clients' scales, "auto" where they are estimated."""
@@ -500,13 +480,17 @@ class PopulationFits(BasisChoice):
         return 8 * pool.n_clients * pool.n_params**2 <= MAX_COVARIANCES
 
     def _publish(self, task: Any, result: Any) -> None:
-        state, levels = result.extra.pop("state"), result.extra.pop("levels", None)
-        forest = result.extra.pop("forest", None)
+        state, effects = result.extra.pop("state"), result.extra.pop("effects")
         self._population = result.extra.pop("population")
         super()._publish(task, result)
         self._stack, self._covariances, self._n_rows = state
-        self._publish_levels(task.header, levels)
-        self._publish_trees(task.header, forest)
+        header, draft = task.header, task.header._draft
+        self._design, self._effects = header._design, effects
+        self.basis_, self.basis_losses_ = _basis_name(draft.basis), draft.losses
+        none = "crossed_effects_", "nested_effects_", "level_variances_"
+        self.__dict__.update({name: {} for name in none})
+        for effect in effects:
+            self.__dict__.update(effect.attributes(self, header))
         # What is expected of a client of which nothing is known.
         self._average_params = self.mixture_weights_ @ self.cluster_params_
 

@@ -40,7 +40,7 @@ def population_table(fit: Any, max_params: int) -> str:
         *[f"stacking shares {_shares_text(fit)}"] * (len(fit.stacking_shares_) > 1),
         *[f"dispersion {fit.dispersion_:.5g}"] * model.describe_loss().overdispersed,
         *[f"degrees of freedom of scales {fit.df_:.3g}"] * bool(np.isfinite(fit.df_)),
-        *_trees_text(fit),
+        *[line for effect in fit._effects for line in effect.lines(fit)],
         "",
         "Random effects",
     ]
@@ -75,17 +75,6 @@ def population_table(fit: Any, max_params: int) -> str:
         total = fit.cluster_params_.shape[1]
         lines += ["", f"{len(shown)} of {total} parameters, see max_params."]
     return "\n".join(line.rstrip() for line in lines)
-
-
-def _trees_text(fit: Any) -> list[str]:
-    """Number of the trees, and the features that they use most."""
-    if fit.basis_ != "trees":
-        return []
-    n, parts = fit._forest.n_rounds, fit.feature_importances_
-    most = [j for j in np.argsort(-parts, kind="stable")[:3] if parts[j] > 0]
-    used = ", ".join(f"{fit.coef_names_[j]} {parts[j]:.2f}" for j in most)
-    of = " of each class" * (fit._forest.n_outputs > 1)
-    return [f"and {n} tree{'s' * (n != 1)}{of} that clients share{': ' * bool(used)}{used}"]
 
 
 def _fit_text(fit: Any) -> Any:

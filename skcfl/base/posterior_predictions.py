@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils.validation import check_is_fitted
 
+from .._checks import Count
 from .._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike
 from ..clients.ids import check_ids, locate
+from ..federation.made import MadeFederation
 from ..pooling.updates import KnownPosteriors, narrowed_covariances
+from .curve_effects import rows_along, spread_along
+from .designs import Design, Draft, Effect, groupings, listed, refuse_categories
 from .federated import BaseFederated
 
 if TYPE_CHECKING:
+    from ..federation.federation import Federation
     from ..federation.pool import ClientPool
 
 # Bytes of the clients' covariances up to which they are kept for standard deviations.
@@ -43,16 +50,122 @@ class PosteriorPredictions(BaseFederated):
     """Base of the estimators with a posterior for each client.
 
     A fit sets, in the units of the pool, ``_stack``, what clients are like, and ``_covariances``,
-    those of the clients' parameters, or None.
+    those of the clients' parameters, or None; ``_design``, the columns of the fit, and
+    ``_effects``, what predictions have beside the linear models.
     """
 
+    crossed: Any
+    nested: Any
+    _stack: Any
+    _covariances: Any
+    _design = Design()
+    _effects: Sequence[Effect] = ()
+
     def _gather(self, pool: ClientPool, n_clients: int) -> None:
+        pool = self._beside(pool)
         super()._gather(pool, n_clients)
         self._known = None
         if self._covariances is not None and not pool.travels:
             self._known = KnownPosteriors.of(pool.lane(), self._stack)
 
+    # ------------------------------------------------------------------------------- columns
+
+    def _introduced(self, federation: Federation) -> Any:
+        hello, header = super()._introduced(federation)
+        header._design, header._draft = Design(), Draft()
+        return hello, header
+
+    def _take_ids(
+        self, X: Any, groups: ClientIds | None, header: Any = None, reset: bool = False
+    ) -> tuple[Any, Any]:
+        if not reset and self._design.columns is not None:
+            X, ids = self._user_rows(X, groups)
+            return self._design.made(X), ids
+        X, ids = super()._take_ids(X, groups, header, reset)
+        if reset:
+            header._design, header._draft = Design(), Draft()
+            if listed(self.crossed) or listed(self.nested):
+                names = self._feature_names(header, X.shape[1])
+                X = header._design.encoded(X, sum(groupings(self, names), []))
+            refuse_categories(X)
+        return X, ids
+
+    def _user_rows(self, X: Any, groups: ClientIds | None) -> tuple[Any, Any]:
+        """Rows with the user's columns, numbers in the place of levels, and their ids."""
+        X, ids = super()._take_ids(X, groups)
+        return self._check_features(self._design.encoded(X), dtype=float), ids
+
+    def _check_features(self, X: Any, dtype: Any) -> Any:
+        # There may be groupings and no features.
+        columns = self._design.columns
+        none = X.shape[1] == 0 and columns is not None and len(columns.names) == 0
+        return X if none else super()._check_features(X, dtype)
+
+    @property
+    def _n_model_features(self) -> int:
+        columns = self._design.columns
+        return super()._n_model_features if columns is None else columns.n_features
+
+    def _feature_names(self, header: Any, n_features: int) -> Array:
+        columns = header._design.columns
+        if columns is not None and n_features == len(columns.names):
+            return np.array(columns.names, dtype=object)
+        return super()._feature_names(header, n_features)
+
+    def _hello_of(self, federation: Federation, kind: Any) -> Any:
+        if isinstance(federation, MadeFederation):
+            said = super()._hello_of(federation.federation, kind)
+            return federation.hello_of(said)
+        return super()._hello_of(federation, kind)
+
+    def _with_columns(self, federation: Any) -> Any:
+        """A federation with the columns of the fit."""
+        check_is_fitted(self)
+        columns = self._design.columns
+        if columns is None or isinstance(federation, MadeFederation):
+            return federation
+        return MadeFederation(federation, columns)
+
+    def _scored_parts(self, federation: Federation, hello: Any, codes: Array | None) -> list[Any]:
+        made = self._with_columns(federation)
+        if isinstance(made, MadeFederation):
+            hello = made.hello_of(hello)
+        return super()._scored_parts(made, hello, codes)
+
+    # ------------------------------------------------------------------------------- effects
+
+    @property
+    def _predicts_by_client(self) -> bool:
+        return all(effect.of_features for effect in self._effects)
+
+    def _decide(self, X: Any, groups: ClientIds | None) -> Array:
+        raw = super()._decide(X, groups)
+        for effect in self._effects:
+            raw = effect.added(self, raw, *self._user_rows(X, groups))
+        return raw
+
+    def _decide_by_clusters(self, X: Any, index: Array) -> Array:
+        raw = super()._decide_by_clusters(X, index)
+        for effect in self._effects:
+            raw = effect.added_to_clusters(self, raw, X)
+        return raw
+
+    def _beside(self, pool: ClientPool) -> ClientPool:
+        """A pool in the units of the fit, with the effects beside its models."""
+        for effect in self._effects:
+            pool = effect.beside(self, pool)
+        return pool
+
     # ----------------------------------------------------------------------------- new clients
+
+    def _new_clients(
+        self, X: Any, y: Any, groups: ClientIds | None, with_targets: bool = True
+    ) -> tuple[ClientPool, Array | None]:
+        if with_targets and y is not None:
+            for effect in self._effects:
+                y = effect.targets(self, X, y, groups)
+        pool, clients = super()._new_clients(X, y, groups, with_targets)
+        return self._beside(pool), clients
 
     def _for_clients(self) -> Self:
         made = super()._for_clients()
@@ -197,6 +310,21 @@ class PosteriorPredictions(BaseFederated):
         """
         return super().assign(X, y, groups=groups)
 
+    def assign_federation(self, federation: Federation) -> Any:
+        """Find the most probable cluster of each client of a federation.
+
+        Parameters
+        ----------
+        federation : Federation
+            The clients, seen in fit or not.
+
+        Returns
+        -------
+        labels : ndarray of shape (n_clients,)
+            As from ``assign``, in the order of the sorted ids; -1 of clients that do not answer.
+        """
+        return super().assign_federation(self._with_columns(federation))
+
     def _clusters_of(self, pool: ClientPool) -> Array:
         return self._models_of(pool)[0]
 
@@ -275,3 +403,102 @@ class PosteriorPredictions(BaseFederated):
             out[rows] = np.einsum("rp,rp->r", np.matmul(V, D[:, :, None])[:, :, 0], D)
         noise = np.append(self.client_dispersion_, self._stack.new_noise)
         return np.maximum(out, 0.0) + noise[positions]
+
+    def client_model(self, group: Hashable | None = None) -> Any:
+        """Model of one client as a fitted estimator of plain scikit-learn.
+
+        Parameters
+        ----------
+        group : object, default=None
+            Id of the client; one not seen in fit is treated as ``unseen`` says. None only after a
+            fit without ids.
+
+        Returns
+        -------
+        estimator : estimator
+            ``LinearRegression``, ``PoissonRegressor``, ``GammaRegressor`` or
+            ``LogisticRegression``, of curves behind a ``ColumnTransformer`` with
+            ``SplineTransformer`` in a pipeline, of trees behind a ``FunctionTransformer``. It
+            predicts as this estimator does for the client.
+
+        Raises
+        ------
+        ValueError
+            If the id is needed or not seen in fit, or if predictions depend on the levels of
+            other groupings.
+        """
+        plain = super().client_model(group)
+        for effect in self._effects:
+            plain = effect.plain(plain)
+        return self._design.plain(plain)
+
+    def partial_effect(
+        self,
+        feature: str | int,
+        groups: ClientIds | None = None,
+        *,
+        values: ArrayLike | None = None,
+        n_values: int = 50,
+    ) -> tuple[Array, Array, Array]:
+        """What a feature adds to the prediction, as a curve.
+
+        Parameters
+        ----------
+        feature : str or int
+            Name of a feature of X, or its position among the features.
+        groups : array-like of shape (n_groups,), default=None
+            Clients of the curves; None is the curve of the population, the mean of its clusters.
+        values : array-like of shape (n_values,), default=None
+            Values of the feature; None is a grid between the outer knots of the curve, or about
+            the mean of a straight line.
+        n_values : int, default=50
+            Number of values of the grid.
+
+        Returns
+        -------
+        values : ndarray of shape (n_values,)
+            Values of the feature.
+        effect : ndarray of shape (n_values,) or (n_groups, n_values)
+            Parts of the predictions, before a link, that depend on the feature; zero on average
+            over the rows of the fit.
+        std : ndarray of shape (n_values,) or (n_groups, n_values)
+            Standard deviations of their errors, NaN where these are not known; of the straight
+            lines only where there are trees.
+
+        Raises
+        ------
+        ValueError
+            If there is no such feature or client, if there are more than two classes, or if the
+            model was fitted without an intercept or to features that are not standardised.
+        """
+        check_is_fitted(self)
+        model = self.model_
+        if model.n_outputs > 1 or self._scaling is None or not model.fit_intercept:
+            raise ValueError(
+                "partial_effect needs a model with standardize=True and fit_intercept=True, of "
+                f"regression or two classes; got {model.n_outputs} outputs, "
+                f"standardize={self._scaling is not None}, fit_intercept={model.fit_intercept}."
+            )
+        if not Count(2, 10**6).is_satisfied_by(n_values):
+            raise ValueError(f"n_values must be an integer of at least 2, got {n_values!r}.")
+        rows, places, x = rows_along(self, feature, values, n_values)
+        beside = sum(effect.along(int(places[0]), x) for effect in self._effects)
+        centred = np.zeros((len(rows), model.n_params))
+        scaled = (rows - self._scaling.mean) / self._scaling.scale
+        centred[:, places] = scaled[:, places]
+        if groups is None:
+            theta = self.mixture_weights_ @ self.cluster_params_
+            errors = self._stack.mean_errors
+            spread = None if errors is None else np.tensordot(self.mixture_weights_, errors, 1)
+            effect = centred[:, :-1] @ (theta[:-1] * self._scaling.scale)
+            return x, effect + beside, spread_along(centred, spread)
+        at = self._locate(check_ids(groups))
+        table, index = self._models_at(at)
+        effects = (table[index][:, :-1] * self._scaling.scale) @ centred[:, :-1].T
+        prior = self._stack.prior_covariance(largest=self.unseen == "largest")
+        known = self._covariances
+        spreads = [
+            spread_along(centred, None if known is None else known[i] if i >= 0 else prior)
+            for i in at
+        ]
+        return x, effects + beside, np.array(spreads)

@@ -16,6 +16,7 @@ from ..pooling import private_population as pooling
 from ..pooling.components import fit_population
 from ..pooling.stacking import Stack, stacked
 from ..rounds import private_rounds as rounds
+from .designs import Design
 from .posterior_predictions import posterior_std
 from .private_fits import PrivatePlan
 
@@ -216,5 +217,7 @@ def _of_stack(
         "_population": population,
         "_covariances": None,
         "_known": None,
+        "_design": Design(),
+        "_effects": (),
     }
     return Result(releases.model.centre(stack.means), np.zeros(0, dtype=np.intp), extra=extra)

@@ -14,12 +14,13 @@ from .._checks import NOT_NEGATIVE, Count
 from ..base.everyday import everyday
 from ..base.everyday_models import PopulationClassifier, PopulationRegressor
 from ..base.population_fits import PopulationFits
+from ..base.posterior_predictions import PosteriorPredictions
 from ..pooling.basis_options import SplineBasis, TreeBasis
 from ..pooling.population import COVARIANCES
 
 
 @everyday(classifier=PopulationClassifier, regressor=PopulationRegressor, networks=False)
-class PartialPooling(PopulationFits):
+class PartialPooling(PopulationFits, PosteriorPredictions):
     """Partial pooling: per-client coefficients, drawn from one population.
 
     The method to begin with on tables: for clients that differ by degrees, are in clusters or

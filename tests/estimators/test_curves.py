@@ -71,7 +71,7 @@ def test_it_is_the_mixed_model_of_these_columns():
     common = {"covariance": "full", "prior": np.inf, "df": np.inf, "n_clusters": 1}
     model = PartialPoolingRegressor(basis=SplineBasis(n_knots=3, random="none"), **common)
     model.fit(X, y, groups=groups)
-    columns = model._columns
+    columns = model._design.columns
     made = columns.made(X)
     assert columns.is_curve.tolist() == [False] * 3 + [True] * 6
     raw = PartialPoolingRegressor(random=[0, 1, 2], basis="linear", **common)
@@ -87,7 +87,7 @@ def test_parts_of_a_curve_share_a_variance():
     model.fit(X, y, groups=groups)
     variances, unit = model._stack.populations[0].covariance, model._stack.populations[0].unit
     ratios = (variances / unit)[:-1]
-    sources, curves = model._columns.sources, model._columns.is_curve
+    sources, curves = model._design.columns.sources, model._design.columns.is_curve
     for j in (0, 1):
         assert_allclose(ratios[curves & (sources == j)], ratios[curves & (sources == j)][0])
     assert ratios[curves & (sources == 0)][0] > 3.0 * ratios[curves & (sources == 1)][0]

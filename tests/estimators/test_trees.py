@@ -196,7 +196,7 @@ def test_few_trees_or_none_where_the_truth_is_linear():
         X = rng.normal(size=(180, 2))
         y = X @ [1.0, -2.0] + rng.normal(size=180)
         model = PartialPoolingRegressor(basis="trees", covariance="diag").fit(X, y, groups=groups)
-        counts.append(len(model._forest.trees))
+        counts.append(len(model._effects[0].forest.trees))
         if not counts[-1]:  # then the fit is that of straight lines
             lines = PartialPoolingRegressor(basis="linear", covariance="diag").fit(
                 X, y, groups=groups
@@ -240,7 +240,7 @@ def test_what_trees_cannot_be_beside():
         with pytest.raises(PrivacyError, match="basis must be 'auto' or 'linear' where clients"):
             PartialPoolingRegressor(basis="trees").fit_federation(private)
     model = PartialPooling(basis=TreeBasis()).set_params(basis__n_trees=2)
-    assert len(model.fit(X, y, groups=groups)._forest.trees) == 2
+    assert len(model.fit(X, y, groups=groups)._effects[0].forest.trees) == 2
 
 
 def test_auto_takes_trees_where_features_act_together():
@@ -250,7 +250,7 @@ def test_auto_takes_trees_where_features_act_together():
     named = PartialPoolingRegressor(basis="trees", covariance="diag").fit(X, y, groups=groups)
     assert auto.basis_ == "trees"
     assert auto.basis_losses_["trees"] < auto.basis_losses_["linear"]
-    assert_array_equal(auto._forest.trees, named._forest.trees)
+    assert_array_equal(auto._effects[0].forest.trees, named._effects[0].forest.trees)
     assert_array_equal(auto.params_, named.params_)
 
 

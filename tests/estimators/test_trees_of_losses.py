@@ -221,7 +221,9 @@ def test_fits(kind):
     assert_array_equal(model.assign(table(X), y, groups=groups), model.labels_)
     whole = model.predict_cluster(table(X), 0)
     raw = model.model_.decision(X, model.cluster_params_, np.zeros(len(X), dtype=int))
-    raw = model.model_.output(raw + forest_outputs(X, model._forest.trees, raw.shape[1]))
+    raw = model.model_.output(
+        raw + forest_outputs(X, model._effects[0].forest.trees, raw.shape[1])
+    )
     assert_allclose(whole, model.classes_[raw] if hasattr(model, "classes_") else raw)
     # Clients of a federation have the same models, given their rows.
     made = model._with_columns(InProcessFederation(X, y, groups))
@@ -242,7 +244,7 @@ def test_auto_takes_trees_of_classes():
     named = estimator("classes", covariance="diag", basis="trees").fit(X, y, groups=groups)
     assert auto.basis_ == "trees"
     assert auto.basis_losses_["trees"] < auto.basis_losses_["linear"]
-    assert_array_equal(auto._forest.trees, named._forest.trees)
+    assert_array_equal(auto._effects[0].forest.trees, named._effects[0].forest.trees)
     assert_array_equal(auto.params_, named.params_)
 
 
@@ -296,7 +298,7 @@ def test_small_and_extreme_tables(case):
         model = estimator(kind, basis=basis, covariance="diag", n_clusters=1)
         model.fit(X, y, groups=groups)
         found = values_of(model, X, groups)
-        assert np.isfinite(found).all() and np.isfinite(model._forest.trees).all()
+        assert np.isfinite(found).all() and np.isfinite(model._effects[0].forest.trees).all()
     if case == "large features":
         _, small, y, _ = flat("large counts")
         other = clone(model).fit(small, y / 1e7, groups=groups)

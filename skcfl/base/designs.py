@@ -1,0 +1,335 @@
+"""Columns of a fit that are made of the user's, and what predictions have beside linear models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import make_pipeline
+from sklearn.utils import _safe_indexing
+
+from .._checks import is_missing
+from .._typing import Array
+from ..clients.ids import check_ids, encode, locate
+from ..federation.ledger import Ledger
+from ..federation.made import MadeFederation, MadeHello, distinct_values, quantiles
+from ..federation.made_columns import Columns, bends, spline_of
+from ..pooling.basis_options import SplineBasis, TreeBasis
+
+# Shares of the rows at the outer knots: few rows are beyond them, where curves are straight.
+OUTER_KNOTS = 0.01, 0.99
+# Least distance of two knots, as a part of that of the outer ones.
+LEAST_STEP = 1e-3
+
+
+@dataclass
+class Design:
+    """Columns of a fit that are made of the user's.
+
+    Attributes
+    ----------
+    columns : Columns or None
+        How they are made; None if they are the same.
+    encodings : dict of int to ndarray
+        Levels of the groupings by position of their column, where these are no numbers.
+    """
+
+    columns: Columns | None = None
+    encodings: dict[int, Array] = field(default_factory=dict)
+
+    def made(self, X: Any) -> Array:
+        """Features of the fit of rows with the user's columns."""
+        assert self.columns is not None
+        return self.columns.made(X)[:, : len(self.columns.names)]
+
+    def encoded(self, X: Any, positions: Iterable[int] | None = None) -> Any:
+        """X with numbers in the place of levels that are none.
+
+        With positions of the columns of the groupings their levels are learned.
+        """
+        among = self.encodings if positions is None else positions
+        found = {j: np.asarray(_safe_indexing(X, j, axis=1)) for j in among}
+        found = {j: column for j, column in found.items() if column.dtype.kind not in "biuf"}
+        if not found:
+            return X
+        others = [j for j in range(X.shape[1]) if j not in found]
+        refuse_categories(_safe_indexing(X, others, axis=1))
+        out = np.empty((X.shape[0], X.shape[1]))
+        if others:
+            out[:, others] = np.asarray(_safe_indexing(X, others, axis=1), dtype=float)
+        for j, column in found.items():
+            name = repr(str(X.columns[j])) if hasattr(X, "columns") else j
+            missing = sum(map(is_missing, column.tolist()))
+            if missing:
+                raise ValueError(
+                    f"column {name} of X must have a level in every row, got {missing} missing "
+                    "(NaN, None or NA). Drop the rows or give them a level."
+                )
+            ids = check_ids(column, None, f"column {name} of X")
+            if positions is None:
+                out[:, j], _ = locate(self.encodings[j], ids)
+            else:
+                self.encodings[j], out[:, j] = encode(ids)
+        return out
+
+    def plain(self, plain: Any) -> Any:
+        """A client's plain linear model, behind the curves in a pipeline if there are some."""
+        if self.columns is None or not self.columns.is_curve.any():
+            return plain
+        recipe = self.columns.recipe
+        curves = [(j, values) for name, j, values in recipe if name == "curve"]
+        kept = [j for name, j, _ in recipe if name == "same"]
+        steps: list[Any] = [("same", "passthrough", kept)]
+        coef = np.atleast_2d(plain.coef_)
+        parts, at = [coef[:, : len(kept)]], len(kept)
+        rows = np.zeros((2, self.columns.n_features))
+        for j, values in curves:
+            turn = bends(values)
+            parts.append(coef[:, at : at + turn.shape[1]] @ turn.T)
+            at += turn.shape[1]
+            steps.append((f"curve {j}", spline_of(values), [j]))
+            rows[:, j] = values[[1, -1]]
+        return behind(ColumnTransformer(steps).fit(rows), plain, np.hstack(parts))
+
+
+def behind(transformer: Any, plain: Any, coef: Array) -> Any:
+    """A pipeline of a transformer and a plain linear model with coefficients of its columns."""
+    plain.coef_ = coef.reshape(*plain.coef_.shape[:-1], coef.shape[1])
+    plain.n_features_in_ = coef.shape[1]
+    if hasattr(plain, "feature_names_in_"):
+        del plain.feature_names_in_
+    return make_pipeline(transformer, plain)
+
+
+@dataclass
+class Draft:
+    """What is found on the way to a fit, and is no part of it.
+
+    Attributes
+    ----------
+    given : tuple or None
+        Federation and hello with the user's columns.
+    basis : SplineBasis, TreeBasis or None
+        What the columns are made for.
+    chosen : SplineBasis, TreeBasis or None
+        The basis that has won a competition with straight lines.
+    losses : dict of str to float
+        Mean loss of a row held out, by basis that competed.
+    quantiles : tuple or None
+        Shares of the rows, quantiles of the features, and bounds of their different values.
+    ledgers : list of Ledger
+        What was asked before the pool of the fit was there to count it.
+    cuts : ndarray or None
+        Ends of the bins of the features.
+    grown : Forest or None
+        Trees that the fit goes on with.
+    groupings : list of (str, ndarray)
+        Names and levels of the crossed groupings, then of the nested ones.
+    """
+
+    given: tuple[Any, Any] | None = None
+    basis: Any = None
+    chosen: Any = None
+    losses: dict[str, float] = field(default_factory=dict)
+    quantiles: Any = None
+    ledgers: list[Ledger] = field(default_factory=list)
+    cuts: Any = None
+    grown: Any = None
+    groupings: list[tuple[str, Array]] = field(default_factory=list)
+
+    def book(self, pool: Any) -> None:
+        """Let a pool count what was asked before."""
+        for ledger in self.ledgers:
+            pool.ledger.take_over([ledger])
+        self.ledgers = []
+
+
+class Effect:
+    """What predictions have beside the clients' linear models: hooks of partial pooling."""
+
+    #: If True, features determine it, which clients at other places have, too.
+    of_features = True
+
+    def attributes(self, estimator: Any, header: Any) -> dict[str, Any]:
+        """Attributes that a fit publishes."""
+        raise NotImplementedError
+
+    def added(self, estimator: Any, raw: Array, X: Any, ids: Any) -> Array:
+        """Raw predictions of rows with the user's columns, and with the effect."""
+        raise NotImplementedError
+
+    def added_to_clusters(self, estimator: Any, raw: Array, X: Any) -> Array:
+        """The same of predictions by the models of clusters."""
+        return raw
+
+    def targets(self, estimator: Any, X: Any, y: Any, groups: Any) -> Any:
+        """Targets of new rows without the effect, if it can be taken from them."""
+        return y
+
+    def beside(self, estimator: Any, pool: Any) -> Any:
+        """A pool in the units of the fit, with the effect beside the predictions of its models."""
+        raise NotImplementedError
+
+    def along(self, j: int, x: Array) -> Array | float:
+        """The effect along a feature, zero on average over the rows of the fit."""
+        return 0.0
+
+    def plain(self, plain: Any) -> Any:
+        """A client's plain model with the effect."""
+        raise NotImplementedError
+
+    def lines(self, fit: Any) -> list[str]:
+        """Lines of the head of a summary."""
+        return []
+
+
+def groupings(estimator: Any, names: Array) -> tuple[list[int], list[int]]:
+    """Positions of the columns of the crossed and the nested groupings."""
+    crossed, nested = (
+        [position_of(entry, names, name) for entry in listed(getattr(estimator, name))]
+        for name in ("crossed", "nested")
+    )
+    if len({*crossed, *nested}) < len(crossed) + len(nested):
+        raise ValueError(
+            "crossed and nested must name each column once, got "
+            f"crossed={estimator.crossed!r}, nested={estimator.nested!r}."
+        )
+    return crossed, nested
+
+
+def position_of(entry: Any, names: Array, parameter: str) -> int:
+    """Position of a column that a user gave by name or by position."""
+    found: Any = np.flatnonzero(names == entry) if isinstance(entry, str) else []
+    if isinstance(entry, Integral) and not isinstance(entry, (bool, np.bool_)):
+        at = int(entry)
+        found = [at % len(names)] if -len(names) <= at < len(names) else []
+    if len(found) != 1:
+        allowed = "'all', 'intercept' or a list" if parameter == "random" else "a list"
+        raise ValueError(
+            f"{parameter} must be {allowed} of features, names of {names.tolist()} or their "
+            f"positions; got {entry!r} in it."
+        )
+    return int(found[0])
+
+
+def listed(given: Any) -> list[Any]:
+    """Columns that a user gave: none, one, or several."""
+    if given is None:
+        return []
+    return [given] if isinstance(given, (str, Integral)) else list(given)
+
+
+def made(
+    estimator: Any,
+    federation: Any,
+    hello: Any,
+    header: Any,
+    basis: SplineBasis | TreeBasis | None,
+    before: Any = None,
+) -> tuple[Any, Any]:
+    """The federation with the columns of the fit, and its hello; a basis makes curves."""
+    encodings = header._design.encodings
+    header._design = Design(None, encodings)
+    names = estimator._feature_names(header, hello.n_features)
+    crossed, nested = groupings(estimator, names)
+    codes = [*crossed, *nested]
+    if not codes and not isinstance(basis, SplineBasis):
+        return federation, hello
+    hello = replace(hello, dtype=np.dtype(float))
+    kept = [j for j in range(hello.n_features) if j not in codes]
+    recipe = [("same", j, np.zeros(0)) for j in kept]
+    new_names = [str(names[j]) for j in kept]
+    about = estimator, federation, hello, header
+    for j, values in _curves(*about, kept, basis, before):
+        recipe.append(("curve", j, values))
+        width = len(values) + int(values[0]) - 4
+        new_names += [f"{names[j]} curve {k + 1}" for k in range(width)]
+    model = bound_model(estimator, hello)
+    levels = distinct_values(federation, model, hello, codes) if codes else []
+    recipe += [("codes", j, values) for j, values in zip(codes, levels, strict=True)]
+    header._draft.groupings = [
+        (str(names[j]), encodings[j][values.astype(int)] if j in encodings else values)
+        for j, values in zip(codes, levels, strict=True)
+    ]
+    if len(recipe) == len(kept) and not codes:
+        return federation, hello  # no feature has a curve
+    columns = Columns(hello.n_features, recipe, new_names, len(codes))
+    header._design.columns = columns
+    sizes = [len(values) for values in levels]
+    split = tuple(sizes[: len(crossed)]), tuple(sizes[len(crossed) :])
+    return MadeFederation(federation, columns), MadeHello.of(hello, columns, split)
+
+
+def bound_model(estimator: Any, hello: Any) -> Any:
+    """The local model of the user's columns, in double precision."""
+    n_classes = None if hello.classes is None else len(hello.classes)
+    return estimator._local_model().bind(hello.n_features, n_classes, float)
+
+
+def _curves(
+    estimator: Any,
+    federation: Any,
+    hello: Any,
+    header: Any,
+    kept: list[int],
+    basis: SplineBasis | TreeBasis | None,
+    before: Any,
+) -> list[tuple[int, Array]]:
+    """Columns that have curves, each with the degree and the knots."""
+    if not isinstance(basis, SplineBasis):
+        return []
+    shares = np.linspace(*OUTER_KNOTS, basis.n_knots)
+    knots, n_values = quantiles_at(estimator, federation, hello, header, shares, before)
+    curves = []
+    for j in kept:
+        if n_values[j] <= 2 * (basis.n_knots - 1):
+            continue
+        places = knots[j]
+        if (np.diff(places) <= LEAST_STEP * (places[-1] - places[0])).any():
+            # Many rows of one value: knots at equal distances.
+            places = np.linspace(places[0], places[-1], basis.n_knots)
+        curves.append((j, np.append(float(basis.degree), places)))
+    return curves
+
+
+def quantiles_at(
+    estimator: Any, federation: Any, hello: Any, header: Any, shares: Array, before: Any
+) -> tuple[Array, Array]:
+    """Quantiles of the features, and bounds of their different values, asked for once."""
+    draft = header._draft
+    known = draft.quantiles
+    if known is not None and np.isin(shares, known[0]).all():
+        return known[1][:, np.searchsorted(known[0], shares)], known[2]
+    ledger = Ledger()
+    draft.ledgers = [*draft.ledgers, ledger]
+    return quantiles(federation, bound_model(estimator, hello), hello, shares, ledger, before)
+
+
+def refuse_categories(X: Any) -> None:
+    """Raise an error if columns of a frame hold categories, or lack values."""
+    if not hasattr(X, "iloc"):  # no frame of pandas
+        return
+    texts = []
+    for name, kind in dict(X.dtypes).items():
+        if getattr(kind, "kind", "O") not in "biuf":
+            try:
+                np.asarray(X[name]).astype(float)
+            except (ValueError, TypeError):
+                texts.append(str(name))
+    if texts:
+        raise ValueError(
+            f"X has columns of categories, {texts[:5]}: name those with ids of other groupings in "
+            "crossed or nested, or put make_column_transformer((OneHotEncoder(drop='first', "
+            f"handle_unknown='ignore'), {texts[:5]}), remainder='passthrough') before the "
+            "estimator in a pipeline."
+        )
+    gaps = [str(name) for name in X.columns if bool(np.asarray(X[name].isna()).any())]
+    if gaps:
+        raise ValueError(
+            f"X lacks values (contains NaN) in {gaps[:5]}: put SimpleImputer(add_indicator=True) "
+            "before the estimator in a pipeline."
+        )
