@@ -14,13 +14,13 @@ import numpy as np
 
 from ..calls.posteriors_asked import Posteriors
 from ..federation.lanes import asked_at_once
-from ..federation.made import NoQuantiles, may_choose, quantiles
+from ..federation.made import NoQuantiles, may_choose
 from ..pooling.basis_choice import LOOK_BINS, may_be_curved, may_have_trees
 from ..pooling.basis_options import SplineBasis, TreeBasis
 from ..pooling.boosting import grown, straight
 from ..pooling.components import fit_population
 from ..search.basis import LEAST_CLIENTS, Form, better_form
-from .designs import OUTER_KNOTS, bound_model, groupings, made
+from .designs import OUTER_KNOTS, groupings, made
 from .tree_effects import cuts_of, in_units_of, shares_of
 
 # What competes where basis="auto", the simplest first.
@@ -48,8 +48,6 @@ class Competition:
     ----------
     estimator : PartialPooling
         The estimator that is fitted.
-    about : tuple
-        Federation, hello, header, groups and the presence of an earlier attempt, or None.
     lines : Task
         The fit of straight lines.
 
@@ -61,8 +59,8 @@ class Competition:
         Mean loss of a row held out, by basis, as far as they competed.
     """
 
-    def __init__(self, estimator: Any, about: tuple[Any, ...], lines: Any) -> None:
-        self.estimator, self.about, self.lines = estimator, about, lines
+    def __init__(self, estimator: Any, lines: Any) -> None:
+        self.estimator, self.lines, self.draft = estimator, lines, lines.header._draft
         self.chosen: SplineBasis | TreeBasis | None = None
         self.losses: dict[str, float] = {}
         self.may_be, self.curved, self.is_curve = False, None, None
@@ -101,9 +99,7 @@ class Competition:
             if found:
                 varied = self._trial("own curves", pool)[1]
                 forms = [self._form("curves", self.curved), self._form("own curves", varied)]
-        header = self.about[2]
-        task = self._with_trees(pool)
-        trees = self._form_of_trees(task, population, header)
+        trees = self._form_of_trees(self._with_trees(pool), population)
         if forms or self._looked(trees, pool):
             forms.append(trees)
         if not forms:
@@ -113,7 +109,7 @@ class Competition:
         pool.ledger.take_over([ledger])
         self.chosen = BASES[best.name]
         if best.name != "trees":
-            header._draft.grown = None
+            self.draft.grown = None
 
     @staticmethod
     def _looked(form: Form, pool: Any) -> bool:
@@ -124,24 +120,20 @@ class Competition:
 
     def _learn_quantiles(self, pool: Any) -> Any:
         """Ask at once for the quantiles that knots and looks need; bounds of different values."""
-        federation, hello, header, _, before = self.about
         knots = np.linspace(*OUTER_KNOTS, SplineBasis().n_knots)
         shares = np.union1d(knots, shares_of(LOOK_BINS))
-        wide = replace(hello, dtype=np.dtype(float))
-        model = bound_model(self.estimator, hello)
-        found = quantiles(federation, model, wide, shares, pool.ledger, before)
-        header._draft.quantiles = shares, *found
+        found = self.draft.ask_quantiles(self.estimator, shares, pool.ledger)
+        self.draft.quantiles = shares, *found
         return found[1]
 
     def _trial(self, name: str, pool: Any, wide: bool = False) -> Any:
         """The columns and the task of a fit with a basis."""
-        federation, hello, header, groups, before = self.about
         basis = None if isinstance(BASES[name], TreeBasis) else BASES[name]
-        trial = copy.copy(header)
-        trial._draft = copy.copy(header._draft)
+        trial, hello = copy.copy(self.lines.header), self.draft.hello
+        trial._draft = copy.copy(self.draft)
         hello = replace(hello, dtype=np.dtype(float)) if wide else hello
-        clients = made(self.estimator, federation, hello, trial, basis, before)
-        task = self.estimator._opened(*clients, trial, groups, before, basis)
+        clients = made(self.estimator, hello, trial, basis)
+        task = self.estimator._opened(*clients, trial, basis)
         pool.ledger.take_over([task.pool.ledger])
         return trial._design, task
 
@@ -165,20 +157,18 @@ class Competition:
 
         return Form(name, task.pool, fitted)
 
-    def _form_of_trees(self, task: Any, population: Any, header: Any) -> Form:
+    def _form_of_trees(self, task: Any, population: Any) -> Form:
         """Trees that compete if a look at them says so, which the fit goes on with."""
-        federation, hello, _, _, before = self.about
-        options, wide = self._options(task.pool, task), replace(hello, dtype=np.dtype(float))
+        options, draft = self._options(task.pool, task), self.draft
 
         def bins_of(basis: TreeBasis) -> Any:
-            cuts = cuts_of(self.estimator, federation, wide, header, basis, before)
+            cuts = cuts_of(self.estimator, draft, basis)
             return cuts, in_units_of(task.pool, cuts)
 
         def competes() -> bool:
             return may_have_trees(task.pool, population, bins_of(_LOOK)[1], _LOOK, options)
 
         def judged(seed: int) -> Any:
-            draft = header._draft
             draft.cuts, cuts = bins_of(BASES["trees"])
             draft.book(task.pool)
             draft.grown = grown(task.pool, cuts, BASES["trees"], options, seed)

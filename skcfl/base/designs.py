@@ -111,8 +111,10 @@ class Draft:
 
     Attributes
     ----------
-    given : tuple or None
-        Federation and hello with the user's columns.
+    federation, hello, groups
+        The clients, with the user's columns.
+    before : Presence or None
+        Of an earlier attempt.
     basis : SplineBasis, TreeBasis or None
         What the columns are made for.
     chosen : SplineBasis, TreeBasis or None
@@ -131,7 +133,10 @@ class Draft:
         Names and levels of the crossed groupings, then of the nested ones.
     """
 
-    given: tuple[Any, Any] | None = None
+    federation: Any = None
+    hello: Any = None
+    groups: Any = None
+    before: Any = None
     basis: Any = None
     chosen: Any = None
     losses: dict[str, float] = field(default_factory=dict)
@@ -146,6 +151,26 @@ class Draft:
         for ledger in self.ledgers:
             pool.ledger.take_over([ledger])
         self.ledgers = []
+
+    def quantiles_at(self, estimator: Any, shares: Array) -> tuple[Array, Array]:
+        """Quantiles of the features, and bounds of their different values, asked for once."""
+        known = self.quantiles
+        if known is not None and np.isin(shares, known[0]).all():
+            return known[1][:, np.searchsorted(known[0], shares)], known[2]
+        ledger = Ledger()
+        self.ledgers = [*self.ledgers, ledger]
+        return self.ask_quantiles(estimator, shares, ledger)
+
+    def ask_quantiles(self, estimator: Any, shares: Array, ledger: Ledger) -> tuple[Array, Array]:
+        """The same, asked of the clients."""
+        wide, model = self.wide(estimator)
+        return quantiles(self.federation, model, wide, shares, ledger, self.before)
+
+    def wide(self, estimator: Any) -> tuple[Any, Any]:
+        """The hello in double precision, and the local model of the user's columns."""
+        n_classes = None if self.hello.classes is None else len(self.hello.classes)
+        model = estimator._local_model().bind(self.hello.n_features, n_classes, float)
+        return replace(self.hello, dtype=np.dtype(float)), model
 
 
 class Effect:
@@ -224,66 +249,46 @@ def listed(given: Any) -> list[Any]:
 
 
 def made(
-    estimator: Any,
-    federation: Any,
-    hello: Any,
-    header: Any,
-    basis: SplineBasis | TreeBasis | None,
-    before: Any = None,
+    estimator: Any, hello: Any, header: Any, basis: SplineBasis | TreeBasis | None
 ) -> tuple[Any, Any]:
     """The federation with the columns of the fit, and its hello; a basis makes curves."""
-    encodings = header._design.encodings
+    draft, encodings = header._draft, header._design.encodings
     header._design = Design(None, encodings)
     names = estimator._feature_names(header, hello.n_features)
     crossed, nested = groupings(estimator, names)
     codes = [*crossed, *nested]
     if not codes and not isinstance(basis, SplineBasis):
-        return federation, hello
-    hello = replace(hello, dtype=np.dtype(float))
+        return draft.federation, hello
+    wide, model = draft.wide(estimator)
     kept = [j for j in range(hello.n_features) if j not in codes]
     recipe = [("same", j, np.zeros(0)) for j in kept]
     new_names = [str(names[j]) for j in kept]
-    about = estimator, federation, hello, header
-    for j, values in _curves(*about, kept, basis, before):
+    for j, values in _curves(estimator, draft, kept, basis):
         recipe.append(("curve", j, values))
         width = len(values) + int(values[0]) - 4
         new_names += [f"{names[j]} curve {k + 1}" for k in range(width)]
-    model = bound_model(estimator, hello)
-    levels = distinct_values(federation, model, hello, codes) if codes else []
+    levels = distinct_values(draft.federation, model, wide, codes) if codes else []
     recipe += [("codes", j, values) for j, values in zip(codes, levels, strict=True)]
-    header._draft.groupings = [
+    draft.groupings = [
         (str(names[j]), encodings[j][values.astype(int)] if j in encodings else values)
         for j, values in zip(codes, levels, strict=True)
     ]
     if len(recipe) == len(kept) and not codes:
-        return federation, hello  # no feature has a curve
-    columns = Columns(hello.n_features, recipe, new_names, len(codes))
-    header._design.columns = columns
+        return draft.federation, wide  # no feature has a curve
+    columns = header._design.columns = Columns(hello.n_features, recipe, new_names, len(codes))
     sizes = [len(values) for values in levels]
     split = tuple(sizes[: len(crossed)]), tuple(sizes[len(crossed) :])
-    return MadeFederation(federation, columns), MadeHello.of(hello, columns, split)
-
-
-def bound_model(estimator: Any, hello: Any) -> Any:
-    """The local model of the user's columns, in double precision."""
-    n_classes = None if hello.classes is None else len(hello.classes)
-    return estimator._local_model().bind(hello.n_features, n_classes, float)
+    return MadeFederation(draft.federation, columns), MadeHello.of(wide, columns, split)
 
 
 def _curves(
-    estimator: Any,
-    federation: Any,
-    hello: Any,
-    header: Any,
-    kept: list[int],
-    basis: SplineBasis | TreeBasis | None,
-    before: Any,
+    estimator: Any, draft: Draft, kept: list[int], basis: SplineBasis | TreeBasis | None
 ) -> list[tuple[int, Array]]:
     """Columns that have curves, each with the degree and the knots."""
     if not isinstance(basis, SplineBasis):
         return []
     shares = np.linspace(*OUTER_KNOTS, basis.n_knots)
-    knots, n_values = quantiles_at(estimator, federation, hello, header, shares, before)
+    knots, n_values = draft.quantiles_at(estimator, shares)
     curves = []
     for j in kept:
         if n_values[j] <= 2 * (basis.n_knots - 1):
@@ -294,19 +299,6 @@ def _curves(
             places = np.linspace(places[0], places[-1], basis.n_knots)
         curves.append((j, np.append(float(basis.degree), places)))
     return curves
-
-
-def quantiles_at(
-    estimator: Any, federation: Any, hello: Any, header: Any, shares: Array, before: Any
-) -> tuple[Array, Array]:
-    """Quantiles of the features, and bounds of their different values, asked for once."""
-    draft = header._draft
-    known = draft.quantiles
-    if known is not None and np.isin(shares, known[0]).all():
-        return known[1][:, np.searchsorted(known[0], shares)], known[2]
-    ledger = Ledger()
-    draft.ledgers = [*draft.ledgers, ledger]
-    return quantiles(federation, bound_model(estimator, hello), hello, shares, ledger, before)
 
 
 def refuse_categories(X: Any) -> None:

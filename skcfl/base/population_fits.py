@@ -185,9 +185,11 @@ class PopulationFits(Host):
             named.get(self.basis, self.basis) if isinstance(self.basis, str) else self.basis
         )
         draft = header._draft
+        if draft.federation is None:
+            draft.federation, draft.hello, draft.groups = federation, hello, groups
+        federation, hello, draft.before = draft.federation, draft.hello, before
         if before is not None:  # the fit starts again without some clients
             draft.quantiles = None
-        draft.given = federation, hello = draft.given or (federation, hello)
         basis = basis if draft.chosen is None else draft.chosen
         competes = isinstance(basis, str)
         if competes:
@@ -196,22 +198,18 @@ class PopulationFits(Host):
             check_trees(self, hello, header)
             hello = replace(hello, dtype=np.dtype(float))
             if draft.grown is None:
-                draft.cuts = cuts_of(self, federation, hello, header, basis, before)
-        given = federation, hello, header, groups, before
-        federation, hello = made(self, federation, hello, header, basis, before)
-        task = self._opened(federation, hello, header, groups, before, basis)
+                draft.cuts = cuts_of(self, draft, basis)
+        task = self._opened(*made(self, hello, header, basis), header, basis)
         if competes:
-            task.options["competition"] = Competition(self, given, task)
+            task.options["competition"] = Competition(self, task)
         return task
 
-    def _opened(
-        self, federation: Any, hello: Any, header: Any, groups: Any, before: Any, basis: Any
-    ) -> Any:
+    def _opened(self, federation: Any, hello: Any, header: Any, basis: Any) -> Any:
         """What a fit is about, with the columns of the fit."""
         draft, columns = header._draft, header._design.columns
         is_tree = isinstance(basis, TreeBasis)
         draft.basis = basis if is_tree or columns is not None else None
-        task = super()._open(federation, hello, header, groups, before)
+        task = super()._open(federation, hello, header, draft.groups, draft.before)
         draft.book(task.pool)
         names = self._feature_names(header, task.pool.model.n_features)
         varying, blocks = self._varying(names), None

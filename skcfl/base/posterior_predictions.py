@@ -112,25 +112,19 @@ class PosteriorPredictions(BaseFederated):
             return np.array(columns.names, dtype=object)
         return super()._feature_names(header, n_features)
 
-    def _hello_of(self, federation: Federation, kind: Any) -> Any:
-        if isinstance(federation, MadeFederation):
-            said = super()._hello_of(federation.federation, kind)
-            return federation.hello_of(said)
-        return super()._hello_of(federation, kind)
-
-    def _with_columns(self, federation: Any) -> Any:
-        """A federation with the columns of the fit."""
-        check_is_fitted(self)
+    def _with_columns(self, federation: Federation, hello: Any) -> tuple[Federation, Any]:
+        """A federation with the columns of the fit, and its hello."""
         columns = self._design.columns
-        if columns is None or isinstance(federation, MadeFederation):
-            return federation
-        return MadeFederation(federation, columns)
+        if columns is None:
+            return federation, hello
+        made = MadeFederation(federation, columns)
+        return made, made.hello_of(hello)
+
+    def _pool_of(self, federation: Federation, hello: Any) -> ClientPool:
+        return super()._pool_of(*self._with_columns(federation, hello))
 
     def _scored_parts(self, federation: Federation, hello: Any, codes: Array | None) -> list[Any]:
-        made = self._with_columns(federation)
-        if isinstance(made, MadeFederation):
-            hello = made.hello_of(hello)
-        return super()._scored_parts(made, hello, codes)
+        return super()._scored_parts(*self._with_columns(federation, hello), codes)
 
     # ------------------------------------------------------------------------------- effects
 
@@ -323,7 +317,7 @@ class PosteriorPredictions(BaseFederated):
         labels : ndarray of shape (n_clients,)
             As from ``assign``, in the order of the sorted ids; -1 of clients that do not answer.
         """
-        return super().assign_federation(self._with_columns(federation))
+        return super().assign_federation(federation)
 
     def _clusters_of(self, pool: ClientPool) -> Array:
         return self._models_of(pool)[0]

@@ -14,7 +14,7 @@ from ..federation.pool import ClientPool
 from ..numerics.regression_trees import dependence, forest_outputs
 from ..pooling.basis_options import TreeBasis
 from ..pooling.boosting import Forest
-from .designs import Design, Effect, behind, groupings, quantiles_at
+from .designs import Design, Draft, Effect, behind, groupings
 
 
 def tree_columns(X: Any, trees: Array, n_outputs: int) -> Array:
@@ -42,12 +42,9 @@ def check_trees(estimator: Any, hello: Any, header: Any) -> None:
         )
 
 
-def cuts_of(
-    estimator: Any, federation: Any, hello: Any, header: Any, basis: TreeBasis, before: Any
-) -> Array:
+def cuts_of(estimator: Any, draft: Draft, basis: TreeBasis) -> Array:
     """Ends of the bins of the features, (n_features, n_bins - 1)."""
-    shares = shares_of(basis.max_bins)
-    return quantiles_at(estimator, federation, hello, header, shares, before)[0]
+    return draft.quantiles_at(estimator, shares_of(basis.max_bins))[0]
 
 
 class TreeEffects(Effect):

@@ -226,8 +226,8 @@ def test_fits(kind):
     )
     assert_allclose(whole, model.classes_[raw] if hasattr(model, "classes_") else raw)
     # Clients of a federation have the same models, given their rows.
-    made = model._with_columns(InProcessFederation(X, y, groups))
-    pool = model._pool_of(made, model._hello_of(made, model._kind()))
+    federation = InProcessFederation(X, y, groups)
+    pool = model._pool_of(federation, model._hello_of(federation, model._kind()))
     found = pool.units.to_user(model._models_of(pool)[1])
     assert_allclose(found, model.params_, rtol=1e-6, atol=1e-7)
     if kind != "three classes":
