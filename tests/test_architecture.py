@@ -561,3 +561,15 @@ def test_readme_and_guide_name_what_exists():
 def test_the_pool_has_few_public_members():
     """It asks; what is made of the answers is a server's algorithm, or a call's."""
     assert len([name for name in dir(ClientPool) if not name.startswith("_")]) <= 20
+
+
+def depth(cls):
+    """Classes of the package on the longest path from a class to its roots."""
+    own = cls.__module__.partition(".")[0] == "skcfl"
+    return own + max(map(depth, cls.__bases__), default=0)
+
+
+@pytest.mark.parametrize("name", [n for n in skcfl.__all__ if hasattr(getattr(skcfl, n), "fit")])
+def test_estimators_are_shallow(name):
+    """Whoever reads an estimator follows few classes up to its root."""
+    assert depth(getattr(skcfl, name)) <= 8

@@ -114,7 +114,7 @@ class Draft:
     federation, hello, groups
         The clients, with the user's columns.
     before : Presence or None
-        Of an earlier attempt.
+        Clients as an earlier attempt at the fit left them.
     basis : SplineBasis, TreeBasis or None
         What the columns are made for.
     chosen : SplineBasis, TreeBasis or None

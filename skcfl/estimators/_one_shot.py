@@ -31,16 +31,8 @@ from ._base_once import ClustersOnce
 NETWORK_STEPS = 50
 
 
-@everyday
-class OneShot(ClustersOnce):
-    """One-shot clustering of the clients' local models, of any kind.
-
-    For crisp clusters where rounds are expensive: clusters are found in one exchange. Not for
-    clients with too few rows to fit a local model (:class:`IFCA`).
-
-    Every client sends the minimiser of its objective, once; the server clusters these models [1]_.
-    With ``rounds=0`` the mean of a cluster's models is its model, and one exchange is all (ODCL
-    [2]_); else the models are trained on by federated averaging within the clusters, which stay.
+class ClustersOfModels:
+    """Mixin left of ClustersOnce: clusters of the models that clients fit by themselves.
 
     Parameters
     ----------
@@ -76,50 +68,6 @@ class OneShot(ClustersOnce):
     pretrain_steps : "auto" or int
         Networks only: steps that every client trains from one common start before it sends
         its model; "auto" is 50. Linear models are solved exactly.
-
-    {attributes}
-
-    See Also
-    --------
-    OneShotClassifier : The same with a linear classifier or a network.
-    OneShotRegressor : The same with a linear regressor or a network.
-    ConvexClusteredFL : Models and clusters from one convex problem.
-    RobustClusteredFL : The same, robust to false clients.
-    IFCA : Clusters by loss, chosen anew in every round.
-
-    Notes
-    -----
-    Where clients have rows enough that local models are near their cluster's, the error after
-    one exchange is of the order of the fit that knows the clusters (the theorem of [2]_). Where
-    rows are few, own models are noise, and methods by loss find clusters that this one misses.
-    Networks are trained from one common start: two networks with permuted units compute the same
-    and are at a large distance. A new client (``assign``, ``adapt``) goes by loss.
-
-    References
-    ----------
-    .. [1] A. Ghosh, J. Hong, D. Yin, K. Ramchandran. "Robust Federated Learning in a Heterogeneous
-       Environment". arXiv:1906.06629, 2019.
-    .. [2] A. Armacki, D. Bajovic, D. Jakovetic, S. Kar. "One-Shot Federated Learning for Clustered
-       Heterogeneous Models". arXiv:2209.10866, 2022.
-
-    Examples
-    --------
-    >>> from skcfl import ConvexClustering, OneShot
-    >>> from skcfl.datasets import make_clustered_regression
-    >>> from skcfl.models import LinearModel
-    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
-    >>> model = LinearModel(alpha=0.01, standardize=False)
-    >>> once = OneShot(model, n_clusters=3, rounds=0, random_state=0)
-    >>> once.fit(data.X, data.y, groups=data.groups).cluster_sizes_
-    array([4, 4, 4])
-    >>> once.calls_  # hello and sizes; the clients' models up, those of the clusters down
-    4
-
-    A clusterer that finds the number of clusters:
-
-    >>> convex = OneShot(clusterer=ConvexClustering(), random_state=0)
-    >>> convex.fit(data.X, data.y, groups=data.groups).n_clusters_
-    3
     """
 
     _parameter_constraints = {
@@ -132,13 +80,6 @@ class OneShot(ClustersOnce):
         "combine": [StrOptions({"mean", "precision"})],
         "pretrain_steps": [Count(1), StrOptions({"auto"})],
     }
-
-    _: KW_ONLY
-    clusterer: Literal["auto", "kmeans", "trimmed", "median"] | Clusterer = "auto"
-    trim: float = 0.2
-    combine: Literal["mean", "precision"] = "mean"
-    rounds: int | Literal["auto"] = "auto"
-    pretrain_steps: int | Literal["auto"] = "auto"
 
     def _options(self, pool):
         return make_options(self, pool, max_iter=self.rounds if self.rounds else "auto")
@@ -195,3 +136,69 @@ class OneShot(ClustersOnce):
         if self.rounds == 0:
             return publish_once(pool, found, client_weights(pool, options))
         return super()._train(pool, found, options)
+
+
+@everyday
+class OneShot(ClustersOfModels, ClustersOnce):
+    """One-shot clustering of the clients' local models, of any kind.
+
+    For crisp clusters where rounds are expensive: clusters are found in one exchange. Not for
+    clients with too few rows to fit a local model (:class:`IFCA`).
+
+    Every client sends the minimiser of its objective, once; the server clusters these models [1]_.
+    With ``rounds=0`` the mean of a cluster's models is its model, and one exchange is all (ODCL
+    [2]_); else the models are trained on by federated averaging within the clusters, which stay.
+
+    {parameters}
+
+    {attributes}
+
+    See Also
+    --------
+    OneShotClassifier : The same with a linear classifier or a network.
+    OneShotRegressor : The same with a linear regressor or a network.
+    ConvexClusteredFL : Models and clusters from one convex problem.
+    RobustClusteredFL : The same, robust to false clients.
+    IFCA : Clusters by loss, chosen anew in every round.
+
+    Notes
+    -----
+    Where clients have rows enough that local models are near their cluster's, the error after
+    one exchange is of the order of the fit that knows the clusters (the theorem of [2]_). Where
+    rows are few, own models are noise, and methods by loss find clusters that this one misses.
+    Networks are trained from one common start: two networks with permuted units compute the same
+    and are at a large distance. A new client (``assign``, ``adapt``) goes by loss.
+
+    References
+    ----------
+    .. [1] A. Ghosh, J. Hong, D. Yin, K. Ramchandran. "Robust Federated Learning in a Heterogeneous
+       Environment". arXiv:1906.06629, 2019.
+    .. [2] A. Armacki, D. Bajovic, D. Jakovetic, S. Kar. "One-Shot Federated Learning for Clustered
+       Heterogeneous Models". arXiv:2209.10866, 2022.
+
+    Examples
+    --------
+    >>> from skcfl import ConvexClustering, OneShot
+    >>> from skcfl.datasets import make_clustered_regression
+    >>> from skcfl.models import LinearModel
+    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
+    >>> model = LinearModel(alpha=0.01, standardize=False)
+    >>> once = OneShot(model, n_clusters=3, rounds=0, random_state=0)
+    >>> once.fit(data.X, data.y, groups=data.groups).cluster_sizes_
+    array([4, 4, 4])
+    >>> once.calls_  # hello and sizes; the clients' models up, those of the clusters down
+    4
+
+    A clusterer that finds the number of clusters:
+
+    >>> convex = OneShot(clusterer=ConvexClustering(), random_state=0)
+    >>> convex.fit(data.X, data.y, groups=data.groups).n_clusters_
+    3
+    """
+
+    _: KW_ONLY
+    clusterer: Literal["auto", "kmeans", "trimmed", "median"] | Clusterer = "auto"
+    trim: float = 0.2
+    combine: Literal["mean", "precision"] = "mean"
+    rounds: int | Literal["auto"] = "auto"
+    pretrain_steps: int | Literal["auto"] = "auto"

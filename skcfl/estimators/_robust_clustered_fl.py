@@ -7,11 +7,12 @@ from typing import Literal
 
 from .._typing import Aggregation, Clusterer
 from ..base.everyday import everyday
-from ._one_shot import OneShot
+from ._base_once import ClustersOnce
+from ._one_shot import ClustersOfModels
 
 
 @everyday
-class RobustClusteredFL(OneShot):
+class RobustClusteredFL(ClustersOfModels, ClustersOnce):
     """Clustered federated learning robust to false clients, in three stages, any local model.
 
     For crisp clusters where some clients may send false (Byzantine) models. Not where all
@@ -77,3 +78,6 @@ class RobustClusteredFL(OneShot):
     clusterer: Literal["auto", "kmeans", "trimmed", "median"] | Clusterer = "trimmed"
     trim: float = 0.25
     aggregation: Aggregation = "geometric_median"
+    combine: Literal["mean", "precision"] = "mean"
+    rounds: int | Literal["auto"] = "auto"
+    pretrain_steps: int | Literal["auto"] = "auto"

@@ -227,3 +227,13 @@ def test_categories_and_missing_values_are_named_with_what_helps():
     model = make_pipeline(columns, PartialPoolingRegressor())
     model.fit(frame, y, partialpoolingregressor__groups=groups)
     assert np.isfinite(model.predict(frame, groups=groups)).all()
+
+
+def test_a_fit_forgets_the_levels_of_the_fit_before():
+    """Text that a table had in place of codes is not that of another federation's codes."""
+    X, y, groups = generated()
+    table = pd.DataFrame({"x": X[:, 0], "item": [f"i{k:g}" for k in X[:, 1]]})
+    model = PartialPoolingRegressor(crossed=[1], **ML).fit(table, y, groups=groups)
+    assert "i0" in model.crossed_effects_["item"]
+    model.fit_federation(InProcessFederation(X[:, :2], y, groups))
+    assert sorted(model.crossed_effects_["x1"]) == list(range(7))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named
 from scipy.stats import beta
+from sklearn.base import clone
 from trials import examples, some
 
 import skcfl
@@ -422,6 +423,21 @@ def test_private_and_other_fits_leave_nothing_to_each_other(cls):
     # Nothing is left of the fit whose signal was drowned.
     assert model.epsilon_ == pytest.approx(4.0)
     assert not model._is_local
+
+
+@pytest.mark.parametrize("basis", ["splines", "trees"])
+def test_a_private_fit_has_no_curves_or_trees_of_the_fit_before(basis):
+    """Its predictions are those of an estimator that had no fit before."""
+    rows = {"X": DATA[0][:300], "y": DATA[1][:300], "groups": DATA[2][:300]}
+    model = PartialPoolingRegressor(1, basis=basis, covariance="diag", unseen="average").fit(
+        **rows
+    )
+    model.set_params(basis="linear", random_state=0)
+    predicted = [
+        one.fit_federation(private(4.0)).predict(TEST[0], groups=TEST[2])
+        for one in (model, clone(model))
+    ]
+    assert_allclose(*predicted)
 
 
 def test_a_server_is_sent_nothing_of_the_rows():
