@@ -28,6 +28,7 @@ from ..reports.separation import Separation, report_of_points
 from .checkpointing import checkpointed
 from .fitting import Task, given_to_fit
 from .of_clients import OfClients, check_new_ids
+from .predicting import scored
 
 if TYPE_CHECKING:
     from ..federation.federation import Federation, Handshake
@@ -282,10 +283,8 @@ class ClusteredRows(ClusterMixin, OfClients):
         """
         hello = self._hello_of(federation, None)
         model, table = self._nearest()
-        index, parts = self._positions(hello.ids), []
-        for part in federation.rows(Location().bind(hello.n_features, dtype=hello.dtype), hello):
-            some, own = np.unique(index[part.places], return_inverse=True)
-            parts.append(part.scored(model, table[some], own, None))
+        rows = federation.rows(Location().bind(hello.n_features, dtype=hello.dtype), hello)
+        parts = scored(rows, model, table, self._positions(hello.ids))
         own = [("predict",)] * len(parts)
         return federation.collected(iter(ask_each(parts, "outputs", own, whole=True)))
 

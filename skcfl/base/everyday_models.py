@@ -46,7 +46,8 @@ class _LinearMixin:
 
     def _local_model(self):
         return LinearModel(
-            alpha=self.alpha,
+            # A population takes the place of the penalty.
+            alpha=getattr(self, "alpha", 0.0),
             fit_intercept=self.fit_intercept,
             standardize=self.standardize,
             **self._passed(),
@@ -196,19 +197,6 @@ def _is_linear(hidden_layer_sizes):
     return np.asarray(hidden_layer_sizes, dtype=object).size == 0
 
 
-class _PopulationMixin:
-    """The local model is linear; the population takes the place of its penalty."""
-
-    def _local_model(self):
-        return LinearModel(
-            loss=self.loss,
-            alpha=0.0,
-            fit_intercept=self.fit_intercept,
-            standardize=self.standardize,
-            class_weight=getattr(self, "class_weight", None),
-        )
-
-
 def _of_population_classifier(
     *,
     loss: Literal["log_loss"] = "log_loss",
@@ -219,7 +207,7 @@ def _of_population_classifier(
     """Parameters in place of the local model, which has no penalty."""
 
 
-class PopulationClassifier(_PopulationMixin, ClassifierMixin):
+class PopulationClassifier(ClassifierMixin):
     """Parameters of the classifier in place of the local model.
 
     Parameters
@@ -242,7 +230,7 @@ def _of_population_regressor(
     """Parameters in place of the local model, which has no penalty."""
 
 
-class PopulationRegressor(_PopulationMixin, RegressorMixin):
+class PopulationRegressor(RegressorMixin):
     """Parameters of the regressor in place of the local model.
 
     Parameters

@@ -131,13 +131,16 @@ class NewClients(Host):
         ValueError
             If the features are not those of fit, or y holds a class not seen in fit.
         """
-        hello = self._hello_of(federation, self._kind())
+        pool = self._known_pool(federation, self._hello_of(federation, self._kind()))
+        labels = self._clusters_of(pool)
+        return labels if pool.answered is None else np.where(pool.answered, labels, -1)
+
+    def _known_pool(self, federation: Federation, hello: Handshake) -> ClientPool:
+        """The same as `_pool_of`; their classes must have been seen in fit."""
         if hello.classes is not None:
             self._known_classes(hello.classes)
             hello = replace(hello, classes=self.classes_)
-        pool = self._pool_of(federation, hello)
-        labels = self._clusters_of(pool)
-        return labels if pool.answered is None else np.where(pool.answered, labels, -1)
+        return self._pool_of(federation, hello)
 
     def _pool_of(self, federation: Federation, hello: Handshake) -> ClientPool:
         """Pool of the clients of a federation, in the units of fit."""
@@ -365,10 +368,7 @@ class NewClients(Host):
                 "a client's predictions and scores are its own: ask the federation of its rows "
                 "that is not private, where they are."
             )
-        if hello.classes is not None:
-            self._known_classes(hello.classes)
-            hello = replace(hello, classes=self.classes_)
-        pool = self._pool_of(federation, hello)
+        pool = self._known_pool(federation, hello)
         _, params = self._for_clients()._models_of(pool)
         return np.asarray(pool.units.to_user(params), dtype=self.model_.dtype)
 

@@ -79,6 +79,16 @@ def not_there(estimator: Any, name: str) -> str:
     )
 
 
+def scored(parts: list[Any], model: Any, table: Array, index: Array, codes: Any = None) -> Any:
+    """Rows of places beside predictions, of each client by one model of a table."""
+    out = []
+    for part in parts:
+        # A place is sent the models of its clients only.
+        some, places = np.unique(index[part.places], return_inverse=True)
+        out.append(part.scored(model, table[some], places, codes))
+    return out
+
+
 class Predictions(Host):
     """Mixin of estimators of rows that belong to clients, with a model for each client."""
 
@@ -434,12 +444,7 @@ class Predictions(Host):
             table, index = self._personal_models(federation), np.arange(len(hello.ids))
         else:
             table, index = self._models_at(self._locate(hello.ids))
-        parts = []
-        for part in federation.rows(self.model_, hello):
-            # A place is sent the models of its clients only.
-            some, places = np.unique(index[part.places], return_inverse=True)
-            parts.append(part.scored(self.model_, table[some], places, codes))
-        return parts
+        return scored(federation.rows(self.model_, hello), self.model_, table, index, codes)
 
     # ------------------------------------------------------------------------ models of rows
 

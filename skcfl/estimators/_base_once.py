@@ -67,9 +67,7 @@ class ClustersOnce(BaseFederated):
 
     def _train(self, pool, found, options):
         """Rounds with the clusters fixed."""
-        result = alternate(pool, found.theta, options, pool.random_state, found.labels)
-        result.extra.pop("loss")
-        return result
+        return alternate(pool, found.theta, options, pool.random_state, found.labels)
 
     def _solve(self, pool):
         options = self._options(pool)

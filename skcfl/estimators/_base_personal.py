@@ -73,11 +73,22 @@ class PersonalMethod(BaseFederated):
     _parameter_constraints = ROUND_CONSTRAINTS
     _option_classes = {"training": Training}
     _option_names = {"training": SHARED_ROUNDS}
+    #: Local steps that stand for "auto".
+    _local_steps = LOCAL_STEPS
 
     def _average(self, pool):
         """How the server averages what clients send."""
         aggregator = robust_aggregator(self)
         return Average() if aggregator is None else TrustedAverage(aggregator, pool.n_clients)
+
+    def _models_of(self, pool):
+        theta = pool.units.from_user(self.cluster_params_)[0]
+        labels = np.zeros(pool.n_clients, dtype=np.intp)
+        return labels, self._new_models(pool, theta, training_options(self, pool))
+
+    def _new_models(self, pool, theta, options):
+        """Models of new clients, from the shared one."""
+        raise NotImplementedError
 
     def _settles(self, options):
         """True if rounds are a map with a fixed point: nothing is drawn."""
@@ -85,7 +96,7 @@ class PersonalMethod(BaseFederated):
         return not drawn and options.tol > 0
 
 
-def training_options(estimator, pool, automatic=LOCAL_STEPS):
+def training_options(estimator, pool):
     """Options of rounds in which clients train, none of them automatic.
 
     Parameters
@@ -94,8 +105,6 @@ def training_options(estimator, pool, automatic=LOCAL_STEPS):
         With ``training``, ``max_iter``, ``tol`` and ``aggregation``.
     pool : ClientPool
         The federation.
-    automatic : int
-        Local steps that stand for "auto".
 
     Returns
     -------
@@ -108,7 +117,7 @@ def training_options(estimator, pool, automatic=LOCAL_STEPS):
         max_iter=max_iter,
         budget=budget,
         averaging="model",
-        local_steps=training.steps(automatic),
+        local_steps=training.steps(estimator._local_steps),
         optimizer=optimizer,
         step_size=automatic_step(training.step_size, optimizer, pool),
         batch_size=training.batch_size,

@@ -165,9 +165,7 @@ class AlternatingClustering(BaseFederated):
         if n_clusters == 1:
             # One cluster is FedAvg, from the same start: there is nothing to choose.
             labels = np.zeros(pool.n_clients, dtype=np.intp)
-            result = alternate(pool, pool.start()[None], options, pool.random_state, labels)
-            result.extra.pop("loss")
-            return result
+            return alternate(pool, pool.start()[None], options, pool.random_state, labels)
         given = [] if start is None else [start]
         if not drawn:
             return self._best(pool, given, options)

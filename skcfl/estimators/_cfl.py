@@ -187,6 +187,5 @@ class CFL(BaseFederated):
             theta, labels = fewer.cluster_params, fewer.labels
             rule.resume(labels, earlier)
         result = alternate(pool, theta, options, pool.random_state, rule=rule, first=labels)
-        result.extra.pop("loss")
         result.extra["tree"] = [asdict(node) for node in rule.tree]
         return result, rule

@@ -153,9 +153,7 @@ class Ditto(PersonalMethod):
             return self._inner()._solve(pool, **inner)
         labels = np.zeros(pool.n_clients, dtype=np.intp)
         start = pool.start()[None]
-        result = alternate(pool, start, options, pool.random_state, labels, wrap=wrap)
-        result.extra.pop("loss")
-        return result
+        return alternate(pool, start, options, pool.random_state, labels, wrap=wrap)
 
     def _choose(self, pool, options, inner):
         robust = options.aggregator is not None

@@ -124,11 +124,9 @@ class FedALA(PersonalMethod):
             options.batch_size,
             self._average(pool),
         )
-        state, record, shortfall = run_shared(pool, update, options)
-        params = pool.ask(Recall, state.theta[np.zeros(pool.n_clients, dtype=np.intp)])
-        return publish(
-            pool, options, state.theta[0], params, record, shortfall, average=update.average
-        )
+        ended = run_shared(pool, update, options)
+        params = pool.ask(Recall, np.tile(ended.theta, (pool.n_clients, 1)))
+        return publish(pool, options, ended, params)
 
     def _blend_rate(self, pool):
         """Step of the weights of the blend."""
@@ -147,12 +145,9 @@ class FedALA(PersonalMethod):
             mask[some] = True
         return mask
 
-    def _models_of(self, pool):
+    def _new_models(self, pool, theta, options):
         """Models of new clients: trained from the shared one, as in their first round."""
-        theta = pool.units.from_user(self.cluster_params_)[0]
-        options = training_options(self, pool)
-        labels = np.zeros(pool.n_clients, dtype=np.intp)
-        return labels, pool.ask(
+        return pool.ask(
             LocalUpdate,
             theta,
             options.local_steps,

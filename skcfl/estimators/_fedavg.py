@@ -84,6 +84,4 @@ class FedAvg(BaseFederated):
         options = make_options(self, pool)
         theta = pool.start()[None]
         labels = np.zeros(pool.n_clients, dtype=np.intp)
-        result = alternate(pool, theta, options, pool.random_state, labels)
-        result.extra.pop("loss")
-        return result
+        return alternate(pool, theta, options, pool.random_state, labels)

@@ -111,24 +111,11 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
             options.batch_size,
             self._average(pool),
         )
-        state, record, shortfall = run_shared(pool, update, options, start)
-        return publish(
-            pool,
-            options,
-            state.theta[0],
-            update.models,
-            record,
-            shortfall,
-            known=False,
-            average=update.average,
-            mixing_weights=update.weights,
-        )
+        ended, mixed = run_shared(pool, update, options, start), {"mixing_weights": update.weights}
+        return publish(pool, options, ended, update.models, known=False, **mixed)
 
-    def _models_of(self, pool):
+    def _new_models(self, pool, theta, options):
         """Models of new clients: their last layer is trained from the mean one."""
-        theta = pool.units.from_user(self.cluster_params_)[0]
-        options = training_options(self, pool)
-        labels = np.zeros(pool.n_clients, dtype=np.intp)
         rates, steps = own_rates(pool, options), self.head_steps * self.n_iter_
         more = options.optimizer, options.batch_size
-        return labels, train_part(pool, theta, pool.model.head_mask(), steps, rates, *more)
+        return train_part(pool, theta, pool.model.head_mask(), steps, rates, *more)

@@ -139,15 +139,11 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
             self._average(pool),
         )
         points = np.zeros(pool.model.n_classes * pool.model.n_representation, dtype=pool.dtype)
-        _, record, shortfall = run_shared(pool, update, options, points)
+        ended = run_shared(pool, update, options, points)
         params = pool.ask(Recall, np.tile(start, (pool.n_clients, 1)), known=True)
         params = self._with_prototypes(pool, params, update.prototypes)
-        extra = {
-            "average": update.average,
-            "prototypes": update.prototypes,
-            "training_start": start,
-        }
-        result = publish(pool, options, params[0], params, record, shortfall, **extra)
+        extra = {"prototypes": update.prototypes, "training_start": start}
+        result = publish(pool, options, ended, params, params[0], **extra)
         result.cluster_params, result.labels = params, np.arange(pool.n_clients)
         return result
 

@@ -132,26 +132,23 @@ class FedRep(PersonalMethod):
         )
         start = pool.start()
         pool.ask(Keep, start)
-        state, record, shortfall = run_shared(pool, update, options, start)
-        params = np.array(pool.ask(Recall, state.theta[np.zeros(pool.n_clients, dtype=np.intp)]))
-        params[:, shared] = state.theta[0, shared]
+        ended = run_shared(pool, update, options, start)
+        params = np.array(pool.ask(Recall, np.tile(ended.theta, (pool.n_clients, 1))))
+        params[:, shared] = ended.theta[shared]
         theta = pool.client_weights @ params / max(pool.client_weights.sum(), 1e-300)
         if options.aggregator is not None:
             labels = np.zeros(pool.n_clients, dtype=np.intp)
             weights = client_weights(pool, options)
             theta = aggregate_by_cluster(options.aggregator, params, labels, 1, weights)[0]
-        theta[shared] = state.theta[0, shared]
-        return publish(pool, options, theta, params, record, shortfall, average=update.average)
+        theta[shared] = ended.theta[shared]
+        return publish(pool, options, ended, params, theta)
 
-    def _models_of(self, pool):
+    def _new_models(self, pool, theta, options):
         """Models of new clients: own layers are trained, the shared ones frozen."""
-        theta = pool.units.from_user(self.cluster_params_)[0]
-        options = training_options(self, pool)
         shared, _ = self._masks(pool)
-        labels = np.zeros(pool.n_clients, dtype=np.intp)
         if shared.all():
-            return labels, np.tile(theta, (pool.n_clients, 1))
+            return np.tile(theta, (pool.n_clients, 1))
         steps = self.head_steps * self.n_iter_
         rate = common_rate(pool, options)
         more = options.optimizer, options.batch_size
-        return labels, train_part(pool, theta, ~shared, steps, rate, *more)
+        return train_part(pool, theta, ~shared, steps, rate, *more)

@@ -93,6 +93,4 @@ class OracleClusters(BaseFederated):
     def _solve(self, pool, labels):
         options, labels = make_options(self, pool), np.unique(labels, return_inverse=True)[1]
         theta = np.repeat(pool.start()[None], labels.max() + 1, axis=0)
-        result = alternate(pool, theta, options, pool.random_state, labels)
-        result.extra.pop("loss")
-        return result
+        return alternate(pool, theta, options, pool.random_state, labels)

@@ -122,12 +122,10 @@ class PerFedAvg(PersonalMethod):
             self._average(pool),
             accelerate=kind.exact and self._settles(options),
         )
-        state, record, shortfall = run_shared(pool, update, options)
-        params = one_step(pool, state.theta[0], inner, self.personal_steps)
+        ended = run_shared(pool, update, options)
+        params = one_step(pool, ended.theta, inner, self.personal_steps)
         pool.ledger.book(up=pool.n_clients * pool.n_params, clients=pool.n_clients)
-        return publish(
-            pool, options, state.theta[0], params, record, shortfall, average=update.average
-        )
+        return publish(pool, options, ended, params)
 
     def _inner(self, pool):
         """Inner step of each client."""
@@ -135,8 +133,6 @@ class PerFedAvg(PersonalMethod):
             return np.full(pool.n_clients, float(self.inner_step))
         return INNER_STEPS[kind_of(pool)](pool)
 
-    def _models_of(self, pool):
+    def _new_models(self, pool, theta, options):
         """Models of new clients: a step from the shared one."""
-        theta = pool.units.from_user(self.cluster_params_)
-        labels = np.zeros(pool.n_clients, dtype=np.intp)
-        return labels, one_step(pool, theta[0], self._inner(pool), self.personal_steps)
+        return one_step(pool, theta, self._inner(pool), self.personal_steps)

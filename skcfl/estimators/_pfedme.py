@@ -106,6 +106,8 @@ class PFedMe(PersonalMethod):
         "local_rounds": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     }
 
+    _local_steps = PROX_STEPS
+
     lam: float | Literal["auto"] = "auto"
     _: KW_ONLY
     beta: float = 1.0
@@ -129,24 +131,14 @@ class PFedMe(PersonalMethod):
         )
 
     def _solve(self, pool):
-        options = training_options(self, pool, PROX_STEPS)
+        options = training_options(self, pool)
         lam, search = self.lam, {}
         if lam == "auto":
             lam, search = self._automatic[kind_of(pool)](self, pool, options)
         update = self._update(pool, options, lam)
-        state, record, shortfall = run_shared(pool, update, options)
-        params = update.own_models(pool, np.tile(state.theta[0], (pool.n_clients, 1)))
-        return publish(
-            pool,
-            options,
-            state.theta[0],
-            params,
-            record,
-            shortfall,
-            average=update.average,
-            lam=lam,
-            **search,
-        )
+        ended = run_shared(pool, update, options)
+        params = update.own_models(pool, np.tile(ended.theta, (pool.n_clients, 1)))
+        return publish(pool, options, ended, params, lam=lam, **search)
 
     def _choose(self, pool, options):
         """Strength of the pull by rows held out, and the values that were tried."""
@@ -159,8 +151,7 @@ class PFedMe(PersonalMethod):
             theta = None
             for lam in lams:
                 update = self._update(part, options, lam)
-                state, _, _ = run_shared(part, update, options, theta)
-                theta = state.theta[0]
+                theta = run_shared(part, update, options, theta).theta
                 yield update.own_models(part, np.tile(theta, (part.n_clients, 1)))
 
         return choose_pull(pool, lams, fit, robust)
@@ -170,10 +161,7 @@ class PFedMe(PersonalMethod):
         TRAINED: lambda self, pool, options: (NETWORK_LAM, {}),
     }
 
-    def _models_of(self, pool):
+    def _new_models(self, pool, theta, options):
         """Models of new clients: their proximal points."""
-        theta = pool.units.from_user(self.cluster_params_)
-        options = training_options(self, pool, PROX_STEPS)
         update = self._update(pool, options, self.lam_)
-        labels = np.zeros(pool.n_clients, dtype=np.intp)
-        return labels, update.own_models(pool, np.tile(theta[0], (pool.n_clients, 1)))
+        return update.own_models(pool, np.tile(theta, (pool.n_clients, 1)))

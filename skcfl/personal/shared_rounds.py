@@ -8,7 +8,8 @@ false.  So, as polishing does elsewhere, the last rounds of linear models take t
 clients that are not set aside (:class:`TrustedAverage`).
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -226,6 +227,28 @@ def of_clients(theta, choice):
     return np.broadcast_to(theta[0], (len(choice), theta.shape[1]))
 
 
+@dataclass
+class Ended:
+    """Rounds with one shared model that have ended.
+
+    Attributes
+    ----------
+    theta : ndarray of shape (n_params,)
+        The shared model.
+    record : RoundRecord
+        Record of the rounds.
+    average : Average
+        How they have averaged, which has the clients' suspicions under a robust operator.
+    shortfall : str
+        The criterion that was not met, or "".
+    """
+
+    theta: np.ndarray
+    record: RoundRecord
+    average: Any
+    shortfall: str
+
+
 def run_shared(pool, update, options, theta=None):
     """Run rounds with one shared model.
 
@@ -242,12 +265,7 @@ def run_shared(pool, update, options, theta=None):
 
     Returns
     -------
-    state : State
-        State after the last round.
-    record : RoundRecord
-        Record of the rounds.
-    shortfall : str
-        The criterion that was not met, or None.
+    ended : Ended
     """
     theta = pool.start() if theta is None else theta
     labels = np.zeros(pool.n_clients, dtype=np.intp)
@@ -273,7 +291,7 @@ def run_shared(pool, update, options, theta=None):
             f"{state.change:.2g} (relative; tol={options.tol:g}). Increase max_iter or tol, or "
             "set tol=0 to train for max_iter rounds."
         )
-    return state, record, shortfall
+    return Ended(state.theta[0], record, update.average, shortfall)
 
 
 def client_weights(pool, options):
@@ -281,9 +299,7 @@ def client_weights(pool, options):
     return pool.client_weights if options.weights == "n_samples" else np.ones(pool.n_clients)
 
 
-def publish(
-    pool, options, shared, params, record, shortfall="", known=True, average=None, **extra
-):
+def publish(pool, options, ended, params, shared=None, known=True, **extra):
     """Result of an estimator: the shared model, and the clients' models.
 
     Parameters
@@ -292,18 +308,14 @@ def publish(
         The federation.
     options : Options
         How clients count.
-    shared : ndarray of shape (n_params,)
-        The shared model.
+    ended : Ended
+        The rounds.
     params : ndarray of shape (n_clients, n_params)
         Models of the clients.
-    record : RoundRecord
-        Record of the rounds.
-    shortfall : str, default=""
-        The criterion that was not met, or None.
+    shared : ndarray of shape (n_params,), default=None
+        The shared model, None for that of the rounds.
     known : bool, default=True
         True if clients know their models, from their training and the messages to them.
-    average : Average, default=None
-        How the rounds have averaged, which has the clients' suspicions under a robust operator.
     **extra
         Further fitted attributes.
 
@@ -313,18 +325,18 @@ def publish(
     """
     values = np.asarray(pool.ask(Objectives, params, last=True, known=known), dtype=float)
     here = slice(None) if pool.answered is None else pool.answered
-    if average is not None and average.aggregator is not None:
+    if ended.average.aggregator is not None:
         extra["suspicion"] = np.full(pool.n_clients, np.inf)
-        extra["suspicion"][here] = average.suspicion[here]
-    history = record.history.arrays()
+        extra["suspicion"][here] = ended.average.suspicion[here]
+    history = ended.record.history.arrays()
     return Result(
-        cluster_params=np.asarray(shared)[None],
+        cluster_params=np.asarray(ended.theta if shared is None else shared)[None],
         labels=np.zeros(pool.n_clients, dtype=np.intp),
         params=params,
         objective=weighted_mean(values[here], client_weights(pool, options)[here]),
         n_iter=len(history["objective"]),
         history=history,
-        converged=not shortfall,
-        shortfall=shortfall,
+        converged=not ended.shortfall,
+        shortfall=ended.shortfall,
         extra=extra,
     )

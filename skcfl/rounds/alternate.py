@@ -114,9 +114,10 @@ def alternate(pool, theta, options, rng, labels=None, rule=None, first=None, wra
     Returns
     -------
     result : Result
-        Its ``extra["loss"]`` is the mean loss of the final models, by which restarts are compared.
     """
-    return Rounds(pool, theta, options, rng, labels, rule, first, wrap).finish()
+    result = Rounds(pool, theta, options, rng, labels, rule, first, wrap).finish()
+    del result.extra["loss"]  # by which restarts are compared
+    return result
 
 
 class Rounds:

@@ -11,7 +11,7 @@ from skcfl.calls.first_order import LocalUpdate, Losses, Objectives, ObjectivesG
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
-from skcfl.rounds.alternate import Options, alternate
+from skcfl.rounds.alternate import Options, Rounds, alternate
 from skcfl.rounds.loss_clusters import LossClusters, embed, match
 from skcfl.rounds.polish import solve_pooled
 
@@ -36,7 +36,8 @@ def test_a_diverged_model_is_left():
 
 def test_starts_compete_by_the_loss_without_the_penalty():
     pool = line_pool([1.0, 3.0], 20, alpha=0.5, noise=1.0)
-    result = alternate(pool, np.array([[1.0], [3.0]]), Options(), np.random.RandomState(0))
+    starts = np.array([[1.0], [3.0]])
+    result = Rounds(pool, starts, Options(), np.random.RandomState(0)).finish()
     theta = result.cluster_params[result.labels]
     loss = np.average(pool.ask(Losses, theta)[[0, 1], [0, 1]], weights=pool.client_weights)
     assert result.extra["loss"] == pytest.approx(loss, rel=1e-12)
