@@ -195,7 +195,7 @@ def locate(known, ids):
     unique, codes = encode(ids)
     if family(known) != family(unique):
         found = np.full(len(unique), -1, dtype=np.intp)
-    elif known.dtype.kind in "MmUS" and unique.dtype.kind != "O":
+    elif unique.dtype.kind != "O" and (known.dtype.kind in "MmUS" or known.dtype == unique.dtype):
         # numpy compares dates across units, Python values do not
         found = np.searchsorted(known, unique).clip(max=len(known) - 1)
         found[known[found] != unique] = -1
