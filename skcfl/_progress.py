@@ -117,6 +117,12 @@ def remark(text):
         progress.print(text)
 
 
+def announce(text):
+    """Log a warning, which is seen where no logging is configured, and print it as a remark."""
+    logger.warning(text)
+    remark(text)
+
+
 @contextmanager
 def quiet():
     """Hide the progress of what runs in here."""

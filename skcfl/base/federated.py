@@ -18,7 +18,7 @@ from sklearn.utils import ClassifierTags, RegressorTags, check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from .._option_objects import parameters
-from .._progress import remark
+from .._progress import announce
 from .._typing import (
     Array,
     ArrayLike,
@@ -314,7 +314,7 @@ class BaseFederated(NewClients, Reports, Predictions, OfClients):
                 again = (task.federation, task.hello, task.header, task.groups, presence)
                 vars(task).update(vars(self._open(*again)))
                 task.pool.ledger.take_over([ledger])
-                remark("clients were lost or rejected: the fit starts again without them")
+                announce(presence.who_is_lost())
             finally:
                 presence.starts_again = False
 

@@ -241,7 +241,8 @@ def _known_reasons(folder):
     if found:
         found.append(
             "If this names no reason, log.txt of the job at each site does. If a class is not in "
-            "allow_list: see skcfl.federation.nvflare.allow_jobs."
+            "allow_list: see skcfl.federation.nvflare.allow_jobs. If clients failed to sync: stop "
+            "their sites and start them again."
         )
     return found
 

@@ -187,6 +187,14 @@ class Presence:
         if self.starts_again and (self.rejected | lost).any():
             raise ClientsLost
 
+    def who_is_lost(self):
+        """The text that names the clients without which the fit starts again."""
+        away = (self.rejected | self.lost) & ~self.left_out
+        return (
+            f"{int(away.sum())} of {len(away)} clients were lost or rejected: "
+            f"{_named(np.asarray(self.ids)[away])}. The fit starts again without them."
+        )
+
     def reject(self, places):
         """Listen no more to clients whose answers are not finite."""
         self.rejected[places] = True

@@ -196,8 +196,8 @@ def test_stragglers_are_not_lost():
     assert_array_equal(presence.lost, one)
 
 
-def test_many_are_lost_one_after_the_other():
-    """Each attempt is without one more, down to min_clients."""
+def test_many_are_lost_one_after_the_other(caplog):
+    """Each attempt is without one more, down to min_clients; the log names them."""
     X, y, groups = rows_of("Regressor", 1.0)
     gone = IDS[[1, 3, 6]]
     faults = Faults(dead=gone[:2], attack="nan", false=gone[2:])
@@ -207,6 +207,11 @@ def test_many_are_lost_one_after_the_other():
     params = model.params_[~np.isin(IDS, gone)]
     assert model.missing_clients_.tolist() == gone[:2].tolist()
     assert model.rejected_clients_.tolist() == gone[2:].tolist()
+    lines = [line for line in caplog.messages if line.endswith("starts again without them.")]
+    assert all(line.startswith(f"{line.count(chr(39)) // 2} of 8 clients") for line in lines)
+    assert {name for name in IDS.tolist() if any(repr(name) in line for line in lines)} == set(
+        gone.tolist()
+    )
     wanted = FedAvgRegressor(alpha="auto").fit(X[others], y[others], groups=groups[others])
     assert_allclose(params, wanted.params_, rtol=1e-12)
     few = InProcessFederation(X, y, groups, faults=faults, min_clients=6)

@@ -294,6 +294,7 @@ def test_a_job_whose_fit_did_not_begin_says_why(tmp_path):
         "ComponentNotAuthorized: 'skcfl.federation.collab.FitApp' is not in allow_list",
     ]
     assert "allow_jobs" in str(raised.value)
+    assert "start them again" in str(raised.value)
 
 
 def test_a_job_that_fails_says_why(fake):
