@@ -78,6 +78,39 @@ def test_fits_over_a_wire_are_those_of_one_process(name, parameters):
     assert b"federation.remote" not in pickled and b"federation.wire" not in pickled
 
 
+@pytest.mark.parametrize(
+    "name, parameters",
+    [
+        ("PartialPoolingRegressor", {"basis": "splines"}),
+        ("PartialPoolingClassifier", {"basis": "trees"}),
+        ("PartialPoolingRegressor", {"crossed": [2]}),
+    ],
+    ids=["curves", "trees", "levels"],
+)
+def test_curves_trees_and_levels_go_over_a_wire(name, parameters):
+    """They ask for quantiles, histograms and sums by level."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat([f"{k:02d}" for k in range(8)], 30)
+    level = rng.integers(6, size=240)
+    X = np.column_stack([rng.standard_normal((240, 2)), level])
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * (X[:, 0] > 0) + np.linspace(-1, 1, 6)[level]
+    y = y + 0.3 * rng.standard_normal(240)
+    y = y > 0 if "Classifier" in name else y
+
+    class Half(SiteRows):
+        def load(self):
+            here = (groups < "03") == (self.name == "a")
+            return X[here], y[here], groups[here]
+
+    ids = np.char.add(np.where(groups < "03", "a/", "b/"), groups)
+    model = getattr(skcfl, name)(n_clusters=1, **parameters).fit(X, y, groups=ids)
+    output = "predict_proba" if "Classifier" in name else "predict"
+    wanted, calls = getattr(model, output)(X, groups=ids), model.calls_
+    model.fit_federation(RemoteFederation([Wire(Half("a")), Wire(Half("b"))]))
+    np.testing.assert_allclose(getattr(model, output)(X, groups=ids), wanted, atol=1e-8)
+    assert model.calls_ == calls
+
+
 def test_every_call_goes_over_a_wire():
     class Given(SiteRows):
         def __init__(self, rows):
