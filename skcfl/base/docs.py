@@ -40,18 +40,16 @@ class Shared:
         (see the user guide); for networks it is .0001.
     standardize : bool
         If True, linear models are trained on features of mean 0 and variance 1 over the rows of
-        all clients, so that the penalty and the clusters do not depend on units. Fitted models
-        are in the user's units. Sparse features are scaled but not centred. Not for
-        networks.
+        all clients, so that penalty and clusters do not depend on units. Fitted models are in
+        the user's units. Sparse features are scaled only, networks' features not at all.
     class_weight : dict, "balanced" or None
         Weights of the classes as in scikit-learn. "balanced" gives all classes the same total
         weight over the rows of all clients. None is 1 for all.
     fit_intercept : bool
         If True, the models have an intercept.
     hidden_layer_sizes : int or sequence of int
-        Units of each hidden layer of a feed-forward network (:class:`skcfl.models.MLP`). Empty
-        for a linear model. Scale features and regression targets of networks to about unit
-        size.
+        Units of each hidden layer of a network (:class:`skcfl.models.MLP`); empty for a linear
+        model. Scale the features and regression targets of networks to about unit size.
     activation : {"relu", "tanh", "logistic", "identity"}
         Activation of the hidden layers.
     n_clusters : int or "auto"
