@@ -142,7 +142,7 @@ def test_searches_at_the_server_go_on(name, tmp_path, journals):
 
     wanted = model().fit_federation(places(), path)
     calls = journals[-1].n_added
-    for most in (2, calls // 2, calls - 2):
+    for most in (calls // 2, calls - 2):
         cut_off(model(), places(), path, journals, most)
         found = resumed(model(), places(), path, journals)
         assert_same(found, wanted)

@@ -227,7 +227,15 @@ def test_default_fits_take_few_exchanges():
         assert model.n_clusters_ == 2 and model.calls_ < limit
 
 
-def test_an_interrupt_ends_all_tasks():
+@pytest.fixture
+def interrupts():
+    """SIGINT raises KeyboardInterrupt; processes in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_ends_all_tasks(interrupts):
     """Ctrl-C comes to the main thread, which waits for the tasks."""
     steps = []
 
