@@ -184,11 +184,14 @@ def test_encode_is_unique_sorted_and_exact(values):
 
 
 @given(
-    st.lists(st.text(), min_size=1, unique=True),
-    st.lists(st.text(), min_size=1),
+    st.sampled_from([st.text(), st.integers(-5, 5), st.floats(-2, 2)]).flatmap(
+        lambda ids: st.tuples(st.lists(ids, unique=True), st.lists(ids, min_size=1))
+    )
 )
-def test_locate_finds_what_is_there(known, wanted):
-    unique, _ = encode(check_ids(known, len(known)))
+def test_locate_finds_what_is_there(both):
+    known, wanted = both
+    kind = check_ids(wanted, len(wanted)).dtype
+    unique = encode(check_ids(known, len(known)))[0] if known else np.empty(0, dtype=kind)
     positions, unseen = locate(unique, check_ids(wanted, len(wanted)))
     for position, value in zip(positions, wanted, strict=True):
         assert (unique[position] == value) if value in known else position == -1

@@ -193,7 +193,7 @@ def locate(known, ids):
         The unique ids that are not in ``known``.
     """
     unique, codes = encode(ids)
-    if family(known) != family(unique):
+    if not len(known) or family(known) != family(unique):
         found = np.full(len(unique), -1, dtype=np.intp)
     elif unique.dtype.kind != "O" and (known.dtype.kind in "MmUS" or known.dtype == unique.dtype):
         # numpy compares dates across units, Python values do not
