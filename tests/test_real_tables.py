@@ -239,3 +239,14 @@ def test_boosting_learns_nothing_from_the_order_of_the_clients_in_the_file(real)
     job = real.Job(X[::2], y[::2], ids[::2], X[1::2], ids[1::2], "squared_error", 0)
     found = real.boosting(job)
     assert real.r2_score(y[1::2], found) < 0.5
+
+
+def test_trees_of_gpboost_do_not_depend_on_the_target_s_units(real):
+    """Its steps have them: R2 of MunExp is -1.6e8 as it stands in the table, .91 standardised."""
+    pytest.importorskip("gpboost")
+    rng = np.random.RandomState(0)
+    X, ids = rng.normal(size=(200, 2)), np.repeat(np.arange(20), 10)
+    y = np.sign(X[:, 0]) + 0.2 * rng.normal(size=200) + rng.normal(size=20)[ids]
+    for scale in (1.0, 1e-3, 1e3):
+        args = X[::2], scale * y[::2], ids[::2], X[1::2], ids[1::2], "squared_error", 0
+        assert real.r2_score(scale * y[1::2], real.gpboost_trees(real.Job(*args))) > 0.8
