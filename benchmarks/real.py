@@ -1080,12 +1080,21 @@ def lost(cases):
         cells = cases[case]
         lines.append([*case, text_of(cells["PartialPooling"], errors=False)])
         lines[-1].append(f"{short(cells[best].mean)} ({best})")
-        lines[-1].append(f"{errors:.1f}")
+        lines[-1] += [f"{errors:.1f}", times(cells["PartialPooling"], cells[best])]
         for others in (LINEAR, BASELINES, ["PP linear"]):
             more = [errors for _, _, errors in verdicts({case: cells}, others)]
             lines[-1].append(f"{more[0]:.1f}" if more and more[0] > 0 else "")
-    header = ["table", "rows", "units", "default", "best competitor", "errors behind"]
+    header = ["table", "rows", "units", "default", "best competitor", "errors behind", "loss ratio"]
     return "Lost cells", [*header, "best linear", "better baseline", "own linear fit"], lines
+
+
+def times(cell, rival):
+    """How many times a rival's loss a cell's is, on the splits of both."""
+    splits = cell.losses.keys() & rival.losses.keys()
+    if not splits:
+        return ""
+    sums = (sum(each.losses[s].sum() for s in splits) for each in (cell, rival))
+    return f"{next(sums) / next(sums):.2f}"
 
 
 def short(value):
@@ -1144,6 +1153,25 @@ def seconds_table(cases, methods):
     return "CPU seconds of a fit, all training rows", ["table", *methods], lines
 
 
+def seconds_summary(cases, methods):
+    """CPU seconds of a fit over the tables: median, upper tenth, and the slowest table."""
+    lines = []
+    for n_rows in ROWS:
+        for method in methods:
+            seconds = {
+                case[0]: np.mean(cells[method].seconds)
+                for case, cells in cases.items()
+                if case[1] == n_rows and method in cells and cells[method].seconds
+            }
+            if seconds:
+                slowest = max(seconds, key=seconds.get)
+                parts = np.quantile(list(seconds.values()), [0.5, 0.9, 1.0])
+                texts = [f"{value:.2g}" for value in parts]
+                lines.append([method, n_rows, *texts[:2], f"{texts[2]} ({slowest})"])
+    header = ["method", "rows", "median", "90 %", "most"]
+    return "CPU seconds of a fit over the tables", header, lines
+
+
 def flamby_table(records, methods):
     """Accuracies by FLamby's protocol: its own split, and the mean over other draws of it."""
     lines = []
@@ -1193,6 +1221,7 @@ def report(records, methods, style, errors):
         write(table, style)
     write(flamby_table(records, methods), style)
     write(seconds_table(cases, methods), style)
+    write(seconds_summary(cases, methods), style)
     cases = {case: cells for case, cells in cases.items() if case[0] != FLAMBY}
     errors = [
         [method, *case, cell.error]

@@ -157,6 +157,7 @@ def test_cells_within_an_error_of_the_best(real):
         assert errors == pytest.approx(expected)
         lines = real.lost(real.collect(records + own))[2]
         assert len(lines) == (more > 0)
+        assert [line[6] for line in lines] == ["1.40"] * len(lines)  # 10 and 14 on each split
     assert not real.verdicts(real.collect(records), real.LINEAR)
     late = real.collect([*records, record("PartialPooling", 0.0, error="timeout, 1 s")])
     assert real.verdicts(late, real.LINEAR) == [(("Exam", "all", "raw"), "FedAvg", np.inf)]
@@ -200,6 +201,13 @@ def test_tables_are_printed_from_kept_fits(real, tmp_path, monkeypatch, capsys):
     assert '"Exam", "R2", ".250", "**.500**", "error"' in printed
     assert "ValueError: a" in printed
     assert "The rule holds in 1 of 1 cases." in printed
+
+
+def test_seconds_over_the_tables(real):
+    records = [record("FedAvg", 0.5, data=name) for name in ("Exam", "Milk", "radon")]
+    records[1]["seconds"] = 9.0
+    _, _, lines = real.seconds_summary(real.collect(records), ["FedAvg", "mixed"])
+    assert lines == [["FedAvg", "all", "1", "7.4", "9 (Milk)"]]
 
 
 def test_a_fit_that_does_not_end_is_a_record(real, hospitals, monkeypatch):
