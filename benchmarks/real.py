@@ -1084,7 +1084,15 @@ def lost(cases):
         for others in (LINEAR, BASELINES, ["PP linear"]):
             more = [errors for _, _, errors in verdicts({case: cells}, others)]
             lines[-1].append(f"{more[0]:.1f}" if more and more[0] > 0 else "")
-    header = ["table", "rows", "units", "default", "best competitor", "errors behind", "loss ratio"]
+    header = [
+        "table",
+        "rows",
+        "units",
+        "default",
+        "best competitor",
+        "errors behind",
+        "loss ratio",
+    ]
     return "Lost cells", [*header, "best linear", "better baseline", "own linear fit"], lines
 
 
