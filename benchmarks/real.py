@@ -660,13 +660,18 @@ def mixed(job, slopes=False):
 
 
 def mixed_bayes(job, slopes):
-    """statsmodels' generalised mixed models, by variational Bayes."""
+    """statsmodels' generalised mixed models, by variational Bayes, of standardised features.
+
+    In the units of a table some fits end where they begin, at chance.
+    """
     from statsmodels.genmod.bayes_mixed_glm import BinomialBayesMixedGLM, PoissonBayesMixedGLM
 
     needs_two_classes(job)
     encoder = OneHotEncoder().fit(job.ids[:, None])
+    scaler = StandardScaler().fit(job.X)
 
     def design(X, ids):
+        X = scaler.transform(X)
         own = encoder.transform(ids[:, None])
         parts = [own, *(own.multiply(x[:, None]) for x in X.T[job.varying & slopes])]
         return np.column_stack([np.ones(len(X)), X]), sparse.hstack(parts).tocsr()

@@ -258,3 +258,18 @@ def test_trees_of_gpboost_do_not_depend_on_the_target_s_units(real):
     for scale in (1.0, 1e-3, 1e3):
         args = X[::2], scale * y[::2], ids[::2], X[1::2], ids[1::2], "squared_error", 0
         assert real.r2_score(scale * y[1::2], real.gpboost_trees(real.Job(*args))) > 0.8
+
+
+def test_variational_bayes_does_not_depend_on_the_features_units(real):
+    """In the units of the file, fits of heart and mlc_churn end at chance."""
+    pytest.importorskip("statsmodels")
+    rng = np.random.RandomState(0)
+    x, ids = rng.normal(size=200), np.repeat(np.arange(20), 10)
+    y = (x + rng.normal(size=20)[ids] > 0).astype(int)
+    found = []
+    for scale in (1.0, 1e4):
+        X = scale * x[:, None]
+        job = real.Job(X[::2], y[::2], ids[::2], X[1::2], ids[1::2], real.LOG, 0)
+        found.append(real.mixed(job))
+    assert found[0] == pytest.approx(found[1], abs=1e-3)
+    assert real.log_loss(y[1::2], found[1]) < 0.5
