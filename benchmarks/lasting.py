@@ -145,9 +145,16 @@ def killed_site(reply, k, folder):
 
 def killed_server(reply, k, folder):
     once = folder / "killed"
-    if k == 3 * FIRST and not once.exists():
-        once.touch()
-        kill(folder, "localhost", but="sub_start.sh")
+    if not once.exists():
+        time.sleep(1.0)  # a checkpoint is written after ten seconds
+        if k == FIRST + 12:
+            once.touch()
+            kill(folder, "localhost", but="sub_start.sh")
+    return reply
+
+
+def later(reply, k, folder):
+    time.sleep(1.0)
     return reply
 
 
@@ -167,7 +174,7 @@ FAULTS = {
     "job killed": killed_job,
     "site killed": killed_site,
     "server killed": killed_server,
-    "full disk": nothing,
+    "full disk": later,
 }
 
 
@@ -346,7 +353,10 @@ def when_gone(folder, timer):
 
 def line(found, report, model, took):
     """What a job of a fault has left."""
-    seen = "; ".join(report.get("failures", [])[:2])[:200] or "nothing"
+    reasons = report.get("failures", [])[:2]
+    if rejected := report.get("rejected_clients"):
+        reasons = [*reasons, f"{len(rejected)} rejected clients"]
+    seen = "; ".join(reasons)[:200] or "nothing"
     if isinstance(found, Exception):
         text = str(found).replace("\n", " ")[:300]
         return f"{text} ({seen}) | - | {report.get('seconds', np.nan):.1f} | {took:.0f} | - | -"

@@ -11,6 +11,7 @@ from .fanout import joined
 from .judging import FoldRows
 from .pool import ClientPool
 from .sites import ask_each
+from .turns import together
 
 
 class Folds:
@@ -82,7 +83,11 @@ class Folds:
                 "the only row of a client never is."
             )
         dealt = [part.folds(n_folds, seed, all(discrete)) for part in self.parts]
-        return [self._fold(parts) for parts in zip(*dealt, strict=True)]
+        folds = [self._fold(parts) for parts in zip(*dealt, strict=True)]
+        with together():
+            for fold in folds:
+                fold.begin()
+        return folds
 
     def _fold(self, parts):
         if self.judges is None:
@@ -149,12 +154,18 @@ class Fold:
     """
 
     def __init__(self, folds, parts):
-        self.folds, self.parts = folds, parts
+        self.folds, self.parts, self._sites = folds, parts, None
+
+    def begin(self):
+        """Let the places begin to make what :meth:`pool` needs."""
+        self._sites = [(part.site(self.folds.model), part.places) for part in self.parts]
 
     def pool(self, random_state=None):
         """ClientPool of the training rows, of all clients that the folds are of."""
         folds = self.folds
-        sites = [(part.site(folds.model), part.places) for part in self.parts]
+        if self._sites is None:
+            self.begin()
+        sites, self._sites = self._sites, None
         about = {"presence": folds.presence, "some_rows": True}
         pool = ClientPool(joined(sites), folds.model, random_state, **about)
         return pool if folds.clients is None else pool.subset(folds.clients)

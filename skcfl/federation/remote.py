@@ -38,7 +38,7 @@ from .hosted_parts import ROOT
 from .made_columns import made_columns
 from .shares import check_share
 from .sites import Endpoint, PlaceLost, Refused, Site, count_derived
-from .turns import pass_turn, post
+from .turns import pass_turn, post, together
 
 if TYPE_CHECKING:
     from ..models import LocalModel
@@ -409,7 +409,8 @@ class RemoteSite(RemoteHandle, Site):
         n = self._n if facts is None else len(facts[0])
         made = RemoteHandle(self.line, self, "derive", (step, *arguments))
         about = n, model, facts, limits, self.line, made, "__getitem__"
-        return [RemoteSite(*about, k) for k in range(count_derived(step, *arguments))]
+        with together():
+            return [RemoteSite(*about, k) for k in range(count_derived(step, *arguments))]
 
 
 class RemoteFederation(Federation):

@@ -6,6 +6,7 @@ nothing needs a lock.
 """
 
 import threading
+from contextlib import contextmanager
 from contextvars import copy_context
 
 from .._progress import quiet
@@ -88,9 +89,29 @@ def post(transport, request):
         As of :meth:`Transport.start`.
     """
     lane = getattr(_here, "lane", None)
-    if lane is None:
-        return transport.start(request)
-    return _Ticket(lane, transport, request).wait
+    if lane is not None:
+        return _Ticket(lane.group.ring, lane.meter, transport, request).wait
+    held = getattr(_here, "held", None)
+    if held is not None:
+        return _Ticket(held, Meter(), transport, request).wait
+    return transport.start(request)
+
+
+@contextmanager
+def together():
+    """Send the requests that are posted inside in one message a host, at the end.
+
+    Requests of a task in lockstep wait for those of the other tasks anyway.
+    """
+    if getattr(_here, "lane", None) is not None or getattr(_here, "held", None) is not None:
+        yield
+        return
+    _here.held = _Ring()
+    try:
+        yield
+        _here.held.send()
+    finally:
+        _here.held = None
 
 
 def check_turn():
@@ -126,8 +147,8 @@ class _Ring(list):
 class _Ticket:
     """A request of a task."""
 
-    def __init__(self, lane, transport, request):
-        self.ring, self.meter = lane.group.ring, lane.meter
+    def __init__(self, ring, meter, transport, request):
+        self.ring, self.meter = ring, meter
         self.transport, self.request, self.message = transport, request, None
         self.ring.waiting.setdefault(id(transport), []).append(self)
 
