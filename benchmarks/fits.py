@@ -8,17 +8,20 @@ rows with 50 of 50,000 columns each, few columns popular and most of them rare, 
 R2 of as many new rows is told, and that of ``Ridge()`` on all rows.  "few" are eight clients of 30
 rows, without weights of the rows and with weights over 24 decades, and the exchanges of the
 fits.  "exchanges" are those of default fits of eight clients, a line a class: one population, two
-clusters and a continuum, three seeds of each.  "many" are 100,000 clients of
-100 rows of 20 features in four clusters, with one thread and with two: its lines tell the time on
-the clock, as threads share the work, and the peak memory, that of the data included (3.5 GB while
-they are made).
+clusters and a continuum, three seeds of each.  "weights" are 60 tables of two classes, half of
+them with weights over 4 or 12 decades: exchanges and log-likelihood of
+``PartialPoolingClassifier``, a line a table, by which two versions are compared.  "many" are
+100,000 clients of 100 rows of 20 features in four clusters, with one thread and with two: its
+lines tell the time on the clock, as threads share the work, and the peak memory, that of the data
+included (3.5 GB while they are made).
 
 On two cores "knn" takes 1.6 s for 1000 clients, 5.6 s for 3000 and 18 s for 10,000: a search
 solves about twenty problems (a grid of lam, values around the best, local penalties), each
 in a tenth of a second or, for 3000, in a third, half of which proves its partition.  One BLAS
 thread::
 
-    python benchmarks/fits.py [--clients 1000 3000] [--only knn schools sparse few many exchanges]
+    python benchmarks/fits.py [--clients 1000] [--only knn schools sparse few exchanges many]
+    python benchmarks/fits.py --only weights
 """
 
 import argparse
@@ -44,6 +47,7 @@ from skcfl import (
     GTVRegressor,
     LamSearch,
     LocalModelsRegressor,
+    PartialPoolingClassifier,
 )
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 
@@ -159,11 +163,40 @@ def exchanges():
             print(f"{name + suffix:30}", *(f"{number:5}" for number in numbers), flush=True)
 
 
+def make_weighed(seed):
+    """Rows, targets, clients and weights of two classes, with unlike sizes and units."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(3, 20)), int(rng.integers(1, 6))
+    codes = np.repeat(np.arange(n), rng.integers(2, 30, n))
+    X = rng.normal(size=(len(codes), d)) * 10.0 ** rng.uniform(-2, 2, d)
+    W = rng.normal(size=(n, d)) * rng.choice([0.1, 1, 3]) + rng.normal(size=d)
+    z = ((X / np.abs(X).mean(axis=0)) * W[codes]).sum(axis=1) + 2 * rng.normal()
+    y = z + rng.logistic(size=len(z)) * rng.choice([1e-3, 1, 1]) > 0
+    if y.all() or not y.any():
+        y[0] = ~y[0]
+    decades = rng.choice([0, 0, 2, 6])
+    return X, y, codes, 10.0 ** rng.uniform(-decades, decades, len(y)) if decades else None
+
+
+def weights():
+    """Exchanges and log-likelihoods of 60 tables of two classes, and the mean of the first."""
+    numbers = []
+    for seed in range(60):
+        X, y, groups, weight = make_weighed(seed)
+        estimator = PartialPoolingClassifier(basis="linear", random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            estimator.fit(X, y, groups=groups, sample_weight=weight)
+        numbers.append(estimator.calls_)
+        print(f"{seed:4}{numbers[-1]:7}{estimator.loglik_:16.2f}", flush=True)
+    print(f"{np.mean(numbers):11.0f} exchanges, at most {max(numbers)}")
+
+
 def main():
     """One line a fit."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, nargs="+", default=[1000, 3000])
-    kinds = ["knn", "schools", "sparse", "few", "many", "exchanges"]
+    kinds = ["knn", "schools", "sparse", "few", "many", "exchanges", "weights"]
     parser.add_argument("--only", nargs="+", choices=kinds, default=kinds[:3])
     args = parser.parse_args()
     with threadpool_limits(1):
@@ -192,6 +225,8 @@ def main():
             few()
         if "exchanges" in args.only:
             exchanges()
+        if "weights" in args.only:
+            weights()
         if "many" in args.only:
             rows = make_many()
             for method in (IFCA, CLoVE):

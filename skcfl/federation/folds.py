@@ -11,7 +11,7 @@ from .fanout import joined
 from .judging import FoldRows
 from .pool import ClientPool
 from .sites import ask_each
-from .turns import together
+from .turns import in_one_message
 
 
 class Folds:
@@ -84,7 +84,7 @@ class Folds:
             )
         dealt = [part.folds(n_folds, seed, all(discrete)) for part in self.parts]
         folds = [self._fold(parts) for parts in zip(*dealt, strict=True)]
-        with together():
+        with in_one_message():
             for fold in folds:
                 fold.begin()
         return folds

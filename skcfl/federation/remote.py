@@ -38,7 +38,7 @@ from .hosted_parts import ROOT
 from .made_columns import made_columns
 from .shares import check_share
 from .sites import Endpoint, PlaceLost, Refused, Site, count_derived
-from .turns import pass_turn, post, together
+from .turns import in_one_message, pass_turn, post
 
 if TYPE_CHECKING:
     from ..models import LocalModel
@@ -409,7 +409,7 @@ class RemoteSite(RemoteHandle, Site):
         n = self._n if facts is None else len(facts[0])
         made = RemoteHandle(self.line, self, "derive", (step, *arguments))
         about = n, model, facts, limits, self.line, made, "__getitem__"
-        with together():
+        with in_one_message():
             return [RemoteSite(*about, k) for k in range(count_derived(step, *arguments))]
 
 

@@ -98,7 +98,7 @@ def post(transport, request):
 
 
 @contextmanager
-def together():
+def in_one_message():
     """Send the requests that are posted inside in one message a host, at the end.
 
     Requests of a task in lockstep wait for those of the other tasks anyway.

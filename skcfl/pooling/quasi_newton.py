@@ -25,8 +25,8 @@ from .population import LEAST_DF, LEAST_DISPERSION, LEAST_WEIGHT, MOST_DF
 MEMORY = 30
 # Longest first step, in units in which the log-likelihood curves by one.
 FIRST = 3.0
-# Longest of the next steps of :func:`settle`, relative to the one before. Benchmark: rows with
-# weights over 12 decades, a seventh of the exchanges.
+# Longest of the next steps of :func:`settle`, relative to the one before. Benchmark:
+# benchmarks/fits.py --only weights, half of the exchanges.
 FURTHER = 2.0
 # Least part of the rows that tells of the dispersion, whatever the covariance takes of them.
 LEAST_KNOWN = 0.1
@@ -35,8 +35,8 @@ SINGULAR = 1e-10
 # Least relative gain of an iteration of L-BFGS: that of rounding.
 LEAST_GAIN = 1e-14
 # Slope at the end of a step, relative to that at its start, below which the step is too long: it
-# went past the place where slopes vanish. Benchmark: 60 tables, half of them with weights of 4 to
-# 12 decades, end lower by a nat and more on 13; on 9 with it.
+# went past the place where slopes vanish. Benchmark: benchmarks/fits.py --only weights, 13 of 60
+# tables end lower by a nat and more; 9 with it.
 OVERSHOT = -0.5
 # Steps without a more likely population at which slopes and likelihood are at odds. Benchmark: as
 # of OVERSHOT, 12 of 60 with 5; without it 8, and two thirds more exchanges.
