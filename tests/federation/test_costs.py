@@ -218,7 +218,7 @@ def test_an_estimator_that_is_not_fitted():
 
 
 class MeasuredHost(PickledHost):
-    """Host whose requests are counted, with their bytes; those on the way together are a message."""
+    """Host whose requests and bytes are counted; requests on the way together are a message."""
 
     sent, received, exchanges, n_requests = 0, 0, 0, 0
 
