@@ -189,7 +189,8 @@ def draw(model, shares, path):
         )
     top.axvline(0, color="0.5", linestyle=":")
     labels = [
-        f"{SITUATIONS.get(item[:2], item[:2])}: {item[2:-5].lower()} {item[-5:].lower()}"
+        f"{SITUATIONS.get(item[:2], item[:2])}: "
+        f"{item[2:-5].lower().replace('want', 'want to')} {item[-5:].lower()}"
         for item in items
     ]
     top.set_yticks(range(len(items)), labels, fontsize=9)
@@ -208,7 +209,7 @@ def draw(model, shares, path):
 
     for height, parts in enumerate(shares.values()):
         left = 0.0
-        for colour, (part, share) in zip(("C0", "C1", "0.85"), parts.items(), strict=True):
+        for colour, (part, share) in zip(("0.6", "0.78", "0.92"), parts.items(), strict=True):
             bottom.barh(-height, share, left=left, color=colour, height=0.6)
             text = f"{part}\n{share:.2f}" if share > 0.12 else f"{share:.2f}"
             bottom.text(left + share / 2, -height, text, ha="center", va="center", fontsize=9)
