@@ -203,7 +203,7 @@ def draw(frame, model, subject, new, path):
     figure.suptitle(
         "Curve of each subject, with 95 % of its samples (dashed: population)", size=11
     )
-    figure.savefig(path, dpi=100)
+    figure.savefig(path, dpi=95)
 
 
 def band(ax, x, predicted, colour, label=None, line="-"):
