@@ -138,7 +138,10 @@ class RandomEffectsDisplay(Display):
         if isinstance(feature, str) and feature in (AUTO, AT_MEAN):
             return _of_effects(cls, estimator, feature, output).plot(ax, level=level)
         if isinstance(feature, str) and feature in estimator.crossed_effects_:
-            return _of_levels(cls, estimator, feature, output).plot(ax, level=level)
+            display = _of_levels(cls, estimator, feature, output).plot(ax, level=level)
+            if len(display.order_) > NAMED:
+                display.ax_.set_ylabel("levels")
+            return display
         at, name = _position(estimator, feature, output)
         display = cls(
             values=estimator.params_[:, at],

@@ -62,6 +62,8 @@ def test_levels_of_a_crossed_grouping():
     names = [label.get_text() for label in display.ax_.get_yticklabels()]
     assert names == [str(float(item)) for item in np.argsort(effects)]
     assert display.ax_.get_xlabel() == "effect of x0"
+    model.crossed_effects_["x0"] = model.crossed_effects_std_["x0"] = dict.fromkeys(range(61), 1.0)
+    assert RandomEffectsDisplay.from_estimator(model, "x0").ax_.get_ylabel() == "levels"
     with pytest.raises(ValueError, match="output must be None for levels of a grouping"):
         RandomEffectsDisplay.from_estimator(model, "x0", output=1)
     with pytest.raises(ValueError, match=r"feature must be one of \['intercept', 'x0'\]"):
