@@ -32,6 +32,8 @@ LONGEST = 2.0
 LEAST_LEFT = 0.1
 # Singular values below this part of the largest are rounding.
 SINGULAR = 1e-10
+# Bytes of drawn scores of all clients up to which they are kept for the next call.
+KEPT_BYTES = 2**26
 
 
 class ScoreSums(Call):
@@ -152,7 +154,7 @@ class ScoreDraws(Call):
             drawn = scores.drawn(n, inverse[labels], noise)
         own, curvature, rows, scatter = drawn
         squares, meat = np.zeros(own.shape[1:]), np.zeros((K, p, p))
-        if moves is None and len(clients.places) == len(slots):
+        if moves is None and len(clients.places) * own[0].nbytes <= KEPT_BYTES:
             block.cache["scores"] = key, drawn
         elif moves is not None:
             A = n[:, None, None] * curvature
