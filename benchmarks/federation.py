@@ -32,6 +32,7 @@ from fits import make_few
 
 import skcfl
 from skcfl import ConvexClusteredFLRegressor, FedAvgRegressor, IFCARegressor
+from skcfl.base.reporting import Reports
 from skcfl.calls.first_order import LocalUpdate, Losses, ObjectivesGradients, Present
 from skcfl.federation import DaskFederation, FanOutFederation, InProcessFederation, estimate_cost
 from skcfl.federation.inprocess import InProcessSite
@@ -219,37 +220,62 @@ def part_of(rows, mask):
 
 
 class Clock:
-    """CPU time of the clients of this process in the fits inside: their rows opened, and calls."""
+    """CPU time of the clients of this process in the fits inside: their rows opened, and calls.
+
+    The tests of a report, which clients in other places are not asked for, are left out.
+    """
 
     CLIENTS = ((InProcessFederation, "rows_at"), (Rows, "moments"), (Rows, "site"))
     CLIENTS += ((InProcessSite, "answer"),)
+    REPORT = (Reports, "_gather")
 
     def __enter__(self):
-        self.seconds = 0.0
-        self.methods = [getattr(owner, name) for owner, name in self.CLIENTS]
-        for (owner, name), method in zip(self.CLIENTS, self.methods, strict=True):
-            setattr(owner, name, self.timed(method))
+        self.seconds, self.report = 0.0, 0.0
+        timed = (*self.CLIENTS, self.REPORT)
+        self.methods = [(*where, getattr(*where)) for where in timed]
+        for owner, name, method in self.methods:
+            setattr(owner, name, self.timed(method, (owner, name) == self.REPORT))
         return self
 
-    def timed(self, method):
+    def timed(self, method, report):
         def call(*args, **kwargs):
-            start = time.process_time()
+            start, seconds = time.process_time(), self.seconds
             out = method(*args, **kwargs)
-            self.seconds += time.process_time() - start
+            took = time.process_time() - start
+            if report:
+                self.seconds, self.report = seconds, self.report + took
+            else:
+                self.seconds += took
             return out
 
         return call
 
     def __exit__(self, *error):
-        for (owner, name), method in zip(self.CLIENTS, self.methods, strict=True):
-            setattr(owner, name, method)
+        for where in self.methods:
+            setattr(*where)
+
+
+def crowding(client, pool, half, repeats=20):
+    """CPU time of the rows of half the clients while the others compute, over that of it alone."""
+    theta = np.zeros((N_CLUSTERS, half.n_params))
+    used = []
+    for ask in (partial(pool.ask, Losses, theta), partial(pool.ask, Present)):
+        before = seconds_of_cpu(client)
+        for _ in range(repeats):
+            ask()
+        used.append(max(value - before[key] for key, value in seconds_of_cpu(client).items()))
+    start = time.process_time()
+    for _ in range(repeats):
+        half.ask(Losses, theta)
+    return max((used[0] - used[1]) / (time.process_time() - start), 1.0)
 
 
 def measure_costs(n_clients, n_rows, n_features, repeats=5):
     """What estimate_cost says of fits on two workers, and what they take.
 
     The time of the clients and of the server's own work are measured in this process, latency and
-    link on the cluster by calls that compute nothing.
+    link on the cluster by calls that compute nothing. Workers of one machine share its caches and
+    its memory: how much longer rows take while both compute is measured by one call.
     """
     cluster, client = cluster_of(2)
     loaders = dealt(n_clients, 2, n_rows, n_features)
@@ -260,7 +286,11 @@ def measure_costs(n_clients, n_rows, n_features, repeats=5):
     pool, w = federation.open(model, 0), np.zeros((n_clients, n_features + 1))
     half = InProcessFederation(*loaders[0]()).open(model, 0)
     print(f"{n_clients} clients x {n_rows} x {n_features}")
-    print("method, latency ms, estimated s, took s, ratio; clients' CPU s: estimated, took, ratio")
+    print(
+        "method, latency ms, rows' time beside another worker over that alone, estimated s, ",
+        end="",
+    )
+    print("took s, ratio; clients' CPU s: estimated, took, ratio")
     for method in (
         FedAvgRegressor(),
         IFCARegressor(N_CLUSTERS, n_init=1, random_state=0),
@@ -272,16 +302,17 @@ def measure_costs(n_clients, n_rows, n_features, repeats=5):
             full, _ = median_time(partial(pool.ask, ObjectivesGradients, w), 10)
             alone, _ = median_time(partial(half.ask, ObjectivesGradients, w[: half.n_clients]), 10)
             link = 64 * w.size / max(full - alone - empty, 1e-4)
+            slower = crowding(client, pool, half)
             start = time.process_time()
             with Clock() as clock:
                 method.fit_federation(here)
-            server = time.process_time() - start - clock.seconds
+            server = time.process_time() - start - clock.seconds - clock.report
             cost = estimate_cost(
                 method,
                 latency=empty,
                 uplink=link,
                 downlink=link,
-                seconds_per_row=clock.seconds / (method.calls_ * n_clients * n_rows),
+                seconds_per_row=slower * clock.seconds / (method.calls_ * n_clients * n_rows),
                 n_sites=2,
                 server_seconds=server,
             )
@@ -290,11 +321,12 @@ def measure_costs(n_clients, n_rows, n_features, repeats=5):
             method.fit_federation(federation)
             took = time.perf_counter() - start
             used = max(value - before[key] for key, value in seconds_of_cpu(client).items())
-            ratios.append((empty, cost.wall_time, took, cost.client_time, used))
-        empty, estimated, took, computed, used = np.median(ratios, axis=0)
+            ratios.append((empty, slower, cost.wall_time, took, cost.client_time, used))
+        empty, slower, estimated, took, computed, used = np.median(ratios, axis=0)
         print(
-            f"{type(method).__name__}, {1e3 * empty:.1f}, {estimated:.2f}, {took:.2f}, "
-            f"{estimated / took:.2f}; {computed:.2f}, {used:.2f}, {computed / used:.2f}",
+            f"{type(method).__name__}, {1e3 * empty:.1f}, {slower:.2f}, "
+            f"{estimated:.2f}, {took:.2f}, {estimated / took:.2f}; "
+            f"{computed:.2f}, {used:.2f}, {computed / used:.2f}",
             flush=True,
         )
     client.close()

@@ -24,6 +24,9 @@ BLOCK_BYTES = 4 * 2**20
 MIN_FILL = 0.8
 # Clients of a block are few where there are this many times more of others.
 FEW = 8
+# Bytes of design matrices up to which clients are gathered however many there are: what blocks
+# remember of their rows lasts as long as the blocks.
+GATHERED_BYTES = 2**26
 # Bytes of padding that cost less than another block: calls on small arrays are mostly overhead.
 FREE_PADDING = 256 * 2**10
 
@@ -606,7 +609,7 @@ def make_blocks(
 
 
 def gathered(parts, block_bytes=BLOCK_BYTES):
-    """Few clients of each of many dense blocks, in new blocks.
+    """Some clients of each of many dense blocks, in new blocks.
 
     Parameters
     ----------
@@ -618,20 +621,21 @@ def gathered(parts, block_bytes=BLOCK_BYTES):
     Returns
     -------
     parts : list of (Block, ndarray or None, ndarray)
-        The same clients; parts that are large beside their blocks as they were.
+        The same clients; large parts of blocks as they were.
     """
-    few, out = {}, []
-    for block, index, slots in parts:
+    few, out, dense = {}, [], []
+    for part in parts:
+        block, index, _ = part
+        free = index is not None and type(block) is Block and "factors" not in block.cache
+        (dense if free else out).append(part)
+    total = sum(len(index) * block.X[0].nbytes for block, index, _ in dense)
+    for block, index, slots in dense:
         c, n, d = block.shape
-        small = index is not None and FEW * len(index) <= c
-        if small and type(block) is Block and "factors" not in block.cache:
+        if total <= GATHERED_BYTES or FEW * len(index) <= c:
             few.setdefault((n, d, block.dtype), []).append((block, index, slots))
         else:
             out.append((block, index, slots))
     for (n, d, dtype), alike in few.items():
-        if len(alike) == 1:
-            out += alike
-            continue
         taken = [block.take(index) for block, index, _ in alike]
         names = "X", "y", "weights", "clients", "lengths"
         values = [np.concatenate([getattr(part, name) for part in taken]) for name in names]

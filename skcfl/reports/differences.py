@@ -104,16 +104,14 @@ def common_models(pool, start, labels, counted, within=False):
     -------
     models : CommonModels
     """
+    test = None
     theta, curvature = _fitted(pool, np.array(start, dtype=float), labels, counted, within)
-    test, (places,) = None, np.nonzero(counted)
-    if len(places) > MOST_DRAWN:
-        drawn = np.sort(check_random_state(0).choice(places, MOST_DRAWN, replace=False))
-        part = pool.subset(drawn)
-        test = common_models(part, theta, labels[drawn], counted[drawn], within).test
+    if counted.sum() > MOST_DRAWN:
+        test = differences(pool, theta, labels, counted, within)
     inverse = np.linalg.pinv(curvature, SINGULAR, hermitian=True)
     large = pool.n_samples * pool.n_params > LARGE
     n_draws = FEW_DRAWS if large else MANY_DRAWS
-    about = {"counted": counted, "within": within, "n_draws": n_draws if test is None else 1}
+    about = {"counted": counted, "within": within, "n_draws": 0 if test else n_draws}
     about["normal"] = pool.model.quadratic and pool.typical_size < FEW_ROWS * pool.n_params
     sums, _, _, rows, scatter = pool.ask(ScoreDraws, theta, labels, inverse, **about)
     moves = np.matmul(inverse, sums)
@@ -134,6 +132,25 @@ def common_models(pool, start, labels, counted, within=False):
         share * np.matmul(inverse, np.matmul(meat, inverse)),
         test or _test(squares, n_clients),
     )
+
+
+def differences(pool, start, labels, counted, within=False):
+    """Test whether clients inside the clusters differ, of a sample if they are many.
+
+    Parameters
+    ----------
+    pool, start, labels, counted, within
+        As of :func:`common_models`.
+
+    Returns
+    -------
+    test : DifferenceTest
+    """
+    (places,) = np.nonzero(counted)
+    if len(places) > MOST_DRAWN:
+        places = np.sort(check_random_state(0).choice(places, MOST_DRAWN, replace=False))
+        pool, labels, counted = pool.subset(places), labels[places], counted[places]
+    return common_models(pool, start, labels, counted, within).test
 
 
 def _test(squares, n_clients):

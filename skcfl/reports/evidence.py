@@ -9,7 +9,7 @@ from sklearn.utils import check_random_state
 from ..calls.first_order import Losses, OwnLosses
 from ..exceptions import FederationError
 from ..numerics.newton import MAX_DENSE
-from .differences import CommonModels, DifferenceTest, common_models
+from .differences import CommonModels, DifferenceTest, common_models, differences
 
 # Clients that are asked at most, and the product of rows and parameters; of more a sample.
 MOST_CLIENTS, MOST_NUMBERS = 2000, 2e7
@@ -128,7 +128,7 @@ def _ask(pool, evidence, labels, cluster_params, params, deviations):
     evidence.no_difference = pooled.test
     evidence.centre, evidence.spread = _centre(model, pooled.curvature[0])
     if model.fit_intercept and model.n_features:
-        evidence.intercepts_only = common_models(pool, pooled.theta, one, every, True).test
+        evidence.intercepts_only = differences(pool, pooled.theta, one, every, True)
     sizes = np.bincount(labels[every], minlength=K)
     # A cluster of one client has nothing inside, and its sums are not asked for.
     several = every & (sizes[labels] > 1)

@@ -169,8 +169,10 @@ def test_float32_is_kept_and_converted_on_request(as_sparse):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_few_clients_of_many_blocks_are_gathered(dtype):
+@pytest.mark.parametrize("copied", [0, 2**20])
+def test_few_clients_of_many_blocks_are_gathered(dtype, copied, monkeypatch):
     """The same rows in fewer blocks; parts that are large, sparse or factored stay."""
+    monkeypatch.setattr("skcfl.clients.blocks.GATHERED_BYTES", copied)
     rows = Rows([5] * 10 * FEW, 0, dtype=dtype)
     blocks = rows.blocks(block_bytes=2 * FEW * 5 * 3 * np.dtype(dtype).itemsize)
     assert [len(block.clients) for block in blocks] == [2 * FEW] * 5
@@ -181,11 +183,13 @@ def test_few_clients_of_many_blocks_are_gathered(dtype):
         for block, index in zip(blocks, places, strict=True)
     ]
     out = gathered(parts)
-    assert [len(slots) for *_, slots in out] == [2 * FEW, 3, 1, 3]
-    assert [part[0] for part in out[:3]] == blocks[2:]
+    large = parts[3][2]
+    assert [len(slots) for *_, slots in out] == ([2 * FEW, 1, 6] if copied else [2 * FEW, 1, 3, 3])
+    assert [part[0] for part in out[:-1]] == [blocks[2], blocks[4], blocks[3]][: len(out) - 1]
     block, index, slots = out[-1]
     assert index is None and block.dtype == dtype
-    assert_array_equal(slots, np.concatenate([parts[0][2], parts[1][2]]))
+    few = [parts[0][2], parts[1][2]] + [large] * bool(copied)
+    assert_array_equal(slots, np.concatenate(few))
     for k, i in enumerate(slots):
         A, y, w = rows.of(i)
         assert_array_equal(block.X[k], A)
@@ -193,8 +197,7 @@ def test_few_clients_of_many_blocks_are_gathered(dtype):
         assert_allclose(block.exact[1][k], w, rtol=1e-15)
     # In blocks of the size that blocks have.
     single = [slots.tolist() for *_, slots in gathered(parts[:2], block_bytes=1)]
-    assert single == [[i] for i in slots]
-    assert gathered(parts[:1]) == parts[:1]
+    assert single == [[i] for i in slots[:3]]
     blocks = Rows([5] * 40, 0, as_sparse=True).blocks(block_bytes=3000)
     few = [(block, np.array([0]), block.clients[:1]) for block in blocks]
     assert len(few) > 1 and gathered(few) == few

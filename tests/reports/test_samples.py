@@ -40,3 +40,17 @@ def test_only_the_draws_are_of_a_sample(monkeypatch):
         assert test.n_clients == 25 and test.n_draws == every.no_difference.n_draws
     assert sample.no_difference.p_value < 0.01
     assert sample.intercepts_only.p_value > 0.01
+
+
+@pytest.mark.parametrize("few_rows", [True, False])
+def test_noise_of_a_sample_is_drawn_once_for_both_sums(monkeypatch, few_rows):
+    """The clients of a sample keep their drawn scores from the first call to the second."""
+    monkeypatch.setattr("skcfl.reports.differences.MOST_DRAWN", 25)
+    rng, n = np.random.default_rng(0), 6 if few_rows else 30
+    groups, X = np.repeat(np.arange(60), n), rng.normal(size=(60 * n, 2))
+    y, drawn, kind = X.sum(axis=1), [], NormalNoise if few_rows else Signs
+    of = kind.of
+    monkeypatch.setattr(kind, "of", lambda *about: drawn.append(about[1]) or of(*about))
+    model = FedAvgRegressor().fit(X, y, groups=groups)
+    # 511 draws, 64 a hash, of no difference and of intercepts only.
+    assert len(drawn) == 2 * 8 and model._how_sure.no_difference.n_draws == 511
