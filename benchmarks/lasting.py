@@ -40,12 +40,15 @@ from skcfl.calls.first_order import Present
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation import SiteRows, estimate_cost
 from skcfl.federation.host import SiteHost
+from skcfl.federation.lanes import asked_at_once
 from skcfl.federation.serialization import dumps, loads
 from skcfl.models import LinearModel
 
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent / "examples" / "federation_sites" / "project.yml"
 SITES = ["north", "south", "east"]
+# Requests of an exchange in lockstep whose time is measured.
+N_REQUESTS = 20
 # The site with the fault, and the message with which the fault begins.
 FAULTY, FIRST = "south", 10
 # Seconds: of computing for each message, of waiting for a site, and until a killed site starts.
@@ -428,18 +431,18 @@ def show_memory(n_fits, n_jobs, every):
 
 
 class Timed:
-    """Latency of an empty exchange, and fits with their times, in the place of an estimator."""
+    """Times of empty exchanges and of fits, in the place of an estimator."""
 
     def __init__(self, models):
         self.models = models
 
     def fit_federation(self, federation):
-        pool, times = federation.open(LinearModel().bind(5), 0), []
-        for _ in range(101):
-            start = time.perf_counter()
-            pool.ask(Present)
-            times.append(time.perf_counter() - start)
-        self.latency, self.lines = float(np.median(times[1:])), []
+        pool = federation.open(LinearModel().bind(5), 0)
+        one, several = median_times(pool, 1), median_times(pool, N_REQUESTS)
+        # Two sites: what they do at the same time, and the server for one after the other.
+        per_request = 2.0 / 3.0 * (several - one) / (N_REQUESTS - 1)
+        self.network = {"latency": one - 1.5 * per_request, "seconds_per_request": per_request}
+        self.lines = []
         for model in self.models:
             start = time.perf_counter()
             model.fit_federation(federation)
@@ -447,6 +450,20 @@ class Timed:
             up, down = (float(value) for value in model.wire_bytes_)
             self.lines.append([took, model.calls_, up, down])
         return self
+
+
+def median_times(pool, n_requests):
+    """Median seconds of an exchange with so many empty requests."""
+    times = []
+    for _ in range(51):
+        start = time.perf_counter()
+        asked_at_once(*[(pool, ask_present)] * n_requests)
+        times.append(time.perf_counter() - start)
+    return float(np.median(times[1:]))
+
+
+def ask_present(pool):
+    return pool.ask(Present)
 
 
 def show_costs():
@@ -460,9 +477,9 @@ def show_costs():
             found, _ = quiet(result, quiet(submit, folder, Timed(some), classes=classes))
             if isinstance(found, Exception):
                 raise found
-            print(f"an empty exchange takes {1e3 * found.latency:.1f} ms")
+            print({name: f"{1e3 * value:.2f} ms" for name, value in found.network.items()})
             for model, (took, calls, up, down) in zip(some, found.lines, strict=True):
-                cost = estimated(model, classes, found.latency)
+                cost = estimated(model, classes, found.network)
                 print(
                     f"{type(model).__name__}: "
                     f"{calls:.0f} {took:.2f} {up / 1e3:.1f} {down / 1e3:.1f}; {cost.calls} "
@@ -476,7 +493,7 @@ def seed_of(model):
     return {"random_state": 0} if "random_state" in model.get_params() else {}
 
 
-def estimated(model, classes, latency):
+def estimated(model, classes, network):
     """The cost that a fit in this process foresees."""
     start = time.process_time()
     with Clock() as clock:
@@ -484,7 +501,7 @@ def estimated(model, classes, latency):
     server = time.process_time() - start - clock.seconds
     return estimate_cost(
         model,
-        latency=latency,
+        **network,
         uplink=1e9,
         downlink=1e9,
         seconds_per_row=clock.seconds / (model.calls_ * model._n_rows),

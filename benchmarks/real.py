@@ -24,8 +24,8 @@ clients of the test rows. Every cell that is not is listed.
 
 CCFL is ConvexClusteredFL, PP diag and PP auto are PartialPooling with covariance="diag" and
 "auto" in place of "stacked", PP linear, PP splines and PP trees have these bases in place of
-"auto". ``--results`` keeps every fit in a file of JSON lines; fits that are in it are not run
-again.
+"auto". PP means is PP linear with each client's means of the features as columns beside them.
+``--results`` keeps every fit in a file of JSON lines; fits that are in it are not run again.
 """
 
 import argparse
@@ -38,7 +38,7 @@ import time
 import warnings
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -573,6 +573,18 @@ def everyday(family, job, **options):
     return expected(model, job.X_test, job.loss, groups=job.ids_test)
 
 
+def with_means(job):
+    """Straight lines, and columns of each client's means of the features (Mundlak, 1978)."""
+    own = np.flatnonzero(job.varying)
+    table = pd.DataFrame(job.X[:, own]).groupby(job.ids).mean()
+    X, X_test = (
+        np.hstack([X, table.loc[ids]]) for X, ids in ((job.X, job.ids), (job.X_test, job.ids_test))
+    )
+    random = list(own) if len(own) else "all"
+    wide = replace(job, X=X, X_test=X_test)
+    return everyday("PartialPooling", wide, basis="linear", random=random)
+
+
 def expected(model, X, loss, **more):
     """What a fitted model expects of the target: the mean, or a probability of each class."""
     if loss != LOG:
@@ -778,6 +790,7 @@ EVERYDAY = {
     "PP diag": partial(everyday, "PartialPooling", covariance="diag"),
     "PP auto": partial(everyday, "PartialPooling", covariance="auto"),
     "PP linear": partial(everyday, "PartialPooling", basis="linear"),
+    "PP means": with_means,
     "PP splines": partial(everyday, "PartialPooling", basis="splines"),
     "PP trees": partial(everyday, "PartialPooling", basis="trees"),
     "IFCA": partial(everyday, "IFCA"),

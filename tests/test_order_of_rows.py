@@ -5,7 +5,7 @@ import pytest
 
 from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import LocalUpdate
-from skcfl.clients.draws import order_of_rows
+from skcfl.clients.draws import SORTED, order_of_rows
 from skcfl.datasets import make_clustered_classification
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
@@ -58,3 +58,10 @@ def test_units_of_features_and_targets_keep_the_order():
     X[:, 0] = np.round(X[:, 0])
     order = order_of_rows(codes, X, y)
     np.testing.assert_array_equal(order_of_rows(codes, X * [1e3, 0.1, 7.0] - 5.0, 9.0 * y), order)
+
+
+@pytest.mark.parametrize("n_clients", [1, 3, 2 * SORTED])
+def test_parts_that_are_sorted_at_once_have_no_seam(n_clients):
+    rng = np.random.default_rng(n_clients)
+    codes, X = rng.integers(n_clients, size=3 * SORTED + 1), rng.normal(size=(3 * SORTED + 1, 2))
+    np.testing.assert_array_equal(order_of_rows(codes, X), np.lexsort((X[:, 0], codes)))

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
+from fits_alone import no_reports  # noqa: F401
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, make_column_transformer
@@ -46,6 +47,7 @@ from skcfl.exceptions import SingleClientWarning
 from skcfl.model_selection import ClientKFold, grouped_scorer
 from skcfl.models import LinearModel
 
+pytestmark = pytest.mark.usefixtures("no_reports")
 # the messages that users meet
 NEEDS_GROUPS = "needs to know the client of each row"
 NO_GROUPS_REACHED = "got no groups, but .* asks for them"
@@ -410,7 +412,7 @@ def test_search_predict(case):
 @pytest.mark.parametrize("way", ["name", "last"])
 def test_number_of_clusters_searched_in_a_pipeline_by_column(way):
     """IFCA's n_clusters, behind a StandardScaler, no routing."""
-    case = regression(IFCARegressor(n_init=1, random_state=0), {"n_clusters": [1, 2, 3]})
+    case = regression(IFCARegressor(random_state=0, **SHORT), {"n_clusters": [1, 2, 3]})
     transformer, column = keeping_columns(case)[way]
     pipe = make_pipeline(transformer, clone(case.estimator).set_params(group_col=column))
     search = GridSearchCV(
@@ -436,7 +438,7 @@ def pipeline_scores(case, pipe):
 
 
 def test_number_of_clusters_searched_in_a_pipeline_by_routing():
-    case = regression(IFCARegressor(n_init=1, random_state=0), {"n_clusters": [1, 2, 3]})
+    case = regression(IFCARegressor(random_state=0, **SHORT), {"n_clusters": [1, 2, 3]})
     pipes = [make_pipe(case, candidate) for candidate in case.candidates]
     expected = [pipeline_scores(case, pipe).mean() for pipe in pipes]
     search = GridSearchCV(

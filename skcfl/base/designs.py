@@ -187,6 +187,10 @@ class Effect:
         """Raw predictions of rows with the user's columns, and with the effect."""
         raise NotImplementedError
 
+    def variances(self, estimator: Any, X: Any, ids: Any) -> Any:
+        """Variances of the predictions of rows that the effect adds to those of the clients."""
+        return 0.0
+
     def added_to_clusters(self, estimator: Any, raw: Array, X: Any) -> Array:
         """The same of predictions by the models of clusters."""
         return raw

@@ -32,17 +32,24 @@ class LevelEffects(Effect):
         self.step = "without_levels" if model.quadratic else "linearised"
         self.arguments = arguments
         starts = len(fit.root) + np.cumsum([0, *model.crossed])
-        self.crossed = [fit.effects[slice(*p)] for p in zip(starts, starts[1:], strict=False)]
+        errors = np.sqrt(np.maximum(fit.dispersion * fit.errors.diagonal(), 0.0))
+        places = [slice(*pair) for pair in zip(starts, starts[1:], strict=False)]
+        self.crossed = [fit.effects[place] for place in places]
+        self.crossed_std = [errors[place] for place in places]
         nested = np.split(inside, np.cumsum(model.nested)[:-1], axis=1)
         self.nested = nested if model.nested else []
         spreads = *fit.sizes, *fit.spreads
-        self.variances = [float(fit.dispersion * size**2) for size in spreads]
+        self.level_variances = [float(fit.dispersion * size**2) for size in spreads]
 
     def attributes(self, estimator: Any, header: Any) -> dict[str, Any]:
         """Attributes that a fit publishes, by the names of the groupings."""
         crossed, nested, groupings = {}, {}, header._draft.groupings
-        for (name, levels), effects in zip(groupings, self.crossed, strict=False):
+        errors = {}
+        for (name, levels), effects, std in zip(
+            groupings, self.crossed, self.crossed_std, strict=False
+        ):
             crossed[name] = dict(zip(levels.tolist(), effects.tolist(), strict=True))
+            errors[name] = dict(zip(levels.tolist(), std.tolist(), strict=True))
         inside = groupings[len(self.crossed) :]
         for (name, levels), effects in zip(inside, self.nested, strict=True):
             nested[name] = {
@@ -54,28 +61,45 @@ class LevelEffects(Effect):
         names = [name for name, _ in groupings]
         return {
             "crossed_effects_": crossed,
+            "crossed_effects_std_": errors,
             "nested_effects_": nested,
-            "level_variances_": dict(zip(names, self.variances, strict=True)),
+            "level_variances_": dict(zip(names, self.level_variances, strict=True)),
         }
 
     def added(self, estimator: Any, raw: Array, X: Any, ids: Any) -> Array:
         """Raw predictions of rows with the user's columns, and with the effect."""
         return raw + self._sums(estimator, X, ids)[:, None]
 
+    def variances(self, estimator: Any, X: Any, ids: Any) -> Array:
+        """Variances of rows of levels not seen in fit, the errors of other levels left out."""
+        codes, total = estimator._design.columns.codes(X), np.zeros(X.shape[0])
+        n_crossed = len(self.crossed)
+        for column, variance in zip(codes.T, self.level_variances[:n_crossed], strict=False):
+            total += np.where(column >= 0, 0.0, variance)
+        effects = zip(
+            codes.T[n_crossed:], self.nested, self.level_variances[n_crossed:], strict=True
+        )
+        for column, inside, variance in effects:
+            total += np.where(
+                np.isnan(self._inside(estimator, column, inside, ids)), variance, 0.0
+            )
+        return total
+
+    def _inside(self, estimator: Any, column: Array, effects: Array, ids: Any) -> Array:
+        """Effects of the nested levels of rows, NaN for a level not seen in fit."""
+        at = np.zeros(len(column), dtype=np.intp)
+        if ids is not None:
+            at, _ = locate(estimator.groups_, np.asarray(ids))
+        known = (column >= 0) & (at >= 0) & (at < len(effects))
+        return np.where(known, effects[np.where(known, at, 0), np.where(known, column, 0)], np.nan)
+
     def _sums(self, estimator: Any, X: Any, ids: Any) -> Array:
         """Sums of the effects of the levels of rows."""
         codes, total = estimator._design.columns.codes(X), np.zeros(X.shape[0])
         for column, effects in zip(codes.T, self.crossed, strict=False):
             total += np.where(column >= 0, effects[np.maximum(column, 0)], 0.0)
-        if not self.nested:
-            return total
-        at = np.zeros(X.shape[0], dtype=np.intp)
-        if ids is not None:
-            at, _ = locate(estimator.groups_, np.asarray(ids))
         for column, effects in zip(codes.T[len(self.crossed) :], self.nested, strict=True):
-            known = (column >= 0) & (at >= 0) & (at < len(effects))
-            found = effects[np.where(known, at, 0), np.where(known, column, 0)]
-            total += np.where(known, np.nan_to_num(found), 0.0)
+            total += np.nan_to_num(self._inside(estimator, column, effects, ids))
         return total
 
     def targets(self, estimator: Any, X: Any, y: Any, groups: Any) -> Any:

@@ -187,6 +187,7 @@ class OfClients(BaseFit):
             "_n_rows": pool.n_samples,
             "_site_bytes": (pool.ledger.shared_bytes, pool.ledger.own_bytes),
             "_envelopes": pool.ledger.envelopes,
+            "_requests": pool.ledger.requests,
             "_has_groups": task.groups is not None,
             "_row_shape": task.header._row_shape,
         }

@@ -147,6 +147,9 @@ class PopulationFits(Host):
     crossed_effects_ : dict of str to dict
         With ``crossed``: for each grouping the effect of each level, an expectation given the
         rows. A level not seen in fit has the effect 0.
+    crossed_effects_std_ : dict of str to dict
+        Standard deviation of the error of each of these effects, given the variances. It includes
+        the error of the fixed effects.
     nested_effects_ : dict of str to dict
         With ``nested``: for each grouping the effect of each (client, level).
     level_variances_ : dict of str to float
@@ -485,7 +488,7 @@ class PopulationFits(Host):
         header, draft = task.header, task.header._draft
         self._design, self._effects = header._design, effects
         self.basis_, self.basis_losses_ = _basis_name(draft.basis), draft.losses
-        none = "crossed_effects_", "nested_effects_", "level_variances_"
+        none = "crossed_effects_", "crossed_effects_std_", "nested_effects_", "level_variances_"
         self.__dict__.update({name: {} for name in none})
         for effect in effects:
             self.__dict__.update(effect.attributes(self, header))

@@ -353,8 +353,8 @@ class PosteriorPredictions(BaseFederated):
         y_pred : ndarray of shape (n_samples,)
             Targets or class labels.
         y_std : ndarray of shape (n_samples,)
-            Standard deviations of the targets: of the client's parameters given its rows, and of
-            the noise. Only with ``return_std=True``.
+            Standard deviations of the targets: of the client's parameters given its rows, of
+            the noise, and of levels not seen in fit. Only with ``return_std=True``.
 
         Raises
         ------
@@ -378,6 +378,7 @@ class PosteriorPredictions(BaseFederated):
 
     def _variances(self, X: Any, groups: ClientIds | None) -> Array:
         """Variances of the targets of rows."""
+        beside = [effect.variances(self, *self._user_rows(X, groups)) for effect in self._effects]
         X, ids = self._take_ids(X, groups)
         X = self._check_features(X, dtype=float)
         positions = np.zeros(X.shape[0], dtype=np.intp)
@@ -396,7 +397,7 @@ class PosteriorPredictions(BaseFederated):
             V = table[positions[rows]]
             out[rows] = np.einsum("rp,rp->r", np.matmul(V, D[:, :, None])[:, :, 0], D)
         noise = np.append(self.client_dispersion_, self._stack.new_noise)
-        return np.maximum(out, 0.0) + noise[positions]
+        return np.maximum(out, 0.0) + noise[positions] + sum(beside)
 
     def client_model(self, group: Hashable | None = None) -> Any:
         """Model of one client as a fitted estimator of plain scikit-learn.

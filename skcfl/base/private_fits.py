@@ -176,6 +176,7 @@ def _released(
         "wire_bytes_": ledger.wire_bytes,
         "_site_bytes": (ledger.shared_bytes, (0, 0)),
         "_envelopes": ledger.envelopes,
+        "_requests": ledger.requests,
         "_n_asked": releases.n_clients,
         "_is_masked": bool(releases.terms["masked"]),
         "_scaling": releases.scaling,

@@ -5,10 +5,10 @@ from hashlib import blake2b
 import numpy as np
 from scipy import sparse
 from sklearn.utils.parallel import Parallel, delayed
-from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from ..clients.draws import mixed
 from ..clients.local_clusters import local_kmeans
+from ..numerics.threads import libraries, one_thread
 from .answer_bounds import COUNTS, DIGESTS, NOT_NEGATIVE, UNIT
 from .call import Call
 
@@ -99,8 +99,8 @@ class LocalCentres(Call):
             centres[i, : len(found)], counts[i, : len(found)] = found, size
 
         # One thread per client: k-means on few rows does not gain by more.
-        openmp = ThreadpoolController().select(user_api="openmp")
-        with threadpool_limits(1):
+        openmp = libraries().select(user_api="openmp")
+        with one_thread():
             Parallel(n_jobs=clients.n_jobs, require="sharedmem")(
                 delayed(work)(i) for i in np.flatnonzero(clients.client_sizes)
             )

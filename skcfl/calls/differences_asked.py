@@ -32,6 +32,8 @@ LONGEST = 2.0
 LEAST_LEFT = 0.1
 # Singular values below this part of the largest are rounding.
 SINGULAR = 1e-10
+# Bytes of drawn scores of all clients up to which they are kept for the next call.
+KEPT_BYTES = 2**26
 
 
 class ScoreSums(Call):
@@ -140,29 +142,22 @@ class ScoreDraws(Call):
     def passes(cls, sizes, arguments):
         return sizes["p"] * SIGNS
 
-    def kernel(
-        cls,
-        clients,
-        block,
-        slots,
-        theta,
-        labels,
-        counted,
-        within,
-        inverse,
-        moves,
-        normal,
-        draw,
-        n_draws,
-    ):
+    def kernel(cls, clients, block, slots, theta, labels, counted, within, inverse, moves, **how):
         (K, p), n = theta.shape, clients.client_weights[slots] * counted
-        scores = Scores(clients.model, block, theta[labels], within)
-        noise = (NormalNoise if normal else Signs)(clients.places[slots], n_draws, draw)
-        observed, drawn, rows, scatter = scores.drawn(n, inverse[labels], noise)
-        own = np.concatenate([observed[:, :, None], drawn], axis=2)
-        squares, meat = np.zeros((p, n_draws + 1)), np.zeros((K, p, p))
-        if moves is not None:
-            A = n[:, None, None] * scores.curvature
+        # The same draws are asked for without moves, and then with them.
+        key = [*(value.tobytes() for value in (theta, labels, n, inverse)), within, how]
+        known, drawn = block.cache.pop("scores", (None, None))
+        if known != key:
+            kind = NormalNoise if how["normal"] else Signs
+            noise = kind(clients.places[slots], how["n_draws"], how["draw"])
+            scores = Scores(clients.model, block, theta[labels], within)
+            drawn = scores.drawn(n, inverse[labels], noise)
+        own, curvature, rows, scatter = drawn
+        squares, meat = np.zeros(own.shape[1:]), np.zeros((K, p, p))
+        if moves is None and len(clients.places) * own[0].nbytes <= KEPT_BYTES:
+            block.cache["scores"] = key, drawn
+        elif moves is not None:
+            A = n[:, None, None] * curvature
             for k in np.unique(labels):
                 some = labels == k
                 own[some] -= np.matmul(A[some], moves[k])
@@ -271,7 +266,7 @@ class Scores:
         return e
 
     def drawn(self, n, inverse, noise):
-        """Scores (c, p), drawn ones (c, p, m), squares of rows (c, p, p), and scatter.
+        """Scores and drawn ones (c, p, 1 + m), curvatures, squares of rows (c, p, p), scatter.
 
         The scatter (1 + m,) is that of the residuals and of the noise that is drawn in their
         place.  Residuals are enlarged by what the row itself has taken of them (HC2: MacKinnon
@@ -292,11 +287,12 @@ class Scores:
             wide = -(-length // noise.most_rows) * noise.most_rows
             V = np.pad(V, ((0, 0), (0, 0), (0, wide - length)))
             V = V.reshape(c, C * D, -1, noise.most_rows).sum(axis=2)
-        out, scatter = np.empty((c, C * D, noise.n_draws)), np.zeros(1 + noise.n_draws)
+        out, scatter = np.empty((c, C * D, 1 + noise.n_draws)), np.zeros(1 + noise.n_draws)
+        out[:, :, 0] = n[:, None] * self.reduced(n)[1]
         scatter[0] = (weights[:, None, :] * self.gradients**2).sum()
         for some in noise:
             drawn = noise.of(some, V.shape[2])
-            out[:, :, some] = np.matmul(V, drawn)
+            out[:, :, 1:][:, :, some] = np.matmul(V, drawn)
             if isinstance(noise, NormalNoise):
                 drawn *= (weights > 0)[:, :, None]
                 scatter[1:][some] = (drawn**2).sum(axis=(0, 1))
@@ -304,7 +300,7 @@ class Scores:
                     own = (size[:, :, None] * drawn).sum(axis=1) ** 2
                     total = np.where(n > 0, n, 1.0)[:, None]
                     scatter[1:][some] -= (own / total).sum(axis=0)
-        return n[:, None] * self.reduced(n)[1], out, rows, scatter
+        return out, self.curvature, rows, scatter
 
     def _leverages(self, n, inverse):
         """Leverage of each row on its prediction, (c, length): outputs' mean."""

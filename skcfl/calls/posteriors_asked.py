@@ -3,7 +3,6 @@
 from math import isfinite
 
 import numpy as np
-from scipy.special import logsumexp
 
 from .answer_bounds import CLIENTS, NOT_NEGATIVE, SHARES, TOTAL
 from .call import Call
@@ -305,7 +304,7 @@ def _posteriors_of(clients, block, slots, theta, root, weights, dispersion, df, 
         found = model.posteriors(part, n, theta, root, dispersion, start, by_rows, df)
         part.cache["modes"] = found.modes
         joint = found.evidence + prior
-        evidence = logsumexp(joint, axis=0)
+        evidence = np.logaddexp.reduce(joint, axis=0)
         yield slots[some], found, np.exp(joint - evidence), evidence
 
 

@@ -12,6 +12,8 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 
+# Rows that are sorted at once, of whole clients: as many as a cache holds.
+SORTED = 2**12
 # Features that determine the order of rows; rows that are equal in these are ordered by hashes.
 COMPARED = 4
 
@@ -54,9 +56,13 @@ def order_of_rows(codes, X, *more):
     """
     columns = X[:, :COMPARED]
     columns = list((columns.toarray() if sparse.issparse(X) else columns).T)
-    order = np.lexsort((columns[0], codes))
-    same = np.diff(codes[order]) == 0
-    same &= columns[0][order[1:]] == columns[0][order[:-1]]
+    order = np.argsort(codes, kind="stable")
+    codes_in_order, first = codes[order], columns[0][order]
+    starts = np.searchsorted(codes_in_order, np.unique(codes_in_order[::SORTED]))
+    for some in map(slice, starts, np.append(starts[1:], len(order))):
+        own = np.lexsort((first[some], codes_in_order[some]))
+        order[some], first[some] = order[some][own], first[some][own]
+    same = (np.diff(codes_in_order) == 0) & (first[1:] == first[:-1])
     tied = np.append(same, False) | np.append(False, same)
     if tied.any():
         rows = order[tied]

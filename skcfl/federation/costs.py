@@ -37,11 +37,13 @@ class Cost:
     Attributes
     ----------
     wall_time : float
-        Seconds from the first call to the last: the sum of the four below.
+        Seconds from the first call to the last: the sum of the five below.
     latency_time : float
         Seconds of waiting for messages, however short they are.
     transfer_time : float
         Seconds in which numbers are on their way.
+    packing_time : float
+        Seconds in which requests and answers are packed and read.
     client_time : float
         Seconds in which the clients of a call compute, at the same time.
     server_time : float
@@ -58,13 +60,14 @@ class Cost:
     Examples
     --------
     >>> from skcfl.federation import Cost
-    >>> Cost(3.0, 1.0, 1.0, 0.5, 0.5, 10, 5.0, 8e3, 8e3, 80.0, 80.0).wall_time
+    >>> Cost(3.0, 1.0, 1.0, 0.0, 0.5, 0.5, 10, 5.0, 8e3, 8e3, 80.0, 80.0).wall_time
     3.0
     """
 
     wall_time: float
     latency_time: float
     transfer_time: float
+    packing_time: float
     client_time: float
     server_time: float
     calls: int
@@ -88,6 +91,7 @@ def estimate_cost(
     n_sites: int | None = None,
     server_link: float = np.inf,
     server_seconds: float = 0.0,
+    seconds_per_request: float = 0.0,
 ) -> Cost:
     """Estimate what a fit costs on a network, from the messages that were counted.
 
@@ -124,6 +128,10 @@ def estimate_cost(
         Bits a second that the server can send, and receive.
     server_seconds : float, default=0.0
         Seconds of the server's own work in the whole fit.
+    seconds_per_request : float, default=0.0
+        Seconds in which a request to a site and its answer are packed and read, half of them at
+        the server for one site after the other, half at the sites at the same time. A message in
+        lockstep holds several requests.
 
     Returns
     -------
@@ -165,6 +173,7 @@ def estimate_cost(
         ("latency", latency, 0.0),
         ("seconds_per_row", seconds_per_row, 0.0),
         ("server_seconds", server_seconds, 0.0),
+        ("seconds_per_request", seconds_per_request, 0.0),
         ("uplink", uplink, None),
         ("downlink", downlink, None),
         ("server_link", server_link, None),
@@ -202,6 +211,7 @@ def estimate_cost(
     times = {
         "latency_time": calls * float(latency),
         "transfer_time": calls * float(np.maximum(links, server).sum()),
+        "packing_time": estimator._requests * 0.5 * (1.0 + sites) * float(seconds_per_request),
         "client_time": computing * at_a_site * rows * float(seconds_per_row),
         "server_time": float(server_seconds),
     }

@@ -33,6 +33,8 @@ class Ledger:
         client's own.  Settings, and what clients were sent before, travel here too.
     envelopes : tuple of int
         Bytes ``(up, down)`` around these values in the messages of one site.
+    requests : int
+        Requests that these messages hold; one for each exchange, and more in lockstep.
     counts : bool
         False if nothing that is booked is sent, so that nothing need be counted.
     in_series : bool
@@ -63,6 +65,7 @@ class Ledger:
         self.shared_bytes = (0, 0)
         self.own_bytes = (0, 0)
         self.envelopes = (0, 0)
+        self.requests = 0
         self.wire: Callable[[], tuple[int, int]] | None = None
         self._mark = self._counts()
 
@@ -98,6 +101,7 @@ class Ledger:
         self.shared_bytes = _plus(self.shared_bytes, shared_bytes)
         self.own_bytes = _plus(self.own_bytes, own_bytes)
         self.envelopes = _plus(self.envelopes, envelope)
+        self.requests += 1
 
     def take_over(self, others: Iterable[Ledger]) -> None:
         """Add what other ledgers have counted at the same time, and set them to zero.
@@ -117,6 +121,7 @@ class Ledger:
             self.shared_bytes = _plus(self.shared_bytes, other.shared_bytes)
             self.own_bytes = _plus(self.own_bytes, other.own_bytes)
             self.envelopes = _plus(self.envelopes, other.envelopes)
+            self.requests += other.requests
             vars(other).update({**vars(Ledger(other.in_series)), "wire": other.wire})
             other.close_round()
 

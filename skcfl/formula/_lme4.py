@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..estimators import PartialPoolingClassifier, PartialPoolingRegressor
@@ -107,6 +108,10 @@ def fit(
     (2,)
     """
     return FormulaModel(formula, family, client=client, parameters=parameters or None).fit(data)
+
+
+def _has_classes(model: Any) -> bool:
+    return bool(model.family == "binomial")
 
 
 class FormulaModel(BaseEstimator):
@@ -224,6 +229,25 @@ class FormulaModel(BaseEstimator):
         _require(self._plan.features, data)
         groups = np.asarray(data[self._plan.client])
         return self.estimator_.predict(self._frame(data), groups=groups)
+
+    @available_if(_has_classes)
+    def predict_proba(self, data: Any) -> Any:
+        """Predict probabilities of the classes, with ``family="binomial"``.
+
+        Parameters
+        ----------
+        data : DataFrame
+            With the variables of fit.
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples, 2)
+            In the order of ``estimator_.classes_``.
+        """
+        check_is_fitted(self)
+        _require(self._plan.features, data)
+        groups = np.asarray(data[self._plan.client])
+        return self.estimator_.predict_proba(self._frame(data), groups=groups)
 
     def score(self, data: Any) -> float:
         """R^2, or accuracy of classes, of a frame.

@@ -125,7 +125,7 @@ def admm(
         above its limit.
     expand : bool
         If True, proximal points are those of expansions of the objectives, which checks renew, if
-        these may be asked for (:mod:`skcfl.fusion.expansions`).
+        these may be asked for (``skcfl.fusion.expansions``).
 
     Returns
     -------

@@ -74,7 +74,7 @@ def mean_regularised(
         If True, go on for a small gap where the objective no longer falls by what `tol` allows.
     expand : bool
         If True, expansions of the objectives are solved first, if these may be asked for
-        (:mod:`skcfl.fusion.expansions`).
+        (``skcfl.fusion.expansions``).
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Each client's coefficient with its interval: the caterpillar plot of a mixed model."""
+"""Effects of clients or levels with their intervals: the caterpillar plot of a mixed model."""
 
 from __future__ import annotations
 
@@ -114,9 +114,9 @@ class RandomEffectsDisplay(Display):
             Fitted.
         feature : str or int, default="auto"
             Name of a feature, its position in ``coef_names_``, or "intercept", the value where
-            all features are zero. "auto" is what differs most: the value at the mean row, or the
-            effect of a standard deviation of a feature; of these effects "at the mean row" is
-            one, too.
+            all features are zero. The name of a crossed grouping draws its levels in the place of
+            the clients. "auto" is what differs most: the value at the mean row, or the effect of
+            a standard deviation of a feature; of these effects "at the mean row" is one, too.
         output : object, default=None
             The class of the coefficient, of classifiers with more than two.
         level : float, default=0.95
@@ -137,6 +137,11 @@ class RandomEffectsDisplay(Display):
         check_shows(estimator, "params_std_", "fit PartialPooling, which has posteriors")
         if isinstance(feature, str) and feature in (AUTO, AT_MEAN):
             return _of_effects(cls, estimator, feature, output).plot(ax, level=level)
+        if isinstance(feature, str) and feature in estimator.crossed_effects_:
+            display = _of_levels(cls, estimator, feature, output).plot(ax, level=level)
+            if len(display.order_) > NAMED:
+                display.ax_.set_ylabel("levels")
+            return display
         at, name = _position(estimator, feature, output)
         display = cls(
             values=estimator.params_[:, at],
@@ -234,6 +239,21 @@ def _of_effects(cls: Any, estimator: Any, feature: str, output: Any) -> RandomEf
     )
 
 
+def _of_levels(cls: Any, estimator: Any, grouping: str, output: Any) -> RandomEffectsDisplay:
+    """Display of the levels of a crossed grouping."""
+    if output is not None:
+        raise ValueError(f"output must be None for levels of a grouping, got {output!r}.")
+    effects = estimator.crossed_effects_[grouping]
+    std = estimator.crossed_effects_std_[grouping]
+    return cls(
+        values=np.array(list(effects.values())),
+        std=np.array(list(std.values())),
+        groups=list(effects),
+        means=[0.0],
+        name=f"effect of {grouping}",
+    )
+
+
 def _position(estimator: Any, feature: Any, output: Any) -> tuple[int, str]:
     """Position of a coefficient in the parameters of a model, and its name."""
     model, names = estimator.model_, list(map(str, estimator.coef_names_))
@@ -246,7 +266,7 @@ def _position(estimator: Any, feature: Any, output: Any) -> tuple[int, str]:
         whole = isinstance(feature, Integral) and not isinstance(feature, (bool, np.bool_))
         place = feature % len(names) if whole and -len(names) <= feature < len(names) else None
     if place is None:
-        known = [*names, *["intercept"] * bool(model.fit_intercept)]
+        known = [*names, *["intercept"] * bool(model.fit_intercept), *estimator.crossed_effects_]
         raise ValueError(f"feature must be one of {known} or a position, got {feature!r}.")
     name = [*names, "intercept"][place]
     if model.n_outputs == 1:

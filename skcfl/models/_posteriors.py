@@ -164,7 +164,8 @@ def posteriors(
                 oracle.at(modes[k])
             slopes[k] = oracle.gradients
             mean.append(oracle.losses)
-    deviations, losses = _spread(root, modes), weights * np.array(mean)
+    # Rounding can take losses of rows that are interpolated below the least.
+    deviations, losses = _spread(root, modes), np.maximum(weights * np.array(mean), least)
     square = np.einsum("kcp,kcp->kc", modes, modes)
     log_dets = np.array([curvature.log_det for curvature in curvatures])
     evidence = constants - losses / dispersion - 0.5 * (square + log_dets)

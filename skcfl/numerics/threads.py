@@ -10,8 +10,12 @@ from threadpoolctl import ThreadpoolController
 
 @lru_cache(maxsize=1)
 def _libraries(n_modules):
-    """Libraries with threads of their own, looked for again where others may have come."""
     return ThreadpoolController()
+
+
+def libraries():
+    """Libraries with threads, looked up again if a module was imported since."""
+    return _libraries(len(sys.modules))
 
 
 class OneThread:
@@ -29,8 +33,7 @@ class OneThread:
     def __enter__(self):
         with self._lock:
             if not self._inside:
-                libraries = _libraries(len(sys.modules))
-                self._limit = libraries.limit(limits=1, user_api=self.kind)
+                self._limit = libraries().limit(limits=1, user_api=self.kind)
             self._inside += 1
 
     def __exit__(self, *_):

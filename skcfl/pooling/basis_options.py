@@ -93,7 +93,7 @@ class TreeBasis(Options):
     Classes:
 
     >>> from skcfl import PartialPoolingClassifier
-    >>> model = PartialPoolingClassifier(basis="trees").fit(X, y > 0, groups=shop)
+    >>> model = PartialPoolingClassifier(basis=model.basis).fit(X, y > 0, groups=shop)
     >>> bool(model.score(X, y > 0, groups=shop) > 0.9)
     True
     """

@@ -28,6 +28,7 @@ for wide models.
 """
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -160,7 +161,7 @@ class Fit:
         """Marginal log-likelihood."""
         return float(self.sums["evidence"])
 
-    @property
+    @cached_property
     def value(self):
         """Log-likelihood minus the penalty of the means."""
         return self.loglik - self.population.penalty

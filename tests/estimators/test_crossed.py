@@ -91,6 +91,13 @@ def test_the_likelihood_and_the_effects_from_their_definitions(covariance):
     for item, effect in model.crossed_effects_["x1"].items():
         wanted = model.level_variances_["x1"] * away[X[:, 1] == item].sum()
         assert_allclose(effect, wanted, rtol=1e-7)
+    # The errors of the effects, those of the fixed effects included.
+    W = np.linalg.inv(V)
+    P = W - W @ D @ np.linalg.solve(D.T @ W @ D, D.T @ W)
+    variance = model.level_variances_["x1"]
+    for item, std in model.crossed_effects_std_["x1"].items():
+        here = (X[:, 1] == item).astype(float)
+        assert_allclose(std**2, variance - variance**2 * (here @ P @ here), rtol=1e-6)
     for (client, room), effect in model.nested_effects_["x2"].items():
         here = (groups == client) & (X[:, 2] == room)
         wanted = model.level_variances_["x2"] * away[here].sum()
@@ -139,6 +146,13 @@ def test_levels_not_seen_have_no_effect():
     theta = np.append(model.cluster_coef_, model.cluster_intercept_)
     wanted = theta @ [0.5, 1.0] + model.crossed_effects_["x1"][3.0]
     assert_allclose(model.predict(new, groups=[77]), wanted)
+    # Rows of such levels have the variance of their grouping besides.
+    seen = X[groups == 0][:1]
+    table = np.repeat(seen, 3, axis=0)
+    table[1, 1] = table[2, 2] = 99.0
+    std = model.predict(table, groups=[0, 0, 0], return_std=True)[1]
+    added = list(model.level_variances_.values())
+    assert_allclose(std[1:] ** 2 - std[0] ** 2, added, rtol=1e-6)
     few = groups < 2
     adapted = model.adapt(X[few], y[few], groups=groups[few] + 100)
     assert len(adapted.groups_) == 14

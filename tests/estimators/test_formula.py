@@ -105,8 +105,10 @@ def test_families():
     frame["count"] = np.random.default_rng(0).poisson(np.exp(0.3 * frame["ses"]))
     model = formula.fit("passed ~ ses + (1 | school)", frame, family="binomial")
     assert model.score(frame) > 0.8 and set(model.predict(frame)) == {"no", "yes"}
+    assert ((model.predict_proba(frame)[:, 1] > 0.5) == (model.predict(frame) == "yes")).all()
     model = formula.fit("count ~ ses + (1 | school)", frame, family="poisson", dispersion=1)
     assert_allclose(model.estimator_.cluster_coef_, 0.3, atol=0.1)
+    assert not hasattr(model, "predict_proba")
 
 
 @pytest.mark.parametrize(

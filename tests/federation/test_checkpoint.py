@@ -131,14 +131,14 @@ def test_searches_at_the_server_go_on(name, tmp_path, journals):
     path = tmp_path / "fit"
     kind = "classification" if "Classifier" in name else "regression"
     make_rows = getattr(datasets, f"make_clustered_{kind}")
-    data = make_rows(6, 2, 3, n_samples=30, random_state=0)
+    data = make_rows(6, 2, 3, n_samples=20, random_state=0)
 
     def places():
         return InProcessFederation(data.X, data.y, data.groups)
 
     def model():
         search = skcfl.LamSearch(lams=[0.1, 0.6])
-        return getattr(skcfl, name)(random_state=0, search=search)
+        return getattr(skcfl, name)(random_state=0, search=search, alpha=0.01)
 
     wanted = model().fit_federation(places(), path)
     calls = journals[-1].n_added

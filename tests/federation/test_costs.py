@@ -56,6 +56,8 @@ def test_each_part_alone(model):
     assert_allclose((cost.bytes_up, cost.bytes_down), (up, down))
     assert_allclose(9 * cost.client_bytes_up, cost.bytes_up)
     assert estimate_cost(model, **FREE, server_seconds=2.0).wall_time == 2.0
+    cost = estimate_cost(model, **FREE, seconds_per_request=2e-3, n_sites=3)
+    assert_allclose((cost.packing_time, cost.wall_time), 4e-3 * model._requests)
     cost = estimate_cost(model, **FREE, server_link=1e6)
     assert_allclose(cost.wall_time, 8 * (up + down) / 1e6)
 
@@ -199,6 +201,7 @@ def test_searches_count_their_exchanges():
         ("uplink", 0.0, "uplink must be a positive number, got 0.0"),
         ("downlink", "fast", "downlink must be a positive number, got 'fast'"),
         ("seconds_per_row", np.nan, "seconds_per_row must be"),
+        ("seconds_per_request", -1, "seconds_per_request must be a 0 or positive number, got -1"),
         ("n_clients", 1.5, "n_clients must be a positive integer or None, got 1.5"),
         ("participants", 10, "participants=10 is more than the 9 clients"),
         ("n_sites", 10, "n_sites=10 is more than the 9 clients"),
@@ -215,9 +218,9 @@ def test_an_estimator_that_is_not_fitted():
 
 
 class MeasuredHost(PickledHost):
-    """Host whose messages are counted, with their bytes; those on the way together count once."""
+    """Host whose requests and bytes are counted; requests on the way together are a message."""
 
-    sent, received, exchanges = 0, 0, 0
+    sent, received, exchanges, n_requests = 0, 0, 0, 0
 
     def start_several(self, requests):
         before = self.exchanges
@@ -227,6 +230,7 @@ class MeasuredHost(PickledHost):
 
     def start(self, request):
         self.exchanges += 1
+        self.n_requests += 1
         self.sent += len(pickle.dumps(request, protocol=5))
         wait = super().start(request)
 
@@ -257,6 +261,8 @@ def test_estimates_are_what_messages_take(model):
     data = make_clustered_regression(90, 3, 80, n_samples=90, random_state=0)
     hosts = [MeasuredHost([part]) for part in named(parts_of(data, 3))]
     model.fit_federation(RemoteFederation(hosts))
+    assert_allclose(model._requests, hosts[0].n_requests, rtol=0.2)
+    assert model._requests >= model.calls_
 
     def compare(latency, link):
         took = max(

@@ -113,7 +113,8 @@ def reduced(model):
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_options_see_the_others_only(option):
-    federation = InProcessFederation(*rows_of("Regressor"), faults=Faults(dead=[GONE]))
+    faults = Faults(dead=[GONE])
+    federation = InProcessFederation(*rows_of("Regressor"), faults=faults, retries=1)
     found = clone(OPTIONS[option]).fit_federation(federation)
     check_same(found, fit_without("Regressor", reduced(clone(OPTIONS[option]))), "Regressor")
 

@@ -42,6 +42,8 @@ def make(name):
     if name.startswith("PartialPooling"):
         # No basis is chosen where clients may be lost.
         given |= {"n_clusters": 1, "basis": "linear"}
+    if name.startswith("CFL"):
+        given["eps2"] = 0.3
     if name.startswith("Oracle"):
         given["labels"] = dict(zip(IDS, REGRESSION.labels, strict=True))
     known = cls().get_params()

@@ -1,11 +1,10 @@
 """Replicas of clients at the server: they answer as the clients, and show no rows."""
 
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
 
 import skcfl
 from skcfl.calls.curvatures import Hessians, Prox, Solve, Spectrum
@@ -17,6 +16,7 @@ from skcfl.federation.replicas import can_replicate, replicas_of
 from skcfl.models import LinearModel
 
 N, P = 6, 4
+SEARCH = skcfl.LamSearch(lams=[0.1, 0.6])
 
 
 def table(n_rows=12, offset=0.0, seed=0):
@@ -121,8 +121,7 @@ def test_clients_that_do_not_answer_have_none():
 @pytest.mark.parametrize("name", ["FPFC", "ConvexClusteredFL"])
 def test_a_search_among_replicas_finds_the_same(monkeypatch, name):
     X, y, groups, weights = table(n_rows=30)
-    search = skcfl.LamSearch(lams=[0.1, 0.6])
-    model = getattr(skcfl, name + "Regressor")(random_state=0, search=search)
+    model = getattr(skcfl, name + "Regressor")(random_state=0, search=SEARCH)
     fitted = partial(model.fit, X, y, groups=groups, sample_weight=weights)
     fitted()
     found = model.lam_, model.params_.copy(), model.calls_
@@ -131,6 +130,21 @@ def test_a_search_among_replicas_finds_the_same(monkeypatch, name):
     assert found[0] == model.lam_
     assert_allclose(found[1], model.params_, rtol=1e-10, atol=1e-12)
     assert found[2] < 0.7 * model.calls_
+
+
+def searching(name):
+    """Rows, and a model that searches lam."""
+    X, y, groups, _ = table(n_rows=20)
+    y = (y > 0).astype(int) if name.endswith("Classifier") else y
+    return X, y, groups, getattr(skcfl, name)(random_state=0, search=SEARCH, alpha=0.01)
+
+
+@cache
+def found_without(name):
+    """The fit to the rows of all clients but one."""
+    X, y, groups, model = searching(name)
+    others = groups != 3
+    return model.fit(X[others], y[others], groups=groups[others])
 
 
 @pytest.mark.filterwarnings("ignore::skcfl.exceptions.MissingClientWarning")
@@ -148,13 +162,9 @@ def test_a_search_among_replicas_finds_the_same(monkeypatch, name):
 @pytest.mark.parametrize("name", ["ConvexClusteredFLRegressor", "FPFCClassifier"])
 def test_a_client_that_fails_has_no_part_in_a_search(name, faults):
     """By replicas or expansions: what is found is what the others find without it."""
-    X, y, groups, _ = table(n_rows=30)
-    y = (y > 0).astype(int) if name.endswith("Classifier") else y
-    search = skcfl.LamSearch(lams=[0.1, 0.6])
-    model = getattr(skcfl, name)(random_state=0, search=search)
-    others = groups != 3
-    wanted = clone(model).fit(X[others], y[others], groups=groups[others])
-    federation = InProcessFederation(X, y, groups, faults=Faults(**faults))
+    X, y, groups, model = searching(name)
+    wanted = found_without(name)
+    federation = InProcessFederation(X, y, groups, faults=Faults(**faults), retries=1)
     found = model.fit_federation(federation)
     lost = found.missing_clients_ if "dead" in faults else found.rejected_clients_
     assert list(lost) == [3]

@@ -1,4 +1,6 @@
-"""Fits whose clients are asked for nothing but the fit, where what is sent is measured."""
+"""Fits without reports, where messages are measured or fits are many."""
+
+import pytest
 
 from skcfl.pooling.updates import KnownPosteriors
 from skcfl.reports import evidence
@@ -8,3 +10,9 @@ def without_reports(patch):
     """Let fits end without the questions of a report, which no ledger counts."""
     patch.setattr(evidence, "_ask", lambda *arguments: None)
     patch.setattr(KnownPosteriors, "of", classmethod(lambda cls, pool, stack: None))
+
+
+@pytest.fixture
+def no_reports(monkeypatch):
+    """Fixture for tests of many fits that no report is asked of."""
+    without_reports(monkeypatch)

@@ -47,6 +47,29 @@ def test_values_are_sorted_with_their_intervals(fitted):
     assert names == [str(group) for group in fitted.groups_[order]]
 
 
+def test_levels_of_a_crossed_grouping():
+    rng = np.random.default_rng(0)
+    rater, item = np.repeat(np.arange(20), 6), np.tile(np.arange(6), 20)
+    y = rng.normal(size=20)[rater] + np.linspace(-2, 2, 6)[item] + rng.normal(size=120)
+    model = PartialPoolingRegressor(crossed=[0]).fit(item[:, None], y, groups=rater)
+    display = RandomEffectsDisplay.from_estimator(model, "x0")
+    effects, std = (
+        np.array(list(each["x0"].values()))
+        for each in (model.crossed_effects_, model.crossed_effects_std_)
+    )
+    np.testing.assert_array_equal(display.values, effects)
+    np.testing.assert_allclose(display.upper_, effects + norm.ppf(0.975) * std)
+    names = [label.get_text() for label in display.ax_.get_yticklabels()]
+    assert names == [str(float(item)) for item in np.argsort(effects)]
+    assert display.ax_.get_xlabel() == "effect of x0"
+    model.crossed_effects_["x0"] = model.crossed_effects_std_["x0"] = dict.fromkeys(range(61), 1.0)
+    assert RandomEffectsDisplay.from_estimator(model, "x0").ax_.get_ylabel() == "levels"
+    with pytest.raises(ValueError, match="output must be None for levels of a grouping"):
+        RandomEffectsDisplay.from_estimator(model, "x0", output=1)
+    with pytest.raises(ValueError, match=r"feature must be one of \['intercept', 'x0'\]"):
+        RandomEffectsDisplay.from_estimator(model, "x9")
+
+
 def test_clusters_have_colours_and_means(fitted):
     display = RandomEffectsDisplay.from_estimator(fitted, 0)
     colours = display.points_.get_facecolors()

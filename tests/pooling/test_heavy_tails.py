@@ -398,6 +398,17 @@ def test_targets_without_noise_have_fits(df, covariance):
         assert_allclose(model.predict(X, groups=groups), exact, atol=1e-3)
 
 
+@pytest.mark.parametrize("df", [4.0, np.inf])
+def test_targets_that_are_all_alike_have_fits_of_curves(df):
+    """Rounding of the losses, which curves interpolate, is no likelihood."""
+    rng = np.random.default_rng(409947)
+    groups, X = rng.integers(11, size=50), rng.normal(size=(50, 3))
+    model = PartialPoolingRegressor(df=df, basis="splines")
+    model.fit(X, np.full(50, 2.4038), groups=groups)
+    assert model.loglik_ < 50 * 100.0  # the density of a row at an error of 1e-43
+    assert_allclose(model.predict(X, groups=groups), 2.4038, rtol=1e-9)
+
+
 @pytest.mark.parametrize("random", ["intercept", "all"])
 def test_heavy_tails_of_intercepts_alone_are_found(random):
     """Beside one model for all, a population of intercepts has one part, which is heavy."""
