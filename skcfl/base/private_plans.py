@@ -50,7 +50,7 @@ def rounds_plan(
     estimator: Any,
     model: LocalModel,
     n_clusters: int,
-    pull: float = rounds.PULL,
+    pull: float | None = None,
     lam: float | None = None,
     known: Any = None,
     shared: Array | None = None,
@@ -65,8 +65,8 @@ def rounds_plan(
         The bound local model.
     n_clusters : int
         Number of models.
-    pull : float, default=PULL
-        Strength of the pull of proximal points in the rounds.
+    pull : float, default=None
+        As of :func:`skcfl.rounds.private_rounds.move`.
     lam : float, default=None
         Pull of the clients' models to the shared one, published as ``lam_``; None publishes none.
     known : tuple of ndarray, default=None

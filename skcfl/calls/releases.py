@@ -17,6 +17,7 @@ from math import floor, log2
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from scipy.special import logsumexp
 
 from ..clients.training import TrainingTerms, train
 from .call import without_instances
@@ -332,6 +333,108 @@ class PosteriorMoments(Release):
                 del arrays["scatter"]
             parts.append(arrays)
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+class PosteriorSpread(Release):
+    """How the clients' posterior means spread about one mean: the first release of clusters.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (1, n_params)
+        The mean.
+    root, dispersion, scatters : object
+        As of :class:`PosteriorMoments`.
+
+    Returns
+    -------
+    sums : dict of str to ndarray
+        "shifts" (p,) of u; "information" (p (p + 1) / 2,) of W; "products" (p (p + 1) / 2,) of
+        ``u u'``; "scatter" and "counts" (1,). Matrices are triangles, and letters mean what they
+        do in :class:`PosteriorMoments`.
+    """
+
+    down = {"theta": ("K", "p"), "root": ("p",), "dispersion": (), "scatters": None}
+
+    def check_settings(cls, model, arguments):
+        if len(arguments["theta"]) != 1:
+            raise ValueError(f"{cls.name} takes one mean.")
+        PosteriorMoments.check_settings(model, {**arguments, "weights": np.ones(1)})
+
+    def bounded(cls, model, arguments):
+        p = model.n_params
+        size, triangle = float(np.sqrt(p)), (p * (p + 1) // 2,)
+        clip = PosteriorMoments._scatter_clip
+        scatter = {"scatter": Block((1,), clip, 0.1)} if arguments["scatters"] else {}
+        return {
+            "shifts": Block((p,), size + 0.5, 0.3),
+            "information": Block(triangle, size, 0.2),
+            "products": Block(triangle, 2.0 * size, 0.35),
+            **scatter,
+            "counts": Block((1,), 1.0, 0.05),
+        }
+
+    def kernel(cls, site, block, slots, theta, root, dispersion, scatters):
+        p = theta.shape[1]
+        upper = np.triu_indices(p)
+        double = np.where(upper[0] == upper[1], 1.0, np.sqrt(2.0))
+        parts = []
+        about = theta, root, np.ones(1), float(dispersion), np.inf
+        for clients, found, _, _ in _posteriors_of(site, block, slots, *about, True):
+            u, W = found.modes[0], np.eye(p) - found.curvatures[0].inner
+            df = site.client_weights[clients] - np.einsum("cpp->c", W)
+            scatter = 2.0 * found.losses[0] / dispersion
+            arrays = {
+                "shifts": u,
+                "information": W[:, upper[0], upper[1]] * double,
+                "products": u[:, upper[0]] * u[:, upper[1]] * double,
+                "scatter": scatter / np.maximum(df, PosteriorMoments._least_df),
+                "counts": np.ones(len(u)),
+            }
+            if not scatters:
+                del arrays["scatter"]
+            parts.append(arrays)
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+class StartScores(Release):
+    """How likely several starts make the rows of a client, compared with each other.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (n_starts * n_clusters, n_params)
+        The means of the clusters of each start, one start after the other.
+    root, dispersion : object
+        As of :class:`PosteriorMoments`; clusters of a start are equally probable.
+    n_starts : int
+        Number of starts.
+
+    Returns
+    -------
+    sums : dict of str to ndarray
+        "scores" (n_starts,), marginal log-likelihoods less their mean over the starts.
+    """
+
+    down = {"theta": ("K", "p"), "root": ("p",), "dispersion": (), "n_starts": None}
+
+    def check_settings(cls, model, arguments):
+        n, K = arguments["n_starts"], len(arguments["theta"])
+        if not isinstance(n, int) or n < 1 or K % n:
+            raise ValueError(f"{cls.name} takes n_starts, a divisor of the number of means.")
+        terms = {**arguments, "weights": np.ones(1), "scatters": False}
+        PosteriorMoments.check_settings(model, terms)
+
+    def bounded(cls, model, arguments):
+        n = arguments["n_starts"]
+        return {"scores": Block((n,), float(np.sqrt(n)), 1.0)}
+
+    def kernel(cls, site, block, slots, theta, root, dispersion, n_starts):
+        parts = []
+        about = theta, root, np.ones(len(theta)), float(dispersion), np.inf
+        for _, found, _, _ in _posteriors_of(site, block, slots, *about, True):
+            evidence = found.evidence.reshape(n_starts, -1, found.evidence.shape[1])
+            scores = logsumexp(evidence, axis=1).T
+            parts.append(scores - scores.mean(axis=1, keepdims=True))
+        return {"scores": np.concatenate(parts)}
 
 
 # ---------------------------------------------------------------------------------- models

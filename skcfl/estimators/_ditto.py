@@ -20,6 +20,7 @@ from ..personal.proximal import proximal_models, pulled_models
 from ..personal.shared_rounds import PersonalBeside
 from ..rounds.alternate import alternate
 from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
+from ..rounds.private_rounds import PULL
 from ..rounds.round_options import ROUNDS, make_options
 from ..search.pull import choose_pull, pull_grid
 from ._base_personal import PersonalMethod
@@ -132,7 +133,7 @@ class Ditto(PersonalMethod):
 
     def _private_plan(self, model):
         refuse_privately(self, "within", None)
-        return rounds_plan(self, model, 1, lam=strength(self.lam))
+        return rounds_plan(self, model, 1, PULL, strength(self.lam))
 
     def _solve(self, pool, inner=None):
         return self._ways[kind_of(pool)](self, pool, make_options(self, pool), inner)

@@ -6,6 +6,12 @@ Henderson's ratio, both from noisy sums: eigenvalues of the information that are
 are raised to twice the noise, and variances are shrunk to their mean as much as the noise of each
 says.  The noise of the last means is known too: it is added to the population's covariance, with
 which the clients find their posteriors.
+
+Several clusters spend their first two releases on a start.  The first one measures
+the mean and the covariance of the clients.  The second one compares some starts by likelihood, and
+the fit takes the best one.  Half of the starts are random; the others are corners of a regular
+simplex, turned at random, in the directions of the largest spread: there the means of clusters of
+equal size are such corners, in units of the spread.
 """
 
 from __future__ import annotations
@@ -16,15 +22,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._typing import Array
-from ..calls.releases import PosteriorMoments
+from ..calls.releases import MOST_MODELS, PosteriorMoments, PosteriorSpread, StartScores
 from .population import Population
 
 if TYPE_CHECKING:
     from ..federation.private_sums import Releases
 
 # Benchmark of the constants: benchmarks/private.py.
-#: Releases of a fit of one cluster, and of several.
-RELEASES, RELEASES_OF_CLUSTERS = 5, 8
+#: Releases of a fit of one cluster, and of several, of which two are for the start.
+RELEASES, RELEASES_OF_CLUSTERS = 5, 10
 #: Releases where sums are exact.
 EXACT = 40
 #: Standard deviation of the clients' coefficients to begin with, and the dispersion of squared
@@ -43,6 +49,12 @@ LEAST_SHARE = 0.5
 #: Releases before the variances of several clusters move: clusters that have not parted yet would
 #: be spread.
 SETTLING = 2
+#: Starts of several clusters that are compared.
+STARTS = 16
+#: Least variance of the centres of a start in a direction, in that of the clients' coefficients.
+LEAST_APART = 0.1
+#: Least and largest factor of the variances in a start.
+START_FACTORS = (0.25, 4.0)
 #: What a client's rows tell of its coefficients where the noise is judged before a fit.
 USUAL_KNOWN = 0.6
 
@@ -135,6 +147,8 @@ def fit_privately(
     fit : PrivateFit
     """
     fit = beginning(releases, n_clusters, dispersion)
+    if n_clusters > 1:
+        fit = best_start(releases, fit, dispersion_of)
     while releases.left > 0:
         population = fit.population
         answer = releases.ask(
@@ -149,11 +163,134 @@ def fit_privately(
             break
         sums, noise = answer
         moves = n_clusters == 1 or releases.count > SETTLING
-        # The number of clients is public, and places may be lost.
-        least = LEAST_SHARE * releases.n_expected
-        total = float(np.clip(sums["counts"].sum(), least, releases.n_clients))
+        total = number_of_clients(releases, sums)
         fit = step(fit, sums, noise, total, dispersion_of, moves)
     return fit
+
+
+def number_of_clients(releases: Releases, sums: dict[str, Array]) -> float:
+    """Number of clients in sums: that of all is public, and places may be lost."""
+    least = LEAST_SHARE * releases.n_expected
+    return float(np.clip(sums["counts"].sum(), least, releases.n_clients))
+
+
+def best_start(releases: Releases, fit: PrivateFit, dispersion_of: Any) -> PrivateFit:
+    """Population of several clusters to begin with, by two releases.
+
+    Parameters
+    ----------
+    releases : Releases
+        The clients.
+    fit : PrivateFit
+        Of :func:`beginning`.
+    dispersion_of : callable or None
+        As of :func:`fit_privately`.
+    """
+    population = fit.population
+    K, p = population.means.shape
+    centre = beginning(releases, 1, population.dispersion).population.means
+    root = np.sqrt(population.covariance)
+    answer = releases.ask(
+        PosteriorSpread,
+        theta=centre,
+        root=root,
+        dispersion=float(population.dispersion),
+        scatters=dispersion_of is not None,
+    )
+    if answer is None:
+        return fit
+    sums, noise = answer
+    total = number_of_clients(releases, sums)
+    dispersion = new_dispersion(population, sums, total, dispersion_of)
+    shift, directions, rest = spread_of_clients(
+        sums, noise, total, dispersion / population.dispersion, min(K - 1, p)
+    )
+    rng, n_starts = releases.random_state, max(min(STARTS, MOST_MODELS // K), 1)
+    starts = np.empty((n_starts, K, p))
+    for start in starts:
+        turned = np.linalg.qr(rng.standard_normal((K - 1, K - 1)))[0][:, : len(directions)]
+        start[:] = shift + simplex(K) @ turned @ directions
+    n_random = n_starts // 2
+    starts[:n_random] = shift + rng.standard_normal((n_random, K, p))
+    starts = centre + root * starts
+    low, high = SPREADS
+    unit = np.sqrt(population.unit)
+    covariance = np.clip(population.covariance * rest, (low * unit) ** 2, (high * unit) ** 2)
+    answer = releases.ask(
+        StartScores,
+        theta=starts.reshape(-1, p),
+        root=np.sqrt(covariance),
+        dispersion=float(dispersion),
+        n_starts=n_starts,
+    )
+    best = 0 if answer is None else int(answer[0]["scores"].argmax())
+    new = replace(population, means=starts[best], covariance=covariance, dispersion=dispersion)
+    return replace(fit, population=new)
+
+
+def spread_of_clients(
+    sums: dict[str, Array], noise: dict[str, float], total: float, ratio: float, n_directions: int
+) -> tuple[Array, Array, float]:
+    """Mean of the clients' whitened coefficients, and directions in which they spread most.
+
+    If the whitened coefficients have the covariance S and all clients the same W, the posterior
+    means have the covariance ``W S W + ratio (W - W W)``.
+
+    Parameters
+    ----------
+    sums, noise : dict
+        Of :class:`~skcfl.calls.releases.PosteriorSpread`.
+    total : float
+        Number of clients in the sums.
+    ratio : float
+        The dispersion over that of the posteriors.
+    n_directions : int
+        Number of directions.
+
+    Returns
+    -------
+    shift : ndarray of shape (p,)
+        The mean.
+    directions : ndarray of shape (n_directions, p)
+        Directions, each as long as the standard deviation of the clients in it.
+    rest : float
+        Mean variance in other directions.
+    """
+    p = len(sums["shifts"])
+    values, vectors = np.linalg.eigh(symmetric(sums["information"][None], p)[0])
+    values = np.maximum(values, max(2.0 * noise["information"], LEAST_KNOWN * total))
+    shift = np.clip(vectors @ ((vectors.T @ sums["shifts"]) / values), -STEP, STEP)
+    known = values / total
+    W, half = (vectors * known) @ vectors.T, (vectors / np.sqrt(known)) @ vectors.T
+    mean = sums["shifts"] / total
+    excess = symmetric(sums["products"][None], p)[0] / total - np.outer(mean, mean)
+    # Noise drowns S in directions of little information, which therefore count for less.
+    excess = half @ (excess - ratio * (W - W @ W)) @ half
+    variances, axes = np.linalg.eigh(excess)
+    sizes = np.sqrt(np.maximum(variances[-n_directions:], LEAST_APART))
+    directions = (half @ (axes[:, -n_directions:] * sizes)).T
+    # The noise of a variance is no less than what can be seen of the rest.
+    rest = float(np.maximum(variances[:-n_directions], 0.0).sum() / known.sum())
+    rest = max(rest, noise["products"] / total / known.mean() ** 2)
+    return shift, directions, float(np.clip(rest, *START_FACTORS))
+
+
+def simplex(K: int) -> Array:
+    """Corners (K, K - 1) of a regular simplex about 0, of variance one in each direction."""
+    basis = np.linalg.qr((np.eye(K) - 1.0 / K)[:, : K - 1])[0]
+    return np.sqrt(K) * basis
+
+
+def new_dispersion(
+    population: Population, sums: dict[str, Array], total: float, dispersion_of: Any
+) -> float:
+    """Dispersion after a release; that of the population where it is known."""
+    if dispersion_of is None:
+        return float(population.dispersion)
+    factor = np.clip(sums["scatter"][0] / total, *NOISE_FACTORS)
+    scale = float(population.unit.max())
+    dispersion = float(dispersion_of(float(factor) * population.dispersion))
+    return float(np.clip(dispersion, NOISES[0] * scale, NOISES[1] * scale))
 
 
 def step(
@@ -198,12 +335,7 @@ def step(
         factors = shrunk_ratios(sums["squares"], known, noise["squares"])
         low, high = SPREADS
         covariance = np.clip(covariance * factors, (low * unit) ** 2, (high * unit) ** 2)
-    dispersion = population.dispersion
-    if dispersion_of is not None:
-        factor = np.clip(sums["scatter"][0] / total, *NOISE_FACTORS)
-        scale = float(population.unit.max())
-        dispersion = float(dispersion_of(float(factor) * dispersion))
-        dispersion = float(np.clip(dispersion, NOISES[0] * scale, NOISES[1] * scale))
+    dispersion = new_dispersion(population, sums, total, dispersion_of)
     weights = np.maximum(sums["counts"], 1.0)
     new = replace(
         population,

@@ -21,8 +21,21 @@ if TYPE_CHECKING:
 ROUNDS = 10
 #: The same where sums are exact.
 EXACT = 40
-#: Pull of proximal points: weaker, a client of few rows would move far from the common model.
+#: Pull of proximal points of personal methods: weaker, a client of few rows would move far from
+#: the common model.
 PULL = 0.3
+#: Pull of proximal points of linear models that clients take as they are. A stronger pull has less
+#: client drift: where the moves cancel, directions in which rows vary little within clients count
+#: for more than in the mean loss.
+COMMON_PULL = 2.0
+#: Factor of the mean move of such models, which the stronger pull shortens. Without momentum, no
+#: step of a factor below 2 diverges, whatever the rows.
+RELAXATION = 2.0
+#: Part of its last step that such a model goes on by.
+MOMENTUM = 0.4
+#: Bound of a move of such models, in the declared unit: of one model, and of several, where the
+#: noise of a model is K times as large.
+BOUND, BOUND_OF_CLUSTERS = 0.5, 0.4
 #: Steps of Adam in a round of networks.
 LOCAL_STEPS = 10
 #: Least share of its part of all clients that the noisy count of a cluster is taken for.
@@ -64,7 +77,7 @@ def move(
     releases: Releases,
     theta: Array,
     step_size: float | None,
-    pull: float = PULL,
+    pull: float | None = None,
     known: Any = None,
 ) -> tuple[Array, Array]:
     """Models after some rounds, and the share of the clients of each.
@@ -77,8 +90,10 @@ def move(
         Models to begin with.
     step_size : float or None
         Of Adam, for networks; None is the default one.
-    pull : float, default=PULL
-        Strength of the pull of proximal points.
+    pull : float, default=None
+        Strength of the pull of proximal points; the next model is their mean. None is for models
+        that clients take as they are: linear ones move by a stronger pull, longer steps and
+        momentum towards the minimum of the clients' mean loss.
     known : tuple of ndarray, default=None
         Ids of clients, and the cluster of each, where clusters are known; None lets each client
         choose the model of least loss.
@@ -89,12 +104,18 @@ def move(
     shares : ndarray of shape (K,)
     """
     unit, shares = unit_of(releases), np.full(len(theta), 1.0 / len(theta))
+    factor, momentum, rho = 1.0, 0.0, PULL if pull is None else pull
+    if pull is None and hasattr(releases.model, "prox"):
+        unit *= BOUND if len(theta) == 1 else BOUND_OF_CLUSTERS
+        factor, momentum, rho = RELAXATION, MOMENTUM, COMMON_PULL
+    # Clients are asked about `ahead`, the model after the momentum of the last step.
+    ahead = theta
     while releases.left > 0:
         answer = releases.ask(
             Moves,
-            theta=theta,
+            theta=ahead,
             unit=unit,
-            rho=pull,
+            rho=rho,
             known=known,
             step_size=NETWORK_STEP if step_size is None else step_size,
             steps=LOCAL_STEPS,
@@ -106,7 +127,8 @@ def move(
         # The number of clients is public: noise can not make steps many times too long.
         least = LEAST_SHARE * releases.n_expected / len(theta)
         counts = np.clip(sums["counts"], least, releases.n_clients)
-        theta = theta + unit * sums["moves"] / counts[:, None]
+        last, theta = theta, ahead + factor * unit * sums["moves"] / counts[:, None]
+        ahead = theta + momentum * (theta - last)
         shares = counts / counts.sum()
     return theta, shares
 

@@ -16,7 +16,15 @@ from trials import examples, some
 import skcfl
 from skcfl import FedAvgRegressor, PartialPoolingClassifier, PartialPoolingRegressor
 from skcfl.base.of_clients import PRIVATE_METHODS
-from skcfl.calls.releases import Block, Moves, PosteriorMoments, SharedMoves, clipped_sums
+from skcfl.calls.releases import (
+    Block,
+    Moves,
+    PosteriorMoments,
+    PosteriorSpread,
+    SharedMoves,
+    StartScores,
+    clipped_sums,
+)
 from skcfl.exceptions import FederationError, PrivacyError, PrivacyWarning
 from skcfl.federation import (
     ClientPrivacy,
@@ -134,10 +142,17 @@ def arguments_of(release, model, K, rng, scale=1.0):
         return how | {"theta": theta[:1]}
     weights = rng.dirichlet(np.ones(K))
     root = np.abs(rng.standard_normal(model.n_params)) * scale
+    if release is PosteriorSpread:
+        return dict(theta=theta[:1], root=root, dispersion=0.5, scatters=True)
+    if release is StartScores:
+        starts = np.vstack([theta, theta + root])
+        return dict(theta=starts, root=root, dispersion=0.5, n_starts=2)
     return dict(theta=theta, root=root, weights=weights, dispersion=0.5, scatters=True)
 
 
-@pytest.mark.parametrize("release", [Moves, SharedMoves, PosteriorMoments])
+@pytest.mark.parametrize(
+    "release", [Moves, SharedMoves, PosteriorMoments, PosteriorSpread, StartScores]
+)
 @given(seed=st.integers(0, 2**32 - 1), size=st.sampled_from([1e-6, 1.0, 1e4, 1e9]))
 @examples(9)
 def test_no_neighbour_moves_a_release_by_more_than_its_bound(release, seed, size):
@@ -271,6 +286,58 @@ def test_several_clusters_are_found_in_slots():
     assert_array_equal(labels[:10] == labels[0], np.arange(10) % 2 == 0)
 
 
+def test_the_start_of_clusters_does_not_decide():
+    """Three crisp clusters are found whatever the seed of the start."""
+    rng = np.random.default_rng(0)
+    centres = np.array([[1.6, 0.0, 0.5], [-0.8, 1.4, 0.5], [-0.8, -1.4, 0.5]])
+    ids = np.repeat(np.arange(600), 10)
+    X = rng.standard_normal((6000, 2))
+    y = (np.column_stack([X, np.ones(6000)]) * centres[ids % 3]).sum(axis=1)
+    y += 0.5 * rng.standard_normal(6000)
+    for seed in range(5):
+        federation = private(8.0, (X, y, ids), {"features": (-2, 2), "target": (-4, 4)})
+        model = PartialPoolingRegressor(3, random_state=seed).fit_federation(federation)
+        found = np.column_stack([model.cluster_coef_, model.cluster_intercept_])
+        distances = np.linalg.norm(found[:, None] - centres, axis=2)
+        assert distances.min(axis=0).max() < 0.3
+        # The start spends releases of the fit, and no more of the budget.
+        assert model.n_iter_ == 10
+        assert_allclose(model.epsilon_, 8.0)
+        calls = dict(zip(model.releases_["release"], model.releases_["call"], strict=True))
+        assert list(calls.values())[:3] == [
+            "posterior_spread",
+            "start_scores",
+            "posterior_moments",
+        ]
+
+
+@pytest.mark.parametrize("n_clusters", [4, 6])
+def test_more_clusters_than_directions(n_clusters):
+    data, _ = grouped(400, 10, n_features=1)
+    model = PartialPoolingRegressor(n_clusters, random_state=0)
+    model.fit_federation(private(8.0, data))
+    assert model.cluster_coef_.shape == (n_clusters, 1)
+    assert np.isfinite(model.cluster_coef_).all()
+
+
+@pytest.mark.parametrize(
+    "release, name, value",
+    [
+        (PosteriorSpread, "theta", np.zeros((2, 4))),
+        (PosteriorSpread, "dispersion", -1.0),
+        (StartScores, "n_starts", 3),
+        (StartScores, "n_starts", 0),
+        (StartScores, "root", np.full(4, -1.0)),
+    ],
+)
+def test_wrong_starts_are_refused(release, name, value):
+    model = LinearModel(alpha=0.0).bind(3)
+    arguments = arguments_of(release, model, 2, np.random.default_rng(0))
+    release.check(model, arguments)
+    with pytest.raises(ValueError, match="takes"):
+        release.check(model, {**arguments, name: value})
+
+
 @pytest.mark.parametrize("loss", some(["log_loss", "poisson", "gamma"], 1))
 def test_partial_pooling_of_other_losses(loss):
     data, _ = grouped(400, 12, seed=1, loss=loss)
@@ -296,6 +363,19 @@ def test_fedavg_of_private_clients():
     assert model.n_iter_ == 10
     short = FedAvgRegressor(max_iter=2).fit_federation(private(8.0, data))
     assert short.calls_ == 2
+
+
+def test_fedavg_is_that_of_all_rows_where_rows_of_a_client_are_alike():
+    """The slope within clients is 2, that of all rows 0.5: client drift would take the first."""
+    rng = np.random.default_rng(0)
+    ids = np.repeat(np.arange(800), 8)
+    mean = rng.standard_normal(800)
+    X = 0.95 * mean[ids] + 0.3 * rng.standard_normal(len(ids))
+    y = 2.0 * (X - 0.95 * mean[ids]) + 0.35 * mean[ids] + 0.3 * rng.standard_normal(len(ids))
+    data = X[:, None], y, ids
+    slope = np.polyfit(X, y, 1)[0]
+    model = FedAvgRegressor(random_state=0).fit_federation(private(8.0, data))
+    assert abs(model.cluster_coef_[0, 0] - slope) < 0.25
 
 
 def clusters_of_two(n_clients=800, seed=4):

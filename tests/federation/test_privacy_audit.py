@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from skcfl.calls.releases import Moves, PosteriorMoments, noisy
+from skcfl.calls.releases import Moves, PosteriorMoments, PosteriorSpread, StartScores, noisy
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
 from skcfl.numerics.gaussian_mechanism import multiplier_of
@@ -64,13 +64,21 @@ def audited(release, arguments, multiplier, epsilon):
 MOVES = dict(theta=np.zeros((1, 3)), unit=1.0, rho=0.3, step_size=0.1, steps=1, draw=0, known=None)
 POSTERIORS = dict(theta=np.zeros((1, 3)), root=np.full(3, 0.5), weights=np.ones(1))
 POSTERIORS |= {"dispersion": 0.5, "scatters": True}
+SPREAD = {name: value for name, value in POSTERIORS.items() if name != "weights"}
+STARTS = dict(theta=np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]]), root=np.full(3, 0.5))
+STARTS |= {"dispersion": 0.5, "n_starts": 2}
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 4.0])
 @pytest.mark.parametrize(
     "release, arguments",
-    [(Moves, MOVES), (PosteriorMoments, POSTERIORS)],
-    ids=["moves", "moments"],
+    [
+        (Moves, MOVES),
+        (PosteriorMoments, POSTERIORS),
+        (PosteriorSpread, SPREAD),
+        (StartScores, STARTS),
+    ],
+    ids=["moves", "moments", "spread", "starts"],
 )
 def test_a_release_shows_less_than_is_promised(release, arguments, epsilon):
     z = multiplier_of(epsilon, DELTA)
