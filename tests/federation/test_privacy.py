@@ -42,6 +42,7 @@ from skcfl.federation.sites import Refused
 from skcfl.federation.wire import WireTransport
 from skcfl.models import LinearModel
 from skcfl.numerics.gaussian_mechanism import delta_of, epsilon_of, multiplier_of
+from skcfl.pooling.private_population import spread_of_clients
 
 BOUNDS = {"features": (-2, 2), "target": (-2, 2)}
 
@@ -309,6 +310,24 @@ def test_the_start_of_clusters_does_not_decide():
             "start_scores",
             "posterior_moments",
         ]
+
+
+def test_the_spread_of_clients_is_found_beside_that_of_their_errors():
+    """Means of posteriors have the covariance W S W + ratio (W - W W) about W times the mean."""
+    p, total, ratio = 3, 1000.0, 0.7
+    rng, upper = np.random.default_rng(0), np.triu_indices(p)
+    double = np.where(upper[0] == upper[1], 1.0, np.sqrt(2.0))
+    axes = np.linalg.qr(rng.standard_normal((p, p)))[0]
+    W = axes @ np.diag([0.5, 0.7, 0.9]) @ axes.T
+    S = np.diag([2.0, 1.2, 0.3])
+    shift = np.array([0.4, -0.2, 0.1])
+    mean = W @ shift
+    products = W @ S @ W + ratio * (W - W @ W) + np.outer(mean, mean)
+    sums = {"shifts": mean, "information": double * W[upper], "products": double * products[upper]}
+    sums = {name: total * value for name, value in sums.items()}
+    found = spread_of_clients(sums, {"information": 0.0, "products": 0.0}, total, ratio, p)
+    assert_allclose(found[0], shift)
+    assert_allclose(found[1].T @ found[1], S, atol=1e-12)
 
 
 @pytest.mark.parametrize("n_clusters", [4, 6])
