@@ -23,23 +23,28 @@ One model per client replaces one model for all by `ONE_EACH` standard errors: i
 without a search, and where clients do not differ it is clearly worse.  Clusters it replaces if its
 loss is less: clusters that exist save nearly all clients the noise of a model each.
 
+Numbers that will be tried whatever comes of those before them, `PATIENCE` after a replacement, are
+fitted at the same time, and judged one after the other.  Clients' models of few rows do not tell
+what two more clusters gain: one number is fitted at a time then.
+
 What does not depend on K is done once: the clients' own models, which are the last candidate, are
-also what clusters are added from.  K starts from the models of the next smaller number tried; each
-model to add is the client's whose model lowers the clients' losses most.  A client's model fits
-its own rows too well, and counts there as no better than the median client is served, which is
-enough for an outlier; with no more rows than parameters it does not count there.  If clients
+also what clusters are added from.  K starts from the models of the largest number fitted before;
+each model to add is the client's whose model lowers the clients' losses most.  A client's model
+fits its own rows too well, and counts there as no better than the median client is served, which
+is enough for an outlier; with no more rows than parameters it does not count there.  If clients
 have little more rows than parameters, models after a few steps take the place of minimisers, which
 fit the noise.  The method's own starts compete if all rows are few.  The silhouette of loss
 vectors, which knows no single cluster, is not used.
 """
 
 from functools import partial
+from itertools import islice
 
 import numpy as np
 
 from .._progress import loop, quiet, series
 from ..calls.first_order import Losses, OwnLosses
-from ..federation.lanes import asked_at_once, together
+from ..federation.lanes import asked_at_once, lanes_of, together
 from ..numerics.optimism import with_all_rows
 from .alpha import is_automatic
 from .judges import MOST_LOSS
@@ -59,6 +64,8 @@ STEP, LONG_STEP = 0.25, 0.5
 # Rows of the median client, for each parameter, between which clusters are added from models after
 # a few steps. Benchmark: benchmarks/generated.py --kinds "15 f" "25 f" --first 100 --draws 10: of
 # the 20 draws IFCA is exact on 14 (10 without), CLoVE on 15 (9). With fewer rows it is on fewer.
+# Below the larger one clusters are added one at a time: "40 f" --first 200 --draws 4 is exact on
+# 8 of 8 draws so, two at a time on 1.
 NOISY_ROWS = 1.0, 2.0
 # Clients that search for the number, and for starts, where there are more than twice as many:
 # clusters of one client in a hundred have ten of them.
@@ -67,9 +74,7 @@ SAMPLE = 1000
 MAX_CANDIDATES = 256
 
 
-def find_n_clusters(
-    pool, fit, rng, local=None, grow=None, robust=False, judge=None, memory=object
-):
+def find_n_clusters(pool, fit, rng, local=None, grow=None, robust=False, judge=None, memory=None):
     """Choose the number of clusters by held-out loss, then fit on all rows.
 
     Parameters
@@ -79,8 +84,8 @@ def find_n_clusters(
     fit : callable
         ``fit(pool, n_clusters, start, remembered, drawn)`` returns a Result: from the models
         `start` (n_clusters, n_params) if that is not None; if `drawn` (also) from starts of its
-        own. `remembered` is one object a fold, for what does not depend on the number, and None
-        in the fit to all rows.
+        own. `remembered` is an object of the fold, for what does not depend on the number, and
+        None in the fit to all rows.
     rng : RandomState
         Source of the folds.
     local : callable, default=None
@@ -95,8 +100,9 @@ def find_n_clusters(
     judge : callable, default=None
         ``judge(held, result)`` returns the loss of each client's rows that were held out, for
         methods that do not predict by the model of the client's cluster.
-    memory : callable, default=object
-        ``memory()`` returns what a fold remembers.
+    memory : callable, default=None
+        ``memory()`` returns what fits remember that do not run at the same time. None remembers
+        in one object a fold: a number is then fitted when those before it are judged.
 
     Returns
     -------
@@ -132,7 +138,7 @@ class _Search:
 
     def __init__(self, pool, fit, rng, local, grow, robust, judge, memory):
         self.pool, self.fit, self.local = pool, fit, local
-        self.robust, self.judge, self.grow, self.memory = robust, judge, grow, memory
+        self.robust, self.judge, self.grow = robust, judge, grow
         #: Under "auto" the penalty of the pool is the prior of one model.
         self.unit = pool.model.alpha_ if is_automatic(pool) else None
         part = sample(pool, rng)
@@ -153,11 +159,18 @@ class _Search:
         # A single client leaves nothing to choose.
         dealt = part.deal_folds(n_folds, rng) if self.n > 1 else []
         seeds = rng.randint(np.iinfo(np.int32).max, size=len(dealt))
+        #: How many numbers are fitted at the same time, and what fits of a fold remember.
+        self.width, self.memory = PATIENCE if memory else 1, memory or object
+        if grow and dealt:
+            rows = np.median(dealt[0][0].client_sizes) / part.n_params
+            self.width = self.width if rows >= max(NOISY_ROWS) else 1
         self.folds = [_Fold(self, *pair, seed) for pair, seed in zip(dealt, seeds, strict=True)]
         #: Weights of the rows that each fold (rows) holds out of each client (columns).
         self.held = np.array([fold.held.client_weights for fold in self.folds]).reshape(-1, self.n)
         self.share = self.held / max(self.held.sum(), 1e-300)
         self.losses, self.histories = {}, []
+        #: Results of the folds that are not judged yet, by number.
+        self.fitted = {}
         self.record = {name: [] for name in (*self.COLUMNS, "floats_up", "floats_down")}
 
     def penalised(self, pool, n_models):
@@ -170,10 +183,14 @@ class _Search:
         with series("n_clusters", "candidate", self._most(last), sure=False) as self.progress:
             self._try(1)
             best = K = 1
-            waiting, step, continuum = 0, STEP, False
+            waiting, step, continuum, numbers = 0, STEP, False, []
             while K < last and not self.progress.stopped:
-                K = min(K + max(int(step * K), 1), last)
-                best, waiting = (K, 0) if self._try(K, best) else (best, waiting + 1)
+                if not numbers:
+                    certain = min(PATIENCE - waiting, self.width)
+                    numbers = list(islice(_numbers(K, step, last), certain))
+                K, *numbers = numbers
+                accepted = self._try(K, best, numbers)
+                best, waiting = (K, 0) if accepted else (best, waiting + 1)
                 if waiting >= PATIENCE:
                     if continuum or self.local is None or not self._try(self.n, best):
                         break
@@ -189,9 +206,7 @@ class _Search:
 
     def _most(self, last):
         """How many numbers are tried at most, but for those between at the end."""
-        K = most = 1
-        while K < last:
-            K, most = K + max(int(STEP * K), 1), most + 1
+        most = 1 + len(list(_numbers(1, STEP, last)))
         return most + (self.local is not None and self.n > 1)
 
     def _refine(self, best):
@@ -211,31 +226,40 @@ class _Search:
                 break
         return best
 
-    def _try(self, K, best=None):
-        """Judge a number of clusters: whether it is better than the best so far."""
+    def _try(self, K, best=None, then=()):
+        """Judge a number of clusters: whether it is better than the best so far.
+
+        Those that will be tried `then` are fitted with it.
+        """
         label = f"{K} cluster{'s' if K > 1 else ''}"
         if self.local is not None and K == self.n > 1:
             label = "one model per client"
         with self.progress.item(label, leaf=True) as tell:
+            if K not in self.fitted:
+                self._fit([K, *then])
             accepted = self._judge(K, best)
             verdict = {} if best is None else {"verdict": "better" if accepted else "no better"}
             tell(held_out_loss=self.record["held_out_loss"][-1], **verdict)
         return accepted
 
-    def _judge(self, K, best):
-        """Held-out losses of a number of clusters; whether it is better than the best."""
-        ledger = self.pool.ledger
-        up, down = ledger.up, ledger.down
-        losses, found = [], []
-        tasks = [partial(fold.judge, K) for fold in self.folds]
+    def _fit(self, numbers):
+        """Fit numbers of clusters, and judge them by the rows held out, at the same time."""
+        self.fitted |= {K: [] for K in numbers}
+        tasks = [partial(fold.judge, numbers) for fold in self.folds]
         lanes = [fold.held for fold in self.folds]
         with loop("fold", len(self.folds), sure=True) as folds:
-            for result, held in together(tasks, lanes, ledger):
-                losses.append(held)
-                found.append(len(np.unique(result.labels)))
-                self.histories.append((K, result.history))
+            for judged in together(tasks, lanes, self.pool.ledger):
+                for K, result in zip(numbers, judged, strict=True):
+                    self.fitted[K].append(result)
                 folds.tell()
-        losses = np.array(losses).reshape(self.held.shape)
+
+    def _judge(self, K, best):
+        """Whether a number of clusters that was fitted is better than the best."""
+        fitted = self.fitted.pop(K)
+        found = [len(np.unique(result.labels)) for result, *_ in fitted]
+        self.histories += [(K, result.history) for result, *_ in fitted]
+        losses = np.array([held for _, held, _ in fitted]).reshape(self.held.shape)
+        up, down = np.sum([sent for *_, sent in fitted], axis=0) if fitted else (0, 0)
         self.losses[K] = np.where(self.held > 0, losses, 0.0)
         accepted, gain, error = (True, np.nan, np.nan) if best is None else self._better(K, best)
         if best is not None and self.local is not None and K == self.n:
@@ -248,8 +272,8 @@ class _Search:
             gain,
             error,
             accepted,
-            ledger.up - up,
-            ledger.down - down,
+            up,
+            down,
         )
         for name, value in zip(self.record, row, strict=True):
             self.record[name].append(value)
@@ -333,6 +357,13 @@ class _Search:
         return some[int(np.argmin(np.nan_to_num(losses, nan=np.inf)))]
 
 
+def _numbers(K, step, last):
+    """Numbers of clusters that follow one, up to the last."""
+    while K < last:
+        K = min(K + max(int(step * K), 1), last)
+        yield K
+
+
 class _Fold:
     """Training rows, held-out rows, and the models fitted so far."""
 
@@ -340,44 +371,61 @@ class _Fold:
         self.search, self.train = search, train.lane(int(seed))
         self.held = held.lane()
         self.held.ledger = self.train.ledger
-        self.remembered = search.memory()
+        self.memories = [search.memory() for _ in range(search.width)]
         self.models = {}
         self._own = self._table = None
         #: Models of the last number of clusters, and the losses of the clients under them.
         self._left = None, None
 
-    def judge(self, K):
-        """Result of K clusters, and each client's mean loss on the rows held out."""
+    def judge(self, numbers):
+        """Result, losses of held-out rows and floats sent for each of some numbers of clusters."""
+        ledger = self.train.ledger
+        up, down = ledger.up, ledger.down
+        starts = self._starts(numbers)
+        prepared = np.array([ledger.up - up, ledger.down - down])
+        lanes = [self.train] if len(numbers) == 1 else lanes_of(self.train, len(numbers))
+        last = [K == numbers[-1] for K in numbers]
+        each = zip(numbers, lanes, starts, self.memories, last, strict=False)
+        tasks = [partial(self._judge, *known) for known in each]
         with quiet():
-            result = self.fit(K)
-        return result, self._held_losses(result)
+            judged = list(together(tasks, lanes, ledger))
+        judged[0][-1][:] += prepared
+        return judged
 
-    def _held_losses(self, result):
+    def _judge(self, K, train, start, remembered, last):
+        """Result of K clusters, each client's mean loss on the rows held out, and floats sent."""
+        ledger, held = train.ledger, self.held.lane()
+        held.ledger = ledger
+        up, down = ledger.up, ledger.down
+        result = self._fit(K, train, start, remembered)
+        losses = self._held_losses(result, train, held, last)
+        return result, losses, np.array([ledger.up - up, ledger.down - down])
+
+    def _held_losses(self, result, train, held, last):
         """Mean loss of each client's model on its rows that were held out, as of all its rows."""
         search = self.search
         if search.judge is not None:
-            return search.judge(self.held, result)
+            return search.judge(held, result)
         theta = result.cluster_params
-        W, pools = theta[result.labels], [self.held, self.train][: 1 + search.corrects]
+        W, pools = theta[result.labels], [held, train][: 1 + search.corrects]
         asked = [(pool, lambda pool: pool.ask(OwnLosses, W)) for pool in pools]
-        if search.grow and len(theta) < search.n:
+        if search.grow and last and len(theta) < search.n:
             # More clusters start from these models, by what they leave.
-            asked.append((self.train, lambda pool: pool.ask(Losses, theta, whole=True)))
+            asked.append((train, lambda pool: pool.ask(Losses, theta, whole=True)))
         losses = asked_at_once(*asked)
         if len(losses) > len(pools):
             self._left = theta, losses.pop()
         if not search.corrects:
             return losses[0]
-        return with_all_rows(*losses, self.held.client_weights, self.train.client_weights)
+        return with_all_rows(*losses, held.client_weights, train.client_weights)
 
-    def fit(self, K):
+    def _fit(self, K, train, start, remembered):
         """Result of K clusters on the rows to fit."""
         search = self.search
         if search.local is not None and K == search.n > 1:
             return self._local()
-        pool = search.penalised(self.train, K)
-        start = self._start(K) if search.grow and K > 1 else None
-        result = search.fit(pool, K, start, self.remembered, start is None or search.few)
+        pool = search.penalised(train, K)
+        result = search.fit(pool, K, start, remembered, start is None or search.few)
         if search.grow:
             self.models[K] = result.cluster_params
         return result
@@ -388,13 +436,16 @@ class _Fold:
             self._own = self.search.local(self.search.penalised(self.train, self.train.n_clients))
         return self._own
 
-    def _start(self, K):
+    def _starts(self, numbers):
         """Models to start from: those of fewer clusters, and clients' that help others most."""
-        train = self.train
+        train, search = self.train, self.search
+        one_each = search.n if search.local is not None else np.inf
+        if search.grow is None or not 1 < numbers[0] < one_each:
+            return [None] * len(numbers)
         if self._table is None:
             least, most = NOISY_ROWS
             noisy = least < np.median(train.client_sizes) / train.n_params < most
-            models = self.search.grow(train) if noisy else self._local().cluster_params
+            models = search.grow(train) if noisy else self._local().cluster_params
             some = np.arange(len(models))
             if len(some) > MAX_CANDIDATES:
                 some = np.sort(train.random_state.choice(some, MAX_CANDIDATES, replace=False))
@@ -405,23 +456,23 @@ class _Fold:
                 losses[some[few], few] = np.inf
             self._table = some, models[some], losses
         some, models, losses = self._table
-        theta = self.models[max(k for k in self.models if k < K)]
+        theta = self.models[max(K for K in self.models if K < numbers[0])]
         known, left = self._left
         if known is not theta:
             left = train.ask(Losses, theta, whole=True)
         best = left.min(axis=1)
         best = np.nan_to_num(best, nan=np.inf, posinf=1e300)
-        if self.search.robust:
+        if search.robust:
             best = np.minimum(best, MOST_LOSS * np.median(best))
         weights, own = train.client_weights, (some, np.arange(len(some)))
-        while len(theta) < K:
+        while len(theta) < numbers[-1]:
             reached = losses.copy()
             reached[own] = np.maximum(reached[own], np.median(best))
             gain = weights @ np.maximum(best[:, None] - reached, 0.0)
             pick = int(gain.argmax())
             theta = np.vstack([theta, models[pick]])
             best = np.minimum(best, reached[:, pick])
-        return theta
+        return [theta[:K] for K in numbers]
 
 
 def _join(histories):

@@ -240,3 +240,44 @@ def test_many_clients_search_by_a_sample(Method, n_clusters, monkeypatch):
     np.testing.assert_allclose(some.params_, whole.params_, atol=1e-8)
     # Most of the clients were spared the training of starts.
     assert some.floats_up_ < whole.floats_up_
+
+
+def batches_of(model, data, monkeypatch, width=None):
+    """The numbers of clusters that a fit has fitted at the same time."""
+    batches, fit = [], _n_clusters._Search._fit
+
+    def noted(search, numbers):
+        search.width = width or search.width
+        batches.append(numbers)
+        return fit(search, numbers)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_n_clusters._Search, "_fit", noted)
+        model.fit(data.X, data.y, groups=data.groups)
+    return batches
+
+
+@pytest.mark.parametrize("Method", some(METHODS, 1))
+def test_numbers_that_will_be_tried_go_together(Method, monkeypatch):
+    data = regression(6, n_samples=50)
+    model, alone = Method(random_state=0), Method(random_state=0)
+    batches = batches_of(model, data, monkeypatch)
+    assert batches == [[1], [2, 3], [4, 5], [12]]
+    # The same numbers, one after the other, wait for more exchanges.
+    assert batches_of(alone, data, monkeypatch, width=1) == [[1], [2], [3], [4], [5], [12]]
+    assert model.calls_ < 0.9 * alone.calls_
+    np.testing.assert_array_equal(model.labels_, alone.labels_)
+    np.testing.assert_allclose(model.params_, alone.params_, atol=1e-8)
+    search = model.search_
+    assert search["n_clusters"].tolist() == [1, 2, 3, 4, 5, 12]
+    assert search["accepted"].tolist() == [True, True, True, False, False, False]
+    for way in ("up", "down"):
+        sent = search[f"floats_{way}"]
+        assert (sent > 0).all() and sent.sum() < getattr(model, f"floats_{way}_")
+
+
+def test_clients_of_few_rows_wait_for_one_number(monkeypatch):
+    """With less than two rows of a fold for a parameter, no two clusters are added at once."""
+    data = regression(6, n_samples=12, n_clients=60)
+    batches = batches_of(IFCARegressor(random_state=0), data, monkeypatch)
+    assert all(len(numbers) == 1 for numbers in batches)
