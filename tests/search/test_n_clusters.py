@@ -257,23 +257,48 @@ def batches_of(model, data, monkeypatch, width=None):
     return batches
 
 
+TRIED = {2: [[1], [2, 3], [4], [12]], 3: [[1], [2, 3], [4, 5], [12]]}
+
+
+@pytest.mark.parametrize("n_clusters", TRIED)
 @pytest.mark.parametrize("Method", some(METHODS, 1))
-def test_numbers_that_will_be_tried_go_together(Method, monkeypatch):
-    data = regression(6, n_samples=50)
+def test_numbers_that_will_be_tried_go_together(Method, n_clusters, monkeypatch):
+    data = regression(6, n_samples=50, n_clusters=n_clusters)
     model, alone = Method(random_state=0), Method(random_state=0)
     batches = batches_of(model, data, monkeypatch)
-    assert batches == [[1], [2, 3], [4, 5], [12]]
+    assert batches == TRIED[n_clusters]
     # The same numbers, one after the other, wait for more exchanges.
-    assert batches_of(alone, data, monkeypatch, width=1) == [[1], [2], [3], [4], [5], [12]]
+    numbers = [K for batch in batches for K in batch]
+    assert batches_of(alone, data, monkeypatch, width=1) == [[K] for K in numbers]
     assert model.calls_ < 0.9 * alone.calls_
     np.testing.assert_array_equal(model.labels_, alone.labels_)
     np.testing.assert_allclose(model.params_, alone.params_, atol=1e-8)
     search = model.search_
-    assert search["n_clusters"].tolist() == [1, 2, 3, 4, 5, 12]
-    assert search["accepted"].tolist() == [True, True, True, False, False, False]
-    for way in ("up", "down"):
-        sent = search[f"floats_{way}"]
-        assert (sent > 0).all() and sent.sum() < getattr(model, f"floats_{way}_")
+    assert search["n_clusters"].tolist() == numbers
+    assert search["accepted"].tolist() == [K <= n_clusters for K in numbers]
+    # All that the folds send is some number's; the rest, of the final fit, is as it was.
+    for name in ("floats_up", "floats_down"):
+        rest = [getattr(one, f"{name}_") - one.search_[name].sum() for one in (model, alone)]
+        assert rest[0] == rest[1] > 0
+
+
+def test_clusters_start_from_the_largest_number_before(monkeypatch):
+    seen, starts = [], _n_clusters._Fold._starts
+
+    def noted(fold, numbers):
+        given = starts(fold, numbers)
+        if 1 < numbers[0] < 12:
+            before = fold.models[numbers[0] - 1]
+            for K, start in zip(numbers, given, strict=True):
+                assert len(start) == K
+                np.testing.assert_array_equal(start[: len(before)], before)
+            seen.append(numbers)
+        return given
+
+    monkeypatch.setattr(_n_clusters._Fold, "_starts", noted)
+    data = regression(6, n_samples=50)
+    IFCARegressor(random_state=0).fit(data.X, data.y, groups=data.groups)
+    assert seen == [[2, 3]] * 4 + [[4, 5]] * 4
 
 
 def test_clients_of_few_rows_wait_for_one_number(monkeypatch):
