@@ -83,7 +83,8 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         Factor of the weights of each class's rows, for classifiers, as of :class:`LinearModel`.
     device : str, default="auto"
         Device on which clients compute: "cpu", "cuda" or another that PyTorch knows. "auto" is
-        "cuda" if there is one. The fitted model is independent of it.
+        "cuda" if there is one. The fitted model is independent of it but for rounding, which
+        ``torch.backends.cudnn.allow_tf32 = False`` makes that of single precision.
     **module_params : dict
         Arguments of ``module``, if it is a class or a function.
 

@@ -128,6 +128,21 @@ def vector_of(module, entries, dtype):
     return out
 
 
+def _check_ids(part, inputs):
+    """Raise an IndexError, as the processor does, of ids that an embedding does not have."""
+    ids, maps = inputs[0], need_torch()._C._functorch
+    while maps.is_functorch_wrapped_tensor(ids):  # of all clients that vmap stacks
+        ids = maps.get_unwrapped(ids)
+    if not ids.numel():
+        return
+    low, high = (int(bound) for bound in ids.aminmax())
+    if low < 0 or high >= part.num_embeddings:
+        raise IndexError(
+            f"index out of range: ids must be 0 to {part.num_embeddings - 1}, got "
+            f"{low if low < 0 else high}."
+        )
+
+
 class Runner:
     """A copy of a module that computes with parameters of a vector, for one thread.
 
@@ -171,9 +186,24 @@ class Runner:
         self.counts = [(b, b.clone()) for b in self.module.buffers() if not b.is_floating_point()]
         self.loaded, self.seen = None, None
         self.module.get_submodule(head).register_forward_pre_hook(self._see)
+        if device != "cpu":
+            self._prepare()
 
     def _see(self, part, inputs):
         self.seen = inputs[0] if inputs else None
+
+    def _prepare(self):
+        """Guard embeddings, and let the thread of gradients meet the device.
+
+        An id that an embedding does not have would end the process's use of a GPU, long after the
+        call. The gradient of a sum spares a warning: cuBLAS expects a context in its thread.
+        """
+        torch = self.torch
+        kinds = torch.nn.Embedding, torch.nn.EmbeddingBag
+        for part in self.module.modules():
+            if isinstance(part, kinds):
+                part.register_forward_pre_hook(_check_ids)
+        torch.ones(1, device=self.device, requires_grad=True).sum().backward()
 
     def load(self, w, own=None):
         """Take the parameters from a vector (n_params,), and buffers from `own` if it is given."""

@@ -45,6 +45,7 @@ from skcfl.federation.inprocess import open_rows
 from skcfl.federation.serialization import dumps, loads
 from skcfl.model_selection import ClientKFold
 from skcfl.models import MLP, TorchModel
+from skcfl.models._torch_runner import _check_ids
 from skcfl.models.losses import LOSSES
 from skcfl.models.losses.huber import Huber
 from skcfl.testing import StrictFederation
@@ -427,6 +428,27 @@ def test_token_ids():
         X[17, 3] = -1 if more < 0 else 20
         with pytest.raises(ValueError, match="X must hold integers|index out of range"):
             clone(method).fit(X, data.y, groups=data.groups)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize(("ids", "got"), [([[0, 19]], None), ([[3, 20]], 20), ([[-1, 2]], -1)])
+def test_ids_are_checked_where_a_gpu_would_stop_for_good(ids, got, stacked):
+    module, x = modules.WordNet(), torch.tensor(ids)
+    module.words.register_forward_pre_hook(_check_ids)
+    call = torch.vmap(lambda x: module(x[None]), randomness="different") if stacked else module
+    if got is None:
+        assert torch.isfinite(call(x)).all()
+        return
+    with pytest.raises(IndexError, match=f"ids must be 0 to 19, got {got}."):
+        call(x)
+
+
+def test_what_a_gpu_needs_is_prepared():
+    model = TorchModel(modules.WordNet, input_dtype="int", device="cpu")
+    runner = model.bind(7, 2)._runner()
+    assert not runner.module.words._forward_pre_hooks  # the processor checks ids by itself
+    runner._prepare()
+    assert list(runner.module.words._forward_pre_hooks.values()) == [_check_ids]
 
 
 # ------------------------------------------------------------------ training
