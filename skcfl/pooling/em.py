@@ -561,6 +561,9 @@ def _candidates(pool, current, points, options):
         if length > 1.0:
             far = points[0] + 2.0 * length * first + length**2 * bend
             extrapolated = ahead.at(last + np.clip(far - last, -FARTHEST, FARTHEST))
+            if options.dispersion_of is not None:
+                least = options.dispersion_of(0.0)
+                extrapolated.dispersion = max(extrapolated.dispersion, least)
             if not is_df_free(population, options):
                 extrapolated = replace(extrapolated, df=population.df)
             yield extrapolated

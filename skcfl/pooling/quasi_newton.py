@@ -70,6 +70,8 @@ class Chart:
         self.n = max(float(fit.sums["counts"].sum()), 1.0)
         self.rows = float(fit.sums["weight"])
         self.least = LEAST_DISPERSION * float(population.unit.max())
+        if dispersion_of is not None:
+            self.least = max(self.least, float(dispersion_of(0.0)))
         self.variances = covariance_chart(population)
         factor = self.variances.start
         weights = np.log(np.maximum(population.weights, LEAST_WEIGHT))

@@ -586,6 +586,17 @@ def test_crisp_clusters_of_counts_are_no_noise(noise):
     assert (model.dispersion_ > 2.0) if noise else (model.dispersion_ < 1.3)
 
 
+@pytest.mark.parametrize("covariance", ["diag", "full", "spherical"])
+def test_dispersions_of_counts_are_no_less_than_one(covariance):
+    """Two kinds of clients, far apart: steps to where it is less are not taken."""
+    for n, n_rows, low in ((40, 3, 0.2), (12, 6, 0.1)):
+        rng, groups = np.random.default_rng(0), np.repeat(np.arange(n), n_rows)
+        X = rng.normal(size=(len(groups), 2))
+        y = rng.poisson(np.where(groups % 2, 20, low)).astype(float)
+        model = Regressor(1, loss="poisson", covariance=covariance, basis="linear")
+        assert model.fit(X, y, groups=groups).dispersion_ >= 1.0
+
+
 def test_a_known_dispersion_is_kept():
     X, y, groups, _ = population(seed=3, noise=0.5)
     options = {"n_clusters": 1, "covariance": "diag"}
