@@ -78,6 +78,7 @@ THRESHOLDS = {
         {"LEAST_CLIENTS": 1},
         ("PartialPooling",),
     ),
+    "pooling: intercepts off zero": ("pooling.em", {"OFF_ZERO": False}, ("PartialPooling",)),
     "pooling: cost of slopes": ("pooling.stacking", {"SLOPE_COST": 0.0}, ("PartialPooling",)),
     "pooling: cost of other variances": (
         "pooling.stacking",

@@ -71,6 +71,8 @@ def population_table(fit: Any, max_params: int) -> str:
             lines.append(f"  {name:{width}}  {value:12.5g}  {error:12.5g}  {z:8.2f}")
     if np.isfinite(fit.prior_variance_).all():
         lines += ["", "Slopes and their errors are shrunken by a prior, see prior_variance_."]
+        if fit._population.kept.any():
+            lines += ["The deviation of intercepts is kept off zero by another."]
     if len(shown) < fit.cluster_params_.shape[1]:
         total = fit.cluster_params_.shape[1]
         lines += ["", f"{len(shown)} of {total} parameters, see max_params."]

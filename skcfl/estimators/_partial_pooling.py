@@ -78,9 +78,9 @@ class PartialPooling(PopulationFits, PosteriorPredictions):
         ``(1 | client:class)``.
     prior : "auto" or float
         Variance of a normal prior of the slopes of the clusters' means (of standardised
-        features; intercepts are free). "auto" estimates it by empirical Bayes, and draws the
-        correlations of a full covariance to zero; ``numpy.inf`` is no prior, which is maximum
-        likelihood.
+        features; intercepts are free). "auto" estimates it by empirical Bayes, draws the
+        correlations of a full covariance to zero, and keeps the standard deviation of the
+        intercepts off zero; ``numpy.inf`` is no prior, which is maximum likelihood.
     dispersion : "auto" or float
         Scatter of the rows about their expectation: the variance of the noise for squared
         error, one over the shape for the gamma loss, and for counts the variance as a
@@ -143,21 +143,22 @@ class PartialPooling(PopulationFits, PosteriorPredictions):
     >>> print(model.summary())
     PartialPooling, loss squared_error, covariance stacked
     320 rows of 40 clients, 1 cluster
-    log-likelihood -463.688   BIC 945.820   (covariance diag)
+    log-likelihood -463.853   BIC 946.149   (covariance diag)
     stacking shares diag 0.00, full 1.00, intercept 0.00, none 0.00
     <BLANKLINE>
     Random effects
                       Std. dev.  Corr
-      x0                0.37487
-      (Intercept)       0.13224  -0.17
-      Residual          0.97606
+      x0                0.37385
+      (Intercept)       0.18293  -0.20
+      Residual          0.97158
     <BLANKLINE>
     Fixed effects
                        Estimate    Std. error         z
-      x0                 2.0132      0.082269     24.47
-      (Intercept)     0.0025673      0.060653      0.04
+      x0                 2.0116      0.082249     24.46
+      (Intercept)     0.0032485      0.063646      0.05
     <BLANKLINE>
     Slopes and their errors are shrunken by a prior, see prior_variance_.
+    The deviation of intercepts is kept off zero by another.
     """
 
     _parameter_constraints = {

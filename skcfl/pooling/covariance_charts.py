@@ -3,7 +3,8 @@
 A covariance is ``S = T T' + floor``, in the parameters' units.  The likelihood is smooth in T
 where a variance, or that of a combination of parameters, is best at zero.  A full covariance with
 a prior of its correlations has other coordinates, the lengths of the rows of T and their
-directions: the prior depends on the directions only, however small a variance is.
+directions: the prior depends on the directions only, however small a variance is.  Standard
+deviations that a prior keeps off zero have their logarithms as coordinates.
 
 The curvature is an expected one, as if all n clients knew as much: the log-likelihood curves along
 a move D of S by ``n/2 tr(P D P D)``, P being the mean of the clients' curvatures.
@@ -52,7 +53,7 @@ class NoChart:
 
 
 class DiagonalChart(NoChart):
-    """Standard deviations, in their units: one of each block."""
+    """Standard deviations, in their units, or their logarithms: one of each block."""
 
     def __init__(self, population):
         self.population, self.owner = population, population.owner
@@ -62,37 +63,46 @@ class DiagonalChart(NoChart):
             self.unit = np.full_like(self.unit, self.unit.mean())
         first = np.unique(self.owner, return_index=True)[1]
         variances = (population.covariance[varying] / self.unit)[first]
-        self.start = np.sqrt(np.maximum(variances - FLOOR, FLOOR))
+        start = np.sqrt(np.maximum(variances - FLOOR, FLOOR))
+        self.kept = population.kept[varying][first]
+        self.start = np.where(self.kept, np.log(start), start)
+
+    def _sizes(self, x):
+        """Standard deviations at coordinates x, and their derivatives there."""
+        sizes = np.where(self.kept, _exp(x), x)
+        return sizes, np.where(self.kept, sizes, 1.0)
 
     def covariance(self, x):
         """The covariance at coordinates x."""
         covariance = np.zeros_like(self.population.unit)
-        covariance[self.population.varying] = self.unit * (x[self.owner] ** 2 + FLOOR)
+        sizes = self._sizes(x)[0]
+        covariance[self.population.varying] = self.unit * (sizes[self.owner] ** 2 + FLOOR)
         return covariance
 
     def slopes(self, x, fit, n):
         """Slopes of the log-likelihood of n clients in the coordinates, from the sums there."""
-        return x * self._excess(x, fit, n)
+        sizes, moves = self._sizes(x)
+        return moves * sizes * self._excess(sizes, fit, n)
 
-    def _excess(self, x, fit, n):
+    def _excess(self, sizes, fit, n):
         """Twice the slopes in the variances."""
         excess = fit.sums["squares"][0][self.population.varying] - n
-        return np.bincount(self.owner, excess) / (x**2 + FLOOR)
+        return (np.bincount(self.owner, excess) + self.kept) / (sizes**2 + FLOOR)
 
     def curvature(self, fit, n):
         """See :meth:`NoChart.curvature`."""
-        x, P = self.start, _mean_curvature(fit, n, self.unit)
-        blocks = np.eye(len(x))[self.owner]
-        # A variance that is best at zero is held there by its slope.
-        held = np.maximum(-self._excess(x, fit, n), 0.0)
+        (sizes, moves), P = self._sizes(self.start), _mean_curvature(fit, n, self.unit)
+        blocks, x = np.eye(len(sizes))[self.owner], moves * sizes
+        # A variance that is best at zero, or near it, is held there by its slope.
+        held = np.maximum(self.kept - self._excess(sizes, fit, n) * moves**2, 0.0)
         curved = 2.0 * n * np.outer(x, x) * (blocks.T @ P**2 @ blocks)
-        PS = P * (x[self.owner] ** 2 + FLOOR)
+        PS = P * (sizes[self.owner] ** 2 + FLOOR)
         cross = x * (blocks.T @ np.diag(P - PS @ P))
-        return curved + np.diag(held + RIDGE * n), _taken(PS), cross
+        return curved + np.diag(held + np.where(self.kept, 1.0, RIDGE * n)), _taken(PS), cross
 
 
 class FullChart(NoChart):
-    """Entries of T, or lengths of its rows, on the diagonal, and entries relative to the last."""
+    """Entries of T; or lengths of its rows, or logarithms, and entries relative to the last."""
 
     def __init__(self, population):
         self.population, self.unit = population, population.unit[population.varying]
@@ -101,10 +111,11 @@ class FullChart(NoChart):
         T = np.linalg.qr(root, mode="r").T
         T *= np.where(np.diag(T) < 0.0, -1.0, 1.0)
         self.lower = np.tril_indices(len(T))
+        self.kept = population.kept[population.varying]
         if population.shrinkage:
             size = np.sqrt((T**2).sum(axis=1))
             T /= np.maximum(np.diag(T), LEAST_LAST * size)[:, None]
-            np.fill_diagonal(T, size)
+            np.fill_diagonal(T, np.where(self.kept, np.log(size), size))
         self.start = T[self.lower]
 
     def _factor(self, x):
@@ -114,6 +125,7 @@ class FullChart(NoChart):
         if not self.population.shrinkage:
             return T, None, None
         size = np.diag(T).copy()
+        size[self.kept] = _exp(size[self.kept])
         np.fill_diagonal(T, 1.0)
         norm = np.sqrt((T**2).sum(axis=1))
         T /= norm[:, None]
@@ -121,11 +133,12 @@ class FullChart(NoChart):
 
     def _in_coordinates(self, x, G):
         """Slopes in the coordinates, of slopes in T (..., p, p)."""
-        _, directions, ratios = self._factor(x)
+        T, directions, ratios = self._factor(x)
         if directions is not None:
             along = (directions * G).sum(axis=-1)
             G = ratios[:, None] * (G - directions * along[..., None])
-            G[(..., *np.diag_indices(len(ratios)))] = along
+            lengths = np.where(self.kept, np.sqrt((T**2).sum(axis=1)), 1.0)
+            G[(..., *np.diag_indices(len(ratios)))] = along * lengths
         return G[(..., *self.lower)]
 
     def covariance(self, x):
@@ -169,6 +182,11 @@ class FullChart(NoChart):
             G[:, i, j] = curved
             curved = self._in_coordinates(x, G).T
         return curved + np.diag(RIDGE * n + prior), _taken(PS), cross
+
+
+def _exp(x):
+    """Exponentials, in bounds."""
+    return np.exp(np.clip(x, np.log(FLOOR), -np.log(FLOOR)))
 
 
 def _taken(PS):

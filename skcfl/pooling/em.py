@@ -60,6 +60,11 @@ ROUNDING = 1e-13
 FARTHEST = 2.0
 # Least factor of a standard deviation in a step.
 SHRUNK = 0.3
+# Whether the prior keeps deviations of intercepts off zero. Benchmark: 75 tables of
+# benchmarks/real.py, in doc/benchmarks/partial_pooling.rst.
+OFF_ZERO = True
+# Newton steps to factors, where their logarithms count.
+FACTOR_STEPS = 4
 # Least ratio of the variances of two principal axes at which a covariance is stretched: an axis of
 # no variance does not turn.
 ROUND = 1e-2
@@ -243,36 +248,41 @@ def _stretch(sums, population):
     Parameter expansion (Liu, Rubin and Wu 1998): a variance that the rows know little of, which
     EM changes by little, moves by what they know.
     """
-    G, c = sums["coupling"], sums["pull"]
+    G, c, kept = sums["coupling"], sums["pull"], population.kept.astype(float)
+    together = None
     if population.kind == "spherical":
-        G, c = G.sum().reshape(1, 1), c.sum().reshape(1)
-    elif population.kind == "diag" and population.blocks is not None:
-        stretch, gain = _stretch_of_blocks(G, c, population)
-        return stretch, gain
+        together = np.ones((len(c), 1))
+    elif population.kind == "full":
+        # A variance has a part along each axis, and the logarithm of a mean is no less than the
+        # mean of logarithms.
+        parts = population.root[population.kept] ** 2
+        kept = (parts / parts.sum(axis=1, keepdims=True)).sum(axis=0)
+    elif population.blocks is not None:
+        # The same for the coordinates of a block.
+        together = np.zeros((len(c), population.n_variances))
+        together[np.flatnonzero(population.varying), population.owner] = 1.0
+    if together is not None:
+        c, kept = together.T @ c, together.T @ kept
+        G = together.T @ G @ together if G.ndim == 2 else together.T @ G
+    factors = _factors(G, c, kept)
+    move = factors - 1.0
+    product = G * (2.0 + move) if G.ndim == 1 else G @ (2.0 + move)
+    gain = float(move @ (2.0 * c - product))
+    return factors if together is None else together @ factors, gain
+
+
+def _factors(G, c, kept):
+    """Where ``c' x - x' G x / 2 + kept' log(x)`` is greatest, in bounds; G may be a diagonal."""
     if G.ndim == 1:
         # As if no two coordinates were coupled.
-        move = np.divide(c - G, G, out=np.zeros_like(G), where=G > 0)
-        move = np.clip(move, SHRUNK - 1.0, 1.0 / SHRUNK - 1.0)
-        return 1.0 + move, float(move @ (2.0 * c - G * (2.0 + move)))
-    move = np.maximum(solve(G, c - G.sum(axis=1)), SHRUNK - 1.0)
-    return 1.0 + move, float(move @ (2.0 * c - G @ (2.0 + move)))
-
-
-def _stretch_of_blocks(G, c, population):
-    """Factors and gain of :func:`_stretch`, the same for the coordinates of a block."""
-    incidence = np.zeros((len(c), population.n_variances))
-    incidence[np.flatnonzero(population.varying), population.owner] = 1.0
-    c = incidence.T @ c
-    if G.ndim == 1:
-        G = incidence.T @ G
-        move = np.divide(c - G, G, out=np.zeros_like(G), where=G > 0)
-        move = np.clip(move, SHRUNK - 1.0, 1.0 / SHRUNK - 1.0)
-        gain = float(move @ (2.0 * c - G * (2.0 + move)))
-    else:
-        G = incidence.T @ G @ incidence
-        move = np.maximum(solve(G, c - G.sum(axis=1)), SHRUNK - 1.0)
-        gain = float(move @ (2.0 * c - G @ (2.0 + move)))
-    return 1.0 + incidence @ move, gain
+        both = c + np.where(kept > 0, np.sqrt(c**2 + 4.0 * G * kept), c)
+        best = np.divide(both, 2.0 * G, out=np.ones_like(G), where=G > 0)
+        return np.clip(best, SHRUNK, 1.0 / SHRUNK)
+    best = np.maximum(1.0 + solve(G, c - G.sum(axis=1)), SHRUNK)
+    for _ in range(FACTOR_STEPS if kept.any() else 0):
+        slope = c - G @ best + kept / best
+        best = np.maximum(best + solve(G + np.diag(kept / best**2), slope), SHRUNK)
+    return best
 
 
 def pooled(pool, options):
@@ -289,6 +299,7 @@ def pooled(pool, options):
         free=options.free,
         varying=options.varying,
         blocks=options.blocks,
+        off_zero=OFF_ZERO and options.prior == "auto",
     )
     known = options.dispersion_of is None
     current = evaluate(pool, population)

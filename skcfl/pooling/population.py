@@ -61,6 +61,10 @@ class Population:
     blocks : ndarray of shape (p,) of int, default=None
         Numbers of the blocks of parameters that share a variance, in their units, where the
         covariance is diagonal; None is one variance for each parameter.
+    off_zero : bool, default=False
+        Whether the standard deviations of intercepts have a prior, with a density proportional to
+        them, that keeps them off zero (Chung et al. 2013; of several outputs the root of the
+        determinant of their covariance, Chung et al. 2015).
     """
 
     kind: str
@@ -76,6 +80,7 @@ class Population:
     spent: float = 0.0
     df: float = np.inf
     blocks: np.ndarray | None = None
+    off_zero: bool = False
 
     @property
     def n_variances(self):
@@ -180,16 +185,32 @@ class Population:
         """Minus the logarithm of the prior densities, but for their constants."""
         penalty = 0.5 * float((self.precision * self.means**2).sum())
         penalty -= 0.5 * self.spent * np.log(self.dispersion)
+        if self.kind == "diag":
+            ratios = (self.covariance / self.unit)[self.kept]
+            return penalty - 0.5 * float(np.log(np.maximum(ratios, FLOOR)).sum())
         if self.kind != "full" or not self.shrinkage:
             return penalty
         scaled = _floored(self.scaled)
         own = np.log(np.diag(np.linalg.inv(scaled))).sum()
-        return penalty + 0.5 * self.shrinkage * float(own + np.linalg.slogdet(scaled)[1])
+        penalty += 0.5 * self.shrinkage * float(own + np.linalg.slogdet(scaled)[1])
+        return penalty - 0.5 * float(np.linalg.slogdet(scaled[self._at_kept])[1])
+
+    @property
+    def kept(self):
+        """Parameters with standard deviations that are kept off zero, (p,) of bool."""
+        of_kind = self.kind == "diag" or (self.kind == "full" and self.shrinkage > 0.0)
+        return self.free & self.varying & (self.off_zero and of_kind)
+
+    @property
+    def _at_kept(self):
+        return np.ix_(self.kept[self.varying], self.kept[self.varying])
 
     def penalty_slope(self, scaled):
         """Twice the gradient of the penalty in a full covariance, in the parameters' units."""
-        inverse = np.linalg.inv(scaled)
-        return self.shrinkage * (inverse - inverse / np.diag(inverse) @ inverse)
+        inverse, kept = np.linalg.inv(scaled), self._at_kept
+        slope = self.shrinkage * (inverse - inverse / np.diag(inverse) @ inverse)
+        slope[kept] -= np.linalg.inv(scaled[kept])
+        return slope
 
     def shaped(self, squares, n):
         """Covariance of the kind, of sums of squares over `n` clients, no less than the floor."""
@@ -200,12 +221,19 @@ class Population:
         if self.kind == "diag":
             if self.blocks is not None:
                 covariance = self._by_block(covariance)
+            covariance = np.where(self.kept, _wider(n), 1.0) * covariance
             return np.where(self.varying, np.maximum(covariance, floor), 0.0)
         if self.kind == "spherical":
             common = max(covariance[self.varying].mean(), floor[self.varying].mean())
             return np.where(self.varying, common, 0.0)
         scaled = replace(self, covariance=covariance).scaled
-        return self.of_scaled(_floored(self._shrunk(scaled, n)))
+        return self.of_scaled(_floored(self._widened(_floored(self._shrunk(scaled, n)), n)))
+
+    def _widened(self, scaled, n):
+        """The same about what the intercepts explain, which are wider by their prior."""
+        kept = self.kept[self.varying]
+        slopes = np.linalg.solve(scaled[self._at_kept], scaled[kept])
+        return scaled + (_wider(n) - 1.0) * slopes.T @ scaled[kept]
 
     def _by_block(self, covariance):
         """Variances that are the same in a block, in units of their parameters."""
@@ -270,6 +298,11 @@ class Population:
             dispersion=float(np.exp(coordinates[-1])),
             df=df,
         )
+
+
+def _wider(n):
+    """How many times larger the prior of a deviation makes a variance of `n` clients."""
+    return max(n, 1.0) / max(n - 1.0, 1.0)
 
 
 def _floored(scaled):

@@ -14,8 +14,16 @@ from skcfl.pooling.normal_equations import whitening
 from skcfl.pooling.population import Population
 from skcfl.pooling.quasi_newton import PATIENCE, Chart, settle
 
+PRIORS = [
+    {},
+    {"shrinkage": 5.0, "spent": 7.0},
+    {"df": 3.5},
+    {"shrinkage": 5.0, "off_zero": True},
+    {"shrinkage": 5.0, "off_zero": True, "free": np.array([False, True, True])},
+]
 
-@pytest.mark.parametrize("prior", [{}, {"shrinkage": 5.0, "spent": 7.0}, {"df": 3.5}])
+
+@pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize("kind", ["diag", "full", "spherical", "none"])
 def test_gradient_is_that_of_differences(kind, prior):
     rng = np.random.default_rng(0)
@@ -31,9 +39,8 @@ def test_gradient_is_that_of_differences(kind, prior):
         dispersion=0.7,
         prior=np.array([2.0, 3.0]),
         unit=np.array([1.0, 0.5, 2.0]),
-        free=np.array([False, False, True]),
         varying=np.ones(3, dtype=bool),
-        **prior,
+        **{"free": np.array([False, False, True]), **prior},
     )
     chart = Chart(evaluate(pool, population), np.eye(6), float, "df" not in prior)
     z = chart.start + 0.3 * rng.normal(size=len(chart.start))
