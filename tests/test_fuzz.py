@@ -151,7 +151,7 @@ KNOWN = {
         lambda: LocalModelsRegressor(group_col="a").fit(
             pd.DataFrame(np.ones((60, 3)), columns=["a", "a", "b"]), Y
         ),
-        "^X is not valid",
+        "^X is not valid|^group_col='a' must name one column of X, found 2",
     ),
     "neighbours": (lambda: knn_graph(X, n_neighbors=-1), "'n_neighbors' parameter .* Got -1"),
     "nodes": (lambda: complete_graph(-1), "'n_nodes' parameter .* Got -1"),

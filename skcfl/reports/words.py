@@ -83,7 +83,7 @@ class _Words:
         if none >= THERE:
             section.parts.append("One model for all may be enough, or rows are too few to tell.")
         if not np.isnan(slopes):
-            beyond = "also in coefficients" if slopes < THERE else "no visible difference beyond"
+            beyond = "also in coefficients" if slopes < THERE else "no visible difference"
             section.parts.append(
                 f"Beyond their intercepts: {beyond}, p = {_p(known.intercepts_only)}."
             )
