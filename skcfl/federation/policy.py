@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from .._checks import Count
+from .._checks import Count, about
 from ..calls.answers import check_arguments
 from ..calls.call import CALLS, sizes_of
 from .privacy import ClientPrivacy
@@ -105,6 +105,43 @@ def check_policy(policy: SitePolicy | None) -> None:
     """Raise a TypeError for what is neither a policy nor None."""
     if policy is not None and not isinstance(policy, SitePolicy):
         raise TypeError(f"policy must be a SitePolicy or None, got {type(policy).__name__}.")
+
+
+def known_classes(y, codes, guard, account):
+    """The classes that a server may know: under privacy those that are declared.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_rows,) or None
+        Targets; None if there are no classes.
+    codes : ndarray of shape (n_rows,)
+        Client of each row.
+    guard : Guard or None
+        The policy of the place.
+    account : Account or None
+        The privacy of the place.
+
+    Returns
+    -------
+    classes : ndarray or None
+
+    Raises
+    ------
+    Refused
+        If no client has enough rows, or classes would reveal single rows.
+    """
+    classes = None
+    if y is not None:
+        with about("y"), np.errstate(invalid="ignore"):
+            classes = np.unique(y)
+    if account is None:
+        if guard is not None:
+            guard.check_hello(codes, classes)
+        return classes
+    declared = account.privacy.bounds.get("classes")
+    if classes is not None and declared is not None and not np.isin(classes, declared).all():
+        raise ValueError("y has classes that bounds['classes'] does not declare.")
+    return None if classes is None else declared
 
 
 class Guard:

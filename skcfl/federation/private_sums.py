@@ -466,11 +466,9 @@ def without_facts(hello: Handshake, names: Array, terms: dict[str, Any]) -> Hand
     hello : Handshake
     """
     n = len(hello.ids)
-    classes = None if hello.classes is None else terms.get("classes")
     return replace(
         hello,
         ids=names,
-        classes=classes,
         n_rows=n,
         sizes=np.ones(n, dtype=np.intp),
         weights=np.ones(n),

@@ -1,5 +1,7 @@
 """What a site agrees to, wherever it is."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -351,7 +353,12 @@ def test_targets_are_no_classes():
     federation = InProcessFederation(DATA.X[:28], income, DATA.groups[:28], policy=policy)
     with pytest.raises(Refused, match="28 rows have 14 different targets"):
         federation.hello("classifier")
-    assert len(federation.hello("regressor").ids) == len(np.unique(DATA.groups[:28]))
+    hello = federation.hello("regressor")
+    assert len(hello.ids) == len(np.unique(DATA.groups[:28]))
+    # Neither does an error say whether all targets are among classes that the server chooses.
+    for classes in (np.arange(14), np.arange(13)):
+        with pytest.raises(Refused, match="28 rows have 14 different targets"):
+            federation.rows(LinearModel().bind(DATA.X.shape[1]), replace(hello, classes=classes))
 
 
 def test_settings_of_other_shapes_are_refused():

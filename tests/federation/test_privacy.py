@@ -38,6 +38,7 @@ from skcfl.federation import (
 from skcfl.federation.host import SiteHost
 from skcfl.federation.private_sums import Releases
 from skcfl.federation.remote import RemoteFederation
+from skcfl.federation.serialization import dumps, loads
 from skcfl.federation.sites import Refused
 from skcfl.federation.wire import WireTransport
 from skcfl.models import LinearModel
@@ -627,6 +628,22 @@ def test_hostile_servers_are_refused():
     place.release("moves", arguments, z)
     with pytest.raises(Refused, match="account is spent"):
         place.release("moves", arguments, 100 * z)
+
+
+def test_errors_of_a_private_site_do_not_depend_on_its_targets():
+    host = SiteHost(Table("north"))
+    places = np.arange(np.count_nonzero(np.unique(DATA[2]) < 100))
+    y = DATA[1][Table.rows["north"]]
+    said = set()
+    for classes in (np.unique(y), np.unique(y)[1:], np.zeros(1)):
+        settings = places, LinearModel().bind(3), np.dtype(float), classes
+        request = 1, [(1, 0, "rows", settings)], [], "mask_key", ()
+        said.add(loads(host.handle(dumps(request)))[:2])
+    assert len(said) == 1
+    # Not even the text of a check quotes one.
+    settings = places, LinearModel("poisson").bind(3), np.dtype(float), None
+    request = 1, [(1, 0, "rows", settings)], [], "mask_key", ()
+    assert loads(host.handle(dumps(request)))[1] == "Site 'north': ValueError, see its log"
 
 
 def test_a_server_that_asks_for_more_releases_gets_an_error():

@@ -11,6 +11,7 @@ from skcfl.federation.host import SiteHost
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.sites import Refused
 from skcfl.federation.wire import WireTransport
+from skcfl.models import LinearModel
 
 BOUNDS = {"features": (-2, 2), "target": (-2, 2)}
 PLAIN = {"fit_intercept": False, "standardize": False}
@@ -99,6 +100,10 @@ def test_sites_that_release_records_answer_nothing_else(tmp_path):
     federation = InProcessFederation(*DATA, policy=Table("even", tmp_path).policy)
     with pytest.raises(Refused, match="answers nothing else"):
         FedAvgRegressor().fit_federation(federation)
+    # A server that skips the hello.
+    model, hello = LinearModel().bind(2), InProcessFederation(*DATA).hello("regressor")
+    with pytest.raises(Refused, match="answers nothing else"):
+        federation.rows(model, hello)
     assert not list(tmp_path.iterdir())
 
 
