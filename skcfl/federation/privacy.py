@@ -306,7 +306,7 @@ class Account:
         self.privacy = privacy
         self._multiplier, self._lock = privacy.multiplier, threading.Lock()
         self._path = None if privacy.account is None else Path(privacy.account)
-        self._spent = 0.0
+        self._books: dict[str, Any] = {"spent": 0.0, "multiplier": None}
         seed = privacy.random_state
         self.rng = np.random.default_rng(secrets.randbits(256) if seed is None else [seed, number])
         #: Numbers by which a server knows the clients, drawn once.
@@ -315,10 +315,14 @@ class Account:
     @property
     def spent(self) -> float:
         """Cost of the releases so far, the sum of ``1 / multiplier^2``."""
+        return float(self._read()["spent"])
+
+    def _read(self) -> dict[str, Any]:
+        """What is spent, and the multiplier of the last release."""
         if self._path is not None and self._path.exists():
             kept = json.loads(self._path.read_text(encoding="utf-8"))
-            return max(self._spent, float(kept["spent"]))
-        return self._spent
+            return max(self._books, kept, key=lambda books: float(books["spent"]))
+        return self._books
 
     def check_unit(self) -> None:
         """Raise Refused if records are protected, and not clients."""
@@ -340,12 +344,12 @@ class Account:
             )
         privacy = self.privacy
         with self._lock:
-            before = self.spent
-            spent = before + multiplier**-2
+            before = self._read()
+            spent = float(before["spent"]) + multiplier**-2
             if privacy.participation < 1.0:
-                count = round(spent * multiplier**2)
-                if abs(count - spent * multiplier**2) > ROUNDING * count:
+                if before["spent"] and before.get("multiplier") != multiplier:
                     raise Refused("it answers releases of one multiplier, that of the first one")
+                count = round(spent * multiplier**2)
                 about = float(multiplier), count, privacy.participation, privacy.delta
                 would = sampled_epsilon(*about)
             else:
@@ -358,11 +362,11 @@ class Account:
                     f"its account is spent: the release would raise epsilon to {would:.3g} at "
                     f"delta={privacy.delta:g}, and {privacy.epsilon:g} is the limit"
                 )
-            self._spent = spent
+            self._books = {"spent": spent, "multiplier": float(multiplier)}
             if self._path is not None:
                 # A file that is cut would be an account of nothing.
                 partial = self._path.with_name(self._path.name + ".new")
-                partial.write_text(json.dumps({"spent": spent}), encoding="utf-8")
+                partial.write_text(json.dumps(self._books), encoding="utf-8")
                 os.replace(partial, self._path)
 
     def names(self, n_clients: int, site: str | None = None) -> Array:
