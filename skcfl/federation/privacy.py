@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import threading
+from contextlib import nullcontext
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from ..calls.releases import RELEASES
 from ..clients.ids import joined_ids
 from ..exceptions import PrivacyError
 from ..numerics.gaussian_mechanism import epsilon_of, multiplier_of, sampled_epsilon
+from .file_lock import locked
 from .masks import INFINITE, MaskParty, encoded, rooms_of, scale_of
 from .scaling import Scaling
 from .sites import Endpoint, Refused
@@ -343,7 +345,8 @@ class Account:
                 f"it answers with noise of a positive multiplier, got {multiplier!r:.40}"
             )
         privacy = self.privacy
-        with self._lock:
+        # Several jobs may have the file of one account.
+        with self._lock, nullcontext() if self._path is None else locked(self._path):
             before = self._read()
             spent = float(before["spent"]) + multiplier**-2
             if privacy.participation < 1.0:

@@ -23,6 +23,7 @@ from ..exceptions import PrivacyError
 from ..numerics.gaussian_mechanism import multiplier_of
 from .checking import check_features, check_targets
 from .federation import InProcessFederation
+from .file_lock import locked
 from .masked_sums import started
 from .privacy import BOUNDS, DEVIATIONS, ClientPrivacy
 from .sites import PlaceLost, Refused
@@ -294,14 +295,15 @@ def kept_release(federation: Any, n_folds: int) -> dict[str, Any]:
         raise Refused("its policy declares no release of records")
     terms = {"epsilon": privacy.epsilon, "delta": privacy.delta, **privacy.bounds}
     path = Path(privacy.account)
-    if not path.exists():
-        made = release_moments(federation, privacy, n_folds)
-        whole = {"ids": federation.ids, "moments": made.moments, "noise": made.noise, **terms}
-        # A file that is cut would be a second release.
-        partial = path.with_name(path.name + ".new")
-        with partial.open("wb") as file:
-            np.savez(file, **whole)
-        os.replace(partial, path)
+    with locked(path):  # of two jobs at the same time, too, one makes the release
+        if not path.exists():
+            made = release_moments(federation, privacy, n_folds)
+            whole = {"ids": federation.ids, "moments": made.moments, "noise": made.noise, **terms}
+            # A file that is cut would be a second release.
+            partial = path.with_name(path.name + ".new")
+            with partial.open("wb") as file:
+                np.savez(file, **whole)
+            os.replace(partial, path)
     with np.load(path, allow_pickle=False) as kept:
         found = {name: kept[name] for name in kept.files}
     same = found.keys() == {"ids", "moments", "noise", *terms}

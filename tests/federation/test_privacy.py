@@ -1,6 +1,8 @@
 """Client-level privacy: the account, bounds of what clients add, noise, hostile servers."""
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import SimpleNamespace
 
 import numpy as np
@@ -36,6 +38,7 @@ from skcfl.federation import (
     fit_report,
 )
 from skcfl.federation.host import SiteHost
+from skcfl.federation.privacy import Account
 from skcfl.federation.private_sums import Releases
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.serialization import dumps, loads
@@ -582,6 +585,22 @@ def test_an_account_outlives_its_process(tmp_path):
     FedAvgRegressor().fit_federation(InProcessFederation(*DATA, policy=policy))
     with pytest.raises(PrivacyError, match="spent"):
         FedAvgRegressor().fit_federation(InProcessFederation(*DATA, policy=policy))
+
+
+def test_jobs_at_the_same_time_share_the_file_of_an_account(tmp_path):
+    privacy = ClientPrivacy(4.0, bounds=BOUNDS, account=tmp_path / "account.json")
+    most, multiplier = 30, privacy.multiplier * np.sqrt(30)
+
+    def charged(account):
+        count = 0
+        with suppress(Refused):
+            while count <= most:
+                account.charge(multiplier)
+                count += 1
+        return count
+
+    with ThreadPoolExecutor(3) as jobs:
+        assert sum(jobs.map(charged, [Account(privacy) for _ in range(3)])) == most
 
 
 def place_of(federation, model):

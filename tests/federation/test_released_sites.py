@@ -1,5 +1,7 @@
 """Record-level releases of sites: drawn once, kept at the site, and joined at the server."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -92,6 +94,13 @@ def test_a_release_is_drawn_once(tmp_path):
     # Other noise than that of another file.
     (tmp_path / "other").mkdir()
     assert (sites(tmp_path / "other").released(n_folds=2).moments != first.moments).all()
+
+
+def test_jobs_at_the_same_time_get_one_release(tmp_path):
+    with ThreadPoolExecutor(3) as jobs:
+        made = list(jobs.map(lambda _: sites(tmp_path).released(), range(3)))
+    for other in made[1:]:
+        assert_array_equal(other.moments, made[0].moments)
 
 
 def test_sites_that_release_records_answer_nothing_else(tmp_path):
