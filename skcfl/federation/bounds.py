@@ -77,15 +77,20 @@ def check_hello(said, kind, hello_type, site=None):
         _check_terms(hello.privacy)
 
 
-def _check_clients(hello, site):
-    ids, n = hello.ids, len(hello.ids) if isinstance(hello.ids, np.ndarray) else 0
-    require(n > 0 and ids.ndim == 1, "its hello names no clients")
+def check_ids(ids, site):
+    """Raise OutOfBounds unless ids are those of clients of a site; None is any place."""
+    require(isinstance(ids, np.ndarray) and ids.ndim == 1 and len(ids) > 0, "it names no clients")
     if site is not None:
         require(ids.dtype.kind == "U", "the ids of its clients are no text")
         own = np.strings.startswith(ids, f"{site}/") | (ids == site)
         require(own.all(), f"the ids of its clients do not begin with {site + '/'!r}")
     if ids.dtype.kind != "O":  # others are sorted by the server
         require(_is_sorted(ids), "the ids of its clients are not sorted, each once")
+
+
+def _check_clients(hello, site):
+    check_ids(hello.ids, site)
+    n = len(hello.ids)
     sizes, weights = hello.sizes, hello.weights
     require(_is_array(sizes, (n,), "iu"), f"it has {n} clients and no size of each")
     total = float(sizes.sum(dtype=float))

@@ -115,7 +115,8 @@ class ClientPrivacy:
         self.masked = None if masked is None else int(masked)
         for name, value, most in (("epsilon", epsilon, np.inf), ("delta", delta, 1.0)):
             number = isinstance(value, Real) and not isinstance(value, bool)
-            if name == "epsilon" and masked is not None and number and value == np.inf:
+            masks = masked is not None and unit == "client"
+            if name == "epsilon" and masks and number and value == np.inf:
                 continue
             if not number or not 0.0 < value < most:
                 allowed = "positive and finite" if name == "epsilon" else "above 0 and below 1"

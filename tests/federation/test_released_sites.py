@@ -131,3 +131,33 @@ def test_what_is_wrong_is_an_error(tmp_path):
     open_site.host._host._kept[0]._policy = None
     with pytest.raises(PrivacyError, match="declares no release of records"):
         RemoteFederation([open_site]).released()
+
+
+LIES = {
+    "names of another site": ({"ids": np.array([f"odd/{k}" for k in range(15)])}, "do not begin"),
+    "no names": ({"ids": np.zeros(0, "U1"), "moments": np.zeros((1, 0, 4, 4))}, "no clients"),
+    "huge numbers": ({"moments": np.full((1, 15, 4, 4), 1e308)}, "too large, or NaN"),
+    "other features": ({"moments": np.zeros((1, 15, 5, 5))}, "must have the same features"),
+    "no bounds": ({"features": None}, "must declare the same"),
+}
+
+
+def lying(folder, **lie):
+    ways = [Wire(Table(name, folder)) for name in ("even", "odd")]
+    root = ways[0].host._host._kept[0]
+    released = root.released
+    root.released = lambda n_folds: [{**part, **lie} for part in released(n_folds)]
+    return RemoteFederation(ways)
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_lies_of_a_site_are_an_error(lie, tmp_path):
+    change, message = LIES[lie]
+    with pytest.raises(PrivacyError, match=message):
+        lying(tmp_path, **change).released()
+
+
+def test_a_site_does_not_choose_what_the_noise_of_all_is(tmp_path):
+    honest = sites(tmp_path).released()
+    for noise in (0.0, 1e9, np.nan, "none"):
+        assert_allclose(lying(tmp_path, noise=noise).released().noise, honest.noise)
