@@ -74,8 +74,9 @@ class ClientPrivacy:
         secret. Each release then has less noise, but sums over fewer clients. Below 1
         it needs the extra ``privacy``, a finite `epsilon` and one fit.
     account : str or path, default=None
-        File that keeps what is spent where processes end, such as at a site between two jobs; None
-        keeps it in this object.
+        File that keeps what is spent where processes end, such as at a site between two jobs.
+        Every place needs its own: each place that shares a file charges all releases to it. None
+        keeps it in the memory of the process with the rows, for one federation.
     identity : SiteIdentity, default=None
         Certificate by which a site signs the key of its masks, and verifies the others'; it then
         takes no part in masked sums with other sites than those that it names. None signs nothing.
