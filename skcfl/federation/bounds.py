@@ -18,6 +18,8 @@ from ..calls.answer_bounds import FLOATS, SLACK, OutOfBounds, sum_to
 
 #: Most rows of all clients of a place: integers up to it are exact in double precision.
 MOST_ROWS = 2**53
+#: Largest number.
+MOST = float(np.finfo(float).max)
 #: Longest name of a part in messages.
 LONGEST_NAME = 200
 
@@ -149,10 +151,9 @@ def _check_terms(terms):
     require(is_count(terms["n_fits"], 1), "its n_fits is no positive integer")
     for name in terms.keys() & {"features", "target"}:
         ends = terms[name]
-        array = isinstance(ends, np.ndarray) and ends.dtype.kind == "f" and len(ends) == 2
-        require(
-            array and ends.ndim <= 2 and (ends[0] < ends[1]).all(), f"its {name} are no bounds"
-        )
+        array = isinstance(ends, np.ndarray) and ends.dtype.kind == "f" and 1 <= ends.ndim <= 2
+        whole = array and len(ends) == 2 and (ends[0] < ends[1]).all()
+        require(whole, f"its {name} are no bounds")
     if "classes" in terms:
         _check_classes(terms["classes"], "classifier", MOST_ROWS)
 
@@ -211,7 +212,8 @@ class Limits:
 
 
 def _is_number(value):
-    return isinstance(value, float | int | np.floating | np.integer) and bool(np.isfinite(value))
+    number = isinstance(value, float | int | np.floating | np.integer)
+    return number and bool(abs(value) <= MOST)  # integers of Python have no bound
 
 
 def _pair(value):
