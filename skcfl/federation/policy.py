@@ -14,6 +14,8 @@ from .privacy import ClientPrivacy
 from .row_calls import ROW_CALLS, check_calls
 from .sites import Refused, WrappedSite, answer_without
 
+#: Calls with an entry for each bin, leaf or level, which may be that of one row.
+BY_PART = {"below", "distinct", *(name for name, call in CALLS.items() if call.about == "parts")}
 #: Parts of the rows, such as folds, that a site answers about: each takes a byte a row.
 MAX_PARTS = 1000
 
@@ -39,8 +41,9 @@ class SitePolicy:
         Sums over clients are over at least so many clients of the site.
     calls : collection of str or None, default=None
         The calls that are answered, by their names in ``skcfl.calls.CALLS`` and
-        ``skcfl.federation.row_calls.ROW_CALLS``; None is all of them.  Those that send nothing
-        up always are.
+        ``skcfl.federation.row_calls.ROW_CALLS``; None is all of them, with a `min_rows` above 1
+        without those of curves, trees and crossed groupings, as single rows may make an entry of
+        their sums.  Those that send nothing up always are.
     max_calls : int or None, default=None
         How many calls are answered, in all fits together; None is any number.
     privacy : ClientPrivacy, default=None
@@ -92,6 +95,22 @@ class SitePolicy:
         if privacy is not None:
             privacy.check_unit()
         self.calls, self.max_calls, self.privacy = calls, max_calls, privacy
+
+    def allows(self, call):
+        """Whether clients answer a call.
+
+        Parameters
+        ----------
+        call : str
+            Its name.
+
+        Returns
+        -------
+        allowed : bool
+        """
+        if self.calls is None:
+            return self.min_rows == 1 or call not in BY_PART
+        return call in self.calls
 
     def __repr__(self):
         calls = None if self.calls is None else sorted(self.calls)
@@ -230,8 +249,9 @@ class FitGuard:
         policy = self.policy
         if self.refusal is None:
             sends = call not in CALLS or CALLS[call].up
-            if policy.calls is not None and sends and call not in policy.calls:
-                self.refusal = f"it does not answer {call}"
+            if sends and not policy.allows(call):
+                unnamed = f", as its calls do not name it and min_rows is {policy.min_rows}"
+                self.refusal = f"it does not answer {call}{unnamed * (policy.calls is None)}"
             elif policy.max_calls is not None and self.guard.count >= policy.max_calls:
                 self.refusal = f"it has answered max_calls={policy.max_calls} calls"
         if self.refusal is not None:

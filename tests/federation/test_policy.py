@@ -320,6 +320,20 @@ def test_answers_about_classes_and_centres_of_few_rows():
     assert centres["answered"].tolist() == [True, True]
 
 
+def test_single_rows_make_no_entry_of_a_sum_by_bins():
+    """Counts between edges, levels and sums by leaf would tell the values of rows."""
+    edges, columns = np.linspace(-2, 2, 9)[None].repeat(2, axis=0), np.arange(2)
+    _, plain = rows_of([20, 20], SitePolicy())
+    for name, setting in (("below", edges), ("distinct", columns)):
+        with pytest.raises(Refused, match=f"not answer {name}, as its calls do not name it"):
+            getattr(rows_of([20, 20], SitePolicy(min_rows=5))[0], name)(setting)
+    for name in ("split_sums", "leaf_sums", "level_sums", "nested_effects"):
+        with pytest.raises(Refused, match=f"not answer {name}, .* min_rows is 5"):
+            rows_of([20, 20], SitePolicy(min_rows=5))[0].site(MODEL).answer(name, {})
+    named, _ = rows_of([20, 20], SitePolicy(min_rows=5, calls={"below"}))
+    assert_array_equal(named.below(edges), plain.below(edges))
+
+
 def test_batches_of_few_rows():
     rows, _ = rows_of([20, 20], SitePolicy(min_rows=5))
     arguments = {
