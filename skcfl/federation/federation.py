@@ -23,7 +23,7 @@ from .folds import Folds
 from .policy import FitGuard, Guard, SitePolicy, check_policy, known_classes
 from .pool import ClientPool
 from .presence import Presence
-from .privacy import Account, PrivateRows
+from .privacy import Account, PrivateRows, in_one_place
 from .private_sums import Protected, joined_terms, private_copy, without_facts
 from .recording import recorded
 from .rows import Rows
@@ -558,7 +558,7 @@ class FanOutFederation(Federation):
 
     def rows(self, model: LocalModel, hello: Handshake) -> list[Any]:
         """The rows of all parts."""
-        return [rows for part in self.parts for rows in part.rows(model, hello)]
+        return in_one_place([rows for part in self.parts for rows in part.rows(model, hello)])
 
     def collected(self, answers: Iterator[Array]) -> Array:
         """Entries of all rows, part by part; see :meth:`Federation.collected`."""

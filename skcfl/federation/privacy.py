@@ -433,7 +433,7 @@ class PrivateRows(Endpoint):
 
     def joined(self, others: list[PrivateRows], merge: Any) -> PrivateRows:
         """The rows of several parts of the place, which every release is about: one account."""
-        rows = merge([part._rows for part in (self, *others)])
+        rows = merge([part._rows for part in in_one_place([self, *others])])
         ids = self._ids
         for part in others:
             ids = joined_ids(ids, part._ids)
@@ -615,6 +615,19 @@ class PrivateRows(Endpoint):
             self._site = scaled.site_of(self._model, slice(None))
             self._site.client_ids = self._ids
         return self._site
+
+
+def in_one_place(places: list[Any]) -> list[Any]:
+    """Places of this process; raise a ValueError if a private client has rows in several.
+
+    Servers cannot see it, as they know private clients by random names, and the client would be
+    in a sum twice.
+    """
+    private = [place for place in places if isinstance(place, PrivateRows)]
+    ids = [one for place in private for one in place._ids.tolist()]
+    if len(set(ids)) < len(ids):
+        raise ValueError("A client's rows must be in one place, and those of some are in several.")
+    return places
 
 
 def _are_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:

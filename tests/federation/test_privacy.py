@@ -755,6 +755,19 @@ def test_a_host_of_several_parts_has_one_account():
         federation.private(4.0, bounds=BOUNDS)
 
 
+def test_a_client_in_two_places_is_not_charged_once_for_both():
+    halves = [tuple(v[k::2] for v in DATA) for k in range(2)]  # of each client's rows
+    federations = [InProcessFederation(*half) for half in halves]
+    policy = SitePolicy(privacy=ClientPrivacy(8.0, bounds=BOUNDS))
+    for federation in (
+        FanOutFederation(federations).private(8.0, bounds=BOUNDS),
+        FanOutFederation(federations).masked(3, bounds=BOUNDS),
+        RemoteFederation([PickledHost(named(halves), policy=policy)]),
+    ):
+        with pytest.raises(ValueError, match="A client's rows must be in one place"):
+            FedAvgRegressor().fit_federation(federation)
+
+
 def test_lost_places_are_no_part_of_the_sums():
     policy = SitePolicy(privacy=ClientPrivacy(50.0, bounds=BOUNDS, random_state=0))
     parts = [tuple(v[DATA[2] % 2 == k] for v in DATA) for k in range(2)]
