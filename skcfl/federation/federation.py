@@ -408,7 +408,7 @@ class InProcessFederation(Federation):
                 "faults must be None under privacy: clients then answer sums, in which no single "
                 f"client fails, got {self.faults!r}."
             )
-        return Account(privacy, number)
+        return Account(privacy, number, getattr(self, "_account", None))
 
     @property
     def carries_objects(self) -> bool:  # type: ignore[override]

@@ -149,6 +149,8 @@ class ClientPrivacy:
         self.epsilon, self.delta, self.unit = float(epsilon), float(delta), unit
         self.bounds, self._given = _check_bounds(bounds, np.isfinite(self.epsilon)), bounds
         self.n_fits, self.account, self.random_state = int(n_fits), account, random_state
+        #: What was declared before sums were masked.
+        self.unmasked: ClientPrivacy | None = None
 
     def __repr__(self) -> str:
         return f"ClientPrivacy({self.epsilon:g}, {self.delta:g}, bounds={self.bounds!r})"
@@ -163,7 +165,9 @@ class ClientPrivacy:
         how: dict[str, Any] = {"n_fits": self.n_fits, "account": self.account}
         how |= {"random_state": self.random_state, "masked": least}
         how |= {"participation": self.participation, "identity": self.identity}
-        return ClientPrivacy(self.epsilon, self.delta, self.unit, self._given, **how)
+        made = ClientPrivacy(self.epsilon, self.delta, self.unit, self._given, **how)
+        made.unmasked = self
+        return made
 
     def check_unit(self) -> None:
         """Raise a ValueError unless clients are protected, or a release of records is kept."""
@@ -304,9 +308,13 @@ class Account:
         What was declared.
     number : int, default=0
         Of several accounts with the same `random_state`, which draw different noise.
+    before : Account, default=None
+        The clients' account so far, which stays theirs behind masks.
     """
 
-    def __init__(self, privacy: ClientPrivacy, number: int = 0) -> None:
+    def __init__(
+        self, privacy: ClientPrivacy, number: int = 0, before: Account | None = None
+    ) -> None:
         self.privacy = privacy
         self._multiplier, self._lock = privacy.multiplier, threading.Lock()
         self._path = None if privacy.account is None else Path(privacy.account)
@@ -315,6 +323,8 @@ class Account:
         self.rng = np.random.default_rng(secrets.randbits(256) if seed is None else [seed, number])
         #: Numbers by which a server knows the clients, drawn once.
         self._names: Array | None = None
+        if before is not None and before.privacy is privacy.unmasked:
+            self._books, self._lock, self.rng = before._books, before._lock, before.rng
 
     @property
     def spent(self) -> float:
@@ -367,7 +377,7 @@ class Account:
                     f"its account is spent: the release would raise epsilon to {would:.3g} at "
                     f"delta={privacy.delta:g}, and {privacy.epsilon:g} is the limit"
                 )
-            self._books = {"spent": spent, "multiplier": float(multiplier)}
+            self._books.update(spent=spent, multiplier=float(multiplier))
             if self._path is not None:
                 # A file that is cut would be an account of nothing.
                 partial = self._path.with_name(self._path.name + ".new")

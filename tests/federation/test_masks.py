@@ -449,6 +449,16 @@ def test_noise_is_inside_the_masks():
         FedAvgRegressor().fit_federation(guarded)
 
 
+def test_masks_leave_the_account_as_it_is():
+    unmasked = InProcessFederation(*DATA).private(50.0, bounds=BOUNDS, random_state=0)
+    both = FanOutFederation([InProcessFederation(*DATA)]).private(50.0, bounds=BOUNDS)
+    for guarded in (unmasked, both):
+        FedAvgRegressor(random_state=0).fit_federation(guarded.masked(8))
+        for other in (guarded, guarded.masked(6), guarded.masked(8)):
+            with pytest.raises(PrivacyError, match="spent"):
+                FedAvgRegressor(random_state=0).fit_federation(other)
+
+
 def test_parties_add_their_share_of_the_noise():
     """The same release many times: its noise is what is published, and no less than promised."""
     n_releases, least = 25, 8
