@@ -96,7 +96,7 @@ class SitePolicy:
             privacy.check_unit()
         self.calls, self.max_calls, self.privacy = calls, max_calls, privacy
 
-    def allows(self, call):
+    def allows(self, call: str) -> bool:
         """Whether clients answer a call.
 
         Parameters
