@@ -107,9 +107,9 @@ class Call:
         none.
     searched : bool, default=False
         True if searches along lines look at the answers.
-    about : {"", "classes", "counts"}, default=""
+    about : {"", "classes", "counts", "parts"}, default=""
         Rows that an entry of an answer is about, where it is not all rows of a client: those of a
-        class, or those that the answer "counts".
+        class, those that the answer "counts", or those of a bin, leaf or level.
     bounds : dict of str to Bound
         Bounds of answers from elsewhere, if floats of any size are not allowed, see
         ``skcfl.calls.answer_bounds``.

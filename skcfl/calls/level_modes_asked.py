@@ -36,6 +36,7 @@ class LevelModes(Call):
 
     down = PRIOR
     up = {"products": "e e", "slopes": "e", "value": "", "log_det": "", "weight": ""}
+    about = "parts"
     whole = False
     minimised = exact = True
     bounds = {"log_det": NOT_NEGATIVE, "weight": TOTAL}
@@ -70,6 +71,7 @@ class LevelLeverages(Call):
 
     down = {**PRIOR, "errors": "e e"}
     up = {"pull": "e"}
+    about = "parts"
     whole = False
     minimised = exact = True
     effort = "p"
@@ -104,6 +106,7 @@ class LevelModeSlopes(Call):
 
     down = {**PRIOR, "errors": "e e", "moved": "e"}
     up = {"slopes": "e", "covariance": "p p", "variances": "u"}
+    about = "parts"
     whole = False
     minimised = exact = True
     effort = "p"
@@ -140,6 +143,7 @@ class NestedModes(Call):
 
     down = {**PRIOR, "n_columns": ""}
     up = {"inside": "n v", "met": "n v"}
+    about = "parts"
     free = frozenset({"n_columns"})
     bounds = {"met": FLAGS}
     minimised = exact = True

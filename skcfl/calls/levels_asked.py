@@ -36,6 +36,7 @@ class LevelSums(Call):
 
     down = {**PRIOR, "n_columns": ""}
     up = {"products": "v v", "log_det": "", "weight": ""}
+    about = "parts"
     free = frozenset({"n_columns"})
     whole = False
     minimised = exact = True
@@ -77,6 +78,7 @@ class LevelSlopes(Call):
 
     down = {**PRIOR, "effects": "e", "errors": "e e", "dispersion": ""}
     up = {"covariance": "p p", "variances": "u"}
+    about = "parts"
     whole = False
     minimised = exact = True
     effort = "p"
@@ -120,6 +122,7 @@ class NestedEffects(Call):
 
     down = {**PRIOR, "effects": "e", "n_columns": ""}
     up = {"inside": "n v", "met": "n v"}
+    about = "parts"
     free = frozenset({"n_columns"})
     bounds = {"met": FLAGS}
     minimised = exact = True

@@ -203,9 +203,14 @@ class Release:
 
 
 def noisy(total: np.ndarray, sd: float, rng: np.random.Generator) -> np.ndarray:
-    """A sum with Gaussian noise, rounded to a grid that hides the last bits of its floats."""
+    """A sum with Gaussian noise."""
+    return rounded(total + sd * rng.standard_normal(total.shape), sd)
+
+
+def rounded(values: np.ndarray, sd: float) -> np.ndarray:
+    """Numbers with noise, on a grid that hides the last bits of their floats."""
     grid = 2.0 ** floor(log2(sd * GRID))
-    return np.round((total + sd * rng.standard_normal(total.shape)) / grid) * grid
+    return np.round(values / grid) * grid
 
 
 def clipped_sums(

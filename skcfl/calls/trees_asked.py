@@ -54,6 +54,7 @@ class SplitSums(Call):
 
     down = {**AROUND, "leaves": "k", "n_bins": "", "curved": ""}
     up = {"counts": "k f b", "slopes": "k f b", "curvatures": "j f b"}
+    about = "parts"
     free = frozenset({"n_bins", "output", "curved"})
     whole = False
     minimised = exact = True
@@ -98,6 +99,7 @@ class LeafSums(Call):
 
     down = {**AROUND, "n_leaves": ""}
     up = {"products": "k k", "slopes": "k", "weights": "k"}
+    about = "parts"
     free = frozenset({"n_leaves", "output"})
     whole = False
     minimised = exact = True

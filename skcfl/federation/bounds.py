@@ -18,6 +18,8 @@ from ..calls.answer_bounds import FLOATS, SLACK, OutOfBounds, sum_to
 
 #: Most rows of all clients of a place: integers up to it are exact in double precision.
 MOST_ROWS = 2**53
+#: Largest number.
+MOST = float(np.finfo(float).max)
 #: Longest name of a part in messages.
 LONGEST_NAME = 200
 
@@ -77,15 +79,20 @@ def check_hello(said, kind, hello_type, site=None):
         _check_terms(hello.privacy)
 
 
-def _check_clients(hello, site):
-    ids, n = hello.ids, len(hello.ids) if isinstance(hello.ids, np.ndarray) else 0
-    require(n > 0 and ids.ndim == 1, "its hello names no clients")
+def check_ids(ids, site):
+    """Raise OutOfBounds unless ids are those of clients of a site; None is any place."""
+    require(isinstance(ids, np.ndarray) and ids.ndim == 1 and len(ids) > 0, "it names no clients")
     if site is not None:
         require(ids.dtype.kind == "U", "the ids of its clients are no text")
         own = np.strings.startswith(ids, f"{site}/") | (ids == site)
         require(own.all(), f"the ids of its clients do not begin with {site + '/'!r}")
     if ids.dtype.kind != "O":  # others are sorted by the server
         require(_is_sorted(ids), "the ids of its clients are not sorted, each once")
+
+
+def _check_clients(hello, site):
+    check_ids(hello.ids, site)
+    n = len(hello.ids)
     sizes, weights = hello.sizes, hello.weights
     require(_is_array(sizes, (n,), "iu"), f"it has {n} clients and no size of each")
     total = float(sizes.sum(dtype=float))
@@ -144,10 +151,9 @@ def _check_terms(terms):
     require(is_count(terms["n_fits"], 1), "its n_fits is no positive integer")
     for name in terms.keys() & {"features", "target"}:
         ends = terms[name]
-        array = isinstance(ends, np.ndarray) and ends.dtype.kind == "f" and len(ends) == 2
-        require(
-            array and ends.ndim <= 2 and (ends[0] < ends[1]).all(), f"its {name} are no bounds"
-        )
+        array = isinstance(ends, np.ndarray) and ends.dtype.kind == "f" and 1 <= ends.ndim <= 2
+        whole = array and len(ends) == 2 and (ends[0] < ends[1]).all()
+        require(whole, f"its {name} are no bounds")
     if "classes" in terms:
         _check_classes(terms["classes"], "classifier", MOST_ROWS)
 
@@ -206,7 +212,8 @@ class Limits:
 
 
 def _is_number(value):
-    return isinstance(value, float | int | np.floating | np.integer) and bool(np.isfinite(value))
+    number = isinstance(value, float | int | np.floating | np.integer)
+    return number and bool(abs(value) <= MOST)  # integers of Python have no bound
 
 
 def _pair(value):

@@ -156,6 +156,11 @@ class DaskFederation(RemoteFederation):
                 "rebuild=True needs parts that can be loaded again, functions or delayed; "
                 f"{fixed[0]} is neither."
             )
+        if rebuild and options["policy"] is not None and options["policy"].privacy is not None:
+            raise ValueError(
+                "rebuild must be False under privacy: what a lost worker's clients have spent is "
+                "lost with it, got rebuild=True."
+            )
         workers = _workers_of(client, workers)
         shares = [sources[k :: len(workers)] for k in range(min(len(workers), len(sources)))]
         transports = [

@@ -20,10 +20,10 @@ from .checking import as_rows, check_features, check_targets, check_weights
 from .fanout import joined
 from .faults import Faults
 from .folds import Folds
-from .policy import FitGuard, Guard, SitePolicy, check_policy
+from .policy import FitGuard, Guard, SitePolicy, check_policy, known_classes
 from .pool import ClientPool
 from .presence import Presence
-from .privacy import Account, PrivateRows
+from .privacy import Account, PrivateRows, in_one_place
 from .private_sums import Protected, joined_terms, private_copy, without_facts
 from .recording import recorded
 from .rows import Rows
@@ -408,7 +408,7 @@ class InProcessFederation(Federation):
                 "faults must be None under privacy: clients then answer sums, in which no single "
                 f"client fails, got {self.faults!r}."
             )
-        return Account(privacy, number)
+        return Account(privacy, number, getattr(self, "_account", None))
 
     @property
     def carries_objects(self) -> bool:  # type: ignore[override]
@@ -427,12 +427,8 @@ class InProcessFederation(Federation):
             self._account.check_unit()
         if kind is not None and self._kind != kind:
             self.y, self._kind = check_targets(self.y, self.X, kind), kind
-        classes = None
-        if kind == "classifier":
-            with about("y"), np.errstate(invalid="ignore"):
-                classes = np.unique(self.y)
-        if self._guard is not None and self._account is None:
-            self._guard.check_hello(self.codes, classes)
+        y = self.y if kind == "classifier" else None
+        classes = known_classes(y, self.codes, self._guard, self._account)
         n_rows, n_features = self.X.shape
         about_rows = n_features, self.names, self.X.dtype, classes, n_rows, self.row_shape
         sizes = np.bincount(self.codes, minlength=len(self.ids))
@@ -464,11 +460,15 @@ class InProcessFederation(Federation):
 
         `dtype` is that of the features and `classes` are those of all clients.
         """
+        if self._account is not None:
+            self._account.check_unit()
         X, y, weights = self.X, self.y, self.sample_weight
         if model.estimator_type is None:
             y = None
         elif classes is not None:
-            if not np.isin(y, classes).all():
+            # An answer about classes that the server chooses would tell the targets, one by one.
+            known = known_classes(y, self.codes, self._guard, self._account)
+            if known is None or not np.isin(known, classes).all():
                 raise ValueError("y has classes that are not among those of the model.")
             y = np.searchsorted(classes, y)
         X = X if X.dtype == dtype else X.astype(dtype)
@@ -558,7 +558,7 @@ class FanOutFederation(Federation):
 
     def rows(self, model: LocalModel, hello: Handshake) -> list[Any]:
         """The rows of all parts."""
-        return [rows for part in self.parts for rows in part.rows(model, hello)]
+        return in_one_place([rows for part in self.parts for rows in part.rows(model, hello)])
 
     def collected(self, answers: Iterator[Array]) -> Array:
         """Entries of all rows, part by part; see :meth:`Federation.collected`."""

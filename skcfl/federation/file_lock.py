@@ -4,6 +4,7 @@ import contextlib
 import os
 import platform
 import sys
+import time
 from pathlib import Path
 
 if sys.platform == "win32":
@@ -20,6 +21,25 @@ else:
 
     def _lock(number):
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+#: Seconds between two looks at a lock that is waited for.
+LOOK = 0.01
+
+
+@contextlib.contextmanager
+def locked(path):
+    """Wait for the right to write a file, and hold it for a block of code."""
+    while True:
+        try:
+            lock = FileLock(path)
+            break
+        except BlockingIOError:
+            time.sleep(LOOK)
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class FileLock:

@@ -229,7 +229,8 @@ class SiteHost:
             return "lost", str(error)
         logger.error("%s does not answer", self._label, exc_info=error)
         if isinstance(error, ValueError | TypeError) and str(error).startswith(self._label):
-            if self.rows.policy is None or self.rows.policy.min_rows == 1:
+            policy = self.rows.policy
+            if policy is None or (policy.min_rows == 1 and policy.privacy is None):
                 return "invalid", str(error)
             # What is wrong may quote a row.
             return "invalid", f"{self._label}: {type(error).__name__}, see its log"

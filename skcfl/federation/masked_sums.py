@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._typing import Array
+from ..calls.answer_bounds import OutOfBounds
 from ..exceptions import FederationError, PrivacyError
+from .bounds import require
 from .masks import BITS, KEY, decoded, scale_of
 from .serialization import size_of
 from .sites import PlaceLost, Refused
@@ -74,15 +76,12 @@ class MaskedPlaces:
         self.places, self.least, self.number = places, least, -1
         self.here = np.ones(len(places), dtype=bool)
         if len(places) > 1:
-            found = self._ask(range(len(places)), "mask_key", ())
+            found = self._ask(range(len(places)), "mask_key", (), _check_key)
             # The parties of the fit are those with a key.
             self.places = [places[k] for k in found]
             self._need(range(len(self.places)))
-            said = list(found.values())
-            if not all(isinstance(one, dict) and one.keys() == INTRODUCED for one in said):
-                raise PrivacyError("a place sent something else than a key of masked sums.")
-            keys = np.array([_bytes(one["key"], (KEY,)) for one in said])
-            proofs = [(one["certificate"], one["signature"]) for one in said]
+            keys = np.array([one["key"] for one in found.values()])
+            proofs = [(one["certificate"], one["signature"]) for one in found.values()]
             agreed = self._ask(range(len(keys)), "mask_agree", (keys, proofs), numbered=True)
             self.here = np.isin(np.arange(len(keys)), list(agreed))
         #: Bounds of sums of exact numbers that are tried next, and those that some party needs,
@@ -136,9 +135,9 @@ class MaskedPlaces:
             rooms = [2.0**room for room in tried] if bounds is None else bounds
             settings = None if bounds is not None else np.array(rooms)
             how = self.number, self.here.copy(), settings
-            answers = self._ask(some, name, (*sent, *how))
-            first = next(iter(answers.values()), None)
-            is_large = isinstance(first, dict) and "large" in first
+            check = partial(_check_part, sizes=sizes, tried=tried if bounds is None else None)
+            answers = self._ask(some, name, (*sent, *how), check)
+            is_large = "large" in next(iter(answers.values()), ())
             answer = {"masked": np.zeros(len(sizes) if is_large else sum(sizes))}
             sizes_of_it = message_bytes(name, (*sent, self.number, NO_PARTIES, settings), answer)
             up, down = up + sizes_of_it[0], down + sizes_of_it[1]
@@ -148,8 +147,9 @@ class MaskedPlaces:
                 if asked >= most:
                     return MaskedSum([], 0, asked, (up, down))
                 continue
-            large = np.array([_large(answer, len(sizes)) for answer in answers.values()])
-            if bounds is None and large.any():
+            none = np.zeros(len(sizes), dtype=np.int64)
+            large = np.array([answer.get("large", none) for answer in answers.values()])
+            if large.any():
                 for block in np.flatnonzero(large.any(axis=0)):
                     needed[block] = tried[block] = int(large[:, block].max())
                 if max(tried) > MOST_ROOM:
@@ -159,7 +159,7 @@ class MaskedPlaces:
                 continue
             total = np.zeros(sum(sizes), dtype=np.uint64)
             for answer in answers.values():
-                total = total + _bytes(answer["masked"], total.shape, np.uint64)
+                total = total + answer["masked"]
             parts = np.split(total, np.cumsum(sizes)[:-1])
             values = [
                 decoded(part, scale_of(room)) for part, room in zip(parts, rooms, strict=True)
@@ -182,9 +182,14 @@ class MaskedPlaces:
         return count
 
     def _ask(
-        self, some: Any, name: str, arguments: tuple[Any, ...], numbered: bool = False
+        self,
+        some: Any,
+        name: str,
+        arguments: tuple[Any, ...],
+        check: Callable[[Any], None] | None = None,
+        numbered: bool = False,
     ) -> dict[int, Any]:
-        """Answers of some parties, without those that are lost."""
+        """Answers of some parties, without those that are lost or not believed by a check."""
         waiting = {
             k: started(self.places[k], name, (k, *arguments) if numbered else arguments)
             for k in some
@@ -192,7 +197,12 @@ class MaskedPlaces:
         answers = {}
         for k, wait in waiting.items():
             try:
-                answers[k] = wait()
+                answer = wait()
+                if check is not None:
+                    check(answer)
+                answers[k] = answer
+            except OutOfBounds as error:
+                self.places[k].disbelieve(f"{name}: {error}")
             except Refused as error:
                 raise PrivacyError(f"a place refuses {name}: {error}.") from error
             except PlaceLost:
@@ -227,19 +237,29 @@ def _finer(values: Array, room: int, needed: int) -> int:
     return min(room, max(least, needed))
 
 
-def _large(answer: Any, n_blocks: int) -> Array:
-    """Bounds that the blocks of an answer need, where they exceed theirs, and 0 of the others."""
-    whole = isinstance(answer, dict) and answer.keys() in ({"masked"}, {"large"})
-    if not whole:
-        raise PrivacyError("a place answered a masked sum by something else.")
-    if "masked" in answer:
-        return np.zeros(n_blocks, dtype=np.int64)
-    return _bytes(answer["large"], (n_blocks,), np.int64)
+def _check_key(said: Any) -> None:
+    """Raise OutOfBounds unless a place has sent its key."""
+    whole = isinstance(said, dict) and said.keys() == INTRODUCED
+    require(whole, "it sent something else than a key of masked sums")
+    _check_array(said["key"], (KEY,), np.uint8)
 
 
-def _bytes(value: Any, shape: tuple[int, ...], dtype: Any = np.uint8) -> Array:
-    """An array of a message, checked."""
+def _check_part(answer: Any, sizes: list[int], tried: list[int] | None) -> None:
+    """Raise OutOfBounds unless a place has sent its part of a sum.
+
+    Instead of numbers beyond the bounds that are tried it sends larger bounds.
+    """
+    whole = isinstance(answer, dict) and len(answer) == 1
+    if whole and tried is not None and "large" in answer:
+        large = answer["large"]
+        _check_array(large, (len(sizes),), np.int64)
+        larger = (large == 0) | (large > tried)
+        require(large.any() and larger.all(), "it asked for no larger bounds")
+        return
+    require(whole and "masked" in answer, "it sent something else than its part of a masked sum")
+    _check_array(answer["masked"], (sum(sizes),), np.uint64)
+
+
+def _check_array(value: Any, shape: tuple[int, ...], dtype: Any) -> None:
     array = isinstance(value, np.ndarray) and value.shape == shape and value.dtype == dtype
-    if not array:
-        raise PrivacyError(f"a place sent something else than {shape} of {np.dtype(dtype)}.")
-    return value
+    require(array, f"it sent something else than {shape} of {np.dtype(dtype)}")

@@ -7,13 +7,15 @@ from collections.abc import Collection
 
 import numpy as np
 
-from .._checks import Count
+from .._checks import Count, about
 from ..calls.answers import check_arguments
 from ..calls.call import CALLS, sizes_of
 from .privacy import ClientPrivacy
 from .row_calls import ROW_CALLS, check_calls
 from .sites import Refused, WrappedSite, answer_without
 
+#: Calls with an entry for each bin, leaf or level, which may be that of one row.
+BY_PART = {"below", "distinct", *(name for name, call in CALLS.items() if call.about == "parts")}
 #: Parts of the rows, such as folds, that a site answers about: each takes a byte a row.
 MAX_PARTS = 1000
 
@@ -39,8 +41,9 @@ class SitePolicy:
         Sums over clients are over at least so many clients of the site.
     calls : collection of str or None, default=None
         The calls that are answered, by their names in ``skcfl.calls.CALLS`` and
-        ``skcfl.federation.row_calls.ROW_CALLS``; None is all of them.  Those that send nothing
-        up always are.
+        ``skcfl.federation.row_calls.ROW_CALLS``; None is all of them, with a `min_rows` above 1
+        without those of curves, trees and crossed groupings, as single rows may make an entry of
+        their sums.  Those that send nothing up always are.
     max_calls : int or None, default=None
         How many calls are answered, in all fits together; None is any number.
     privacy : ClientPrivacy, default=None
@@ -93,6 +96,22 @@ class SitePolicy:
             privacy.check_unit()
         self.calls, self.max_calls, self.privacy = calls, max_calls, privacy
 
+    def allows(self, call: str) -> bool:
+        """Whether clients answer a call.
+
+        Parameters
+        ----------
+        call : str
+            Its name.
+
+        Returns
+        -------
+        allowed : bool
+        """
+        if self.calls is None:
+            return self.min_rows == 1 or call not in BY_PART
+        return call in self.calls
+
     def __repr__(self):
         calls = None if self.calls is None else sorted(self.calls)
         return (
@@ -105,6 +124,43 @@ def check_policy(policy: SitePolicy | None) -> None:
     """Raise a TypeError for what is neither a policy nor None."""
     if policy is not None and not isinstance(policy, SitePolicy):
         raise TypeError(f"policy must be a SitePolicy or None, got {type(policy).__name__}.")
+
+
+def known_classes(y, codes, guard, account):
+    """The classes that a server may know: under privacy those that are declared.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_rows,) or None
+        Targets; None if there are no classes.
+    codes : ndarray of shape (n_rows,)
+        Client of each row.
+    guard : Guard or None
+        The policy of the place.
+    account : Account or None
+        The privacy of the place.
+
+    Returns
+    -------
+    classes : ndarray or None
+
+    Raises
+    ------
+    Refused
+        If no client has enough rows, or classes would reveal single rows.
+    """
+    classes = None
+    if y is not None:
+        with about("y"), np.errstate(invalid="ignore"):
+            classes = np.unique(y)
+    if account is None:
+        if guard is not None:
+            guard.check_hello(codes, classes)
+        return classes
+    declared = account.privacy.bounds.get("classes")
+    if classes is not None and declared is not None and not np.isin(classes, declared).all():
+        raise ValueError("y has classes that bounds['classes'] does not declare.")
+    return None if classes is None else declared
 
 
 class Guard:
@@ -193,8 +249,9 @@ class FitGuard:
         policy = self.policy
         if self.refusal is None:
             sends = call not in CALLS or CALLS[call].up
-            if policy.calls is not None and sends and call not in policy.calls:
-                self.refusal = f"it does not answer {call}"
+            if sends and not policy.allows(call):
+                unnamed = f", as its calls do not name it and min_rows is {policy.min_rows}"
+                self.refusal = f"it does not answer {call}{unnamed * (policy.calls is None)}"
             elif policy.max_calls is not None and self.guard.count >= policy.max_calls:
                 self.refusal = f"it has answered max_calls={policy.max_calls} calls"
         if self.refusal is not None:

@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import threading
+from contextlib import nullcontext
 from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from ..calls.releases import RELEASES
 from ..clients.ids import joined_ids
 from ..exceptions import PrivacyError
 from ..numerics.gaussian_mechanism import epsilon_of, multiplier_of, sampled_epsilon
+from .file_lock import locked
 from .masks import INFINITE, MaskParty, encoded, rooms_of, scale_of
 from .scaling import Scaling
 from .sites import Endpoint, Refused
@@ -72,8 +74,9 @@ class ClientPrivacy:
         secret. Each release then has less noise, but sums over fewer clients. Below 1
         it needs the extra ``privacy``, a finite `epsilon` and one fit.
     account : str or path, default=None
-        File that keeps what is spent where processes end, such as at a site between two jobs; None
-        keeps it in this object.
+        File that keeps what is spent where processes end, such as at a site between two jobs.
+        Every place needs its own: each place that shares a file charges all releases to it. None
+        keeps it in the memory of the process with the rows, for one federation.
     identity : SiteIdentity, default=None
         Certificate by which a site signs the key of its masks, and verifies the others'; it then
         takes no part in masked sums with other sites than those that it names. None signs nothing.
@@ -113,7 +116,8 @@ class ClientPrivacy:
         self.masked = None if masked is None else int(masked)
         for name, value, most in (("epsilon", epsilon, np.inf), ("delta", delta, 1.0)):
             number = isinstance(value, Real) and not isinstance(value, bool)
-            if name == "epsilon" and masked is not None and number and value == np.inf:
+            masks = masked is not None and unit == "client"
+            if name == "epsilon" and masks and number and value == np.inf:
                 continue
             if not number or not 0.0 < value < most:
                 allowed = "positive and finite" if name == "epsilon" else "above 0 and below 1"
@@ -145,6 +149,8 @@ class ClientPrivacy:
         self.epsilon, self.delta, self.unit = float(epsilon), float(delta), unit
         self.bounds, self._given = _check_bounds(bounds, np.isfinite(self.epsilon)), bounds
         self.n_fits, self.account, self.random_state = int(n_fits), account, random_state
+        #: What was declared before sums were masked.
+        self.unmasked: ClientPrivacy | None = None
 
     def __repr__(self) -> str:
         return f"ClientPrivacy({self.epsilon:g}, {self.delta:g}, bounds={self.bounds!r})"
@@ -159,7 +165,9 @@ class ClientPrivacy:
         how: dict[str, Any] = {"n_fits": self.n_fits, "account": self.account}
         how |= {"random_state": self.random_state, "masked": least}
         how |= {"participation": self.participation, "identity": self.identity}
-        return ClientPrivacy(self.epsilon, self.delta, self.unit, self._given, **how)
+        made = ClientPrivacy(self.epsilon, self.delta, self.unit, self._given, **how)
+        made.unmasked = self
+        return made
 
     def check_unit(self) -> None:
         """Raise a ValueError unless clients are protected, or a release of records is kept."""
@@ -300,25 +308,35 @@ class Account:
         What was declared.
     number : int, default=0
         Of several accounts with the same `random_state`, which draw different noise.
+    before : Account, default=None
+        The clients' account so far, which stays theirs behind masks.
     """
 
-    def __init__(self, privacy: ClientPrivacy, number: int = 0) -> None:
+    def __init__(
+        self, privacy: ClientPrivacy, number: int = 0, before: Account | None = None
+    ) -> None:
         self.privacy = privacy
         self._multiplier, self._lock = privacy.multiplier, threading.Lock()
         self._path = None if privacy.account is None else Path(privacy.account)
-        self._spent = 0.0
+        self._books: dict[str, Any] = {"spent": 0.0, "multiplier": None}
         seed = privacy.random_state
         self.rng = np.random.default_rng(secrets.randbits(256) if seed is None else [seed, number])
         #: Numbers by which a server knows the clients, drawn once.
         self._names: Array | None = None
+        if before is not None and before.privacy is privacy.unmasked:
+            self._books, self._lock, self.rng = before._books, before._lock, before.rng
 
     @property
     def spent(self) -> float:
         """Cost of the releases so far, the sum of ``1 / multiplier^2``."""
+        return float(self._read()["spent"])
+
+    def _read(self) -> dict[str, Any]:
+        """What is spent, and the multiplier of the last release."""
         if self._path is not None and self._path.exists():
             kept = json.loads(self._path.read_text(encoding="utf-8"))
-            return max(self._spent, float(kept["spent"]))
-        return self._spent
+            return max(self._books, kept, key=lambda books: float(books["spent"]))
+        return self._books
 
     def check_unit(self) -> None:
         """Raise Refused if records are protected, and not clients."""
@@ -339,13 +357,14 @@ class Account:
                 f"it answers with noise of a positive multiplier, got {multiplier!r:.40}"
             )
         privacy = self.privacy
-        with self._lock:
-            before = self.spent
-            spent = before + multiplier**-2
+        # Several jobs may have the file of one account.
+        with self._lock, nullcontext() if self._path is None else locked(self._path):
+            before = self._read()
+            spent = float(before["spent"]) + multiplier**-2
             if privacy.participation < 1.0:
-                count = round(spent * multiplier**2)
-                if abs(count - spent * multiplier**2) > ROUNDING * count:
+                if before["spent"] and before.get("multiplier") != multiplier:
                     raise Refused("it answers releases of one multiplier, that of the first one")
+                count = round(spent * multiplier**2)
                 about = float(multiplier), count, privacy.participation, privacy.delta
                 would = sampled_epsilon(*about)
             else:
@@ -358,11 +377,11 @@ class Account:
                     f"its account is spent: the release would raise epsilon to {would:.3g} at "
                     f"delta={privacy.delta:g}, and {privacy.epsilon:g} is the limit"
                 )
-            self._spent = spent
+            self._books.update(spent=spent, multiplier=float(multiplier))
             if self._path is not None:
                 # A file that is cut would be an account of nothing.
                 partial = self._path.with_name(self._path.name + ".new")
-                partial.write_text(json.dumps({"spent": spent}), encoding="utf-8")
+                partial.write_text(json.dumps(self._books), encoding="utf-8")
                 os.replace(partial, self._path)
 
     def names(self, n_clients: int, site: str | None = None) -> Array:
@@ -424,7 +443,7 @@ class PrivateRows(Endpoint):
 
     def joined(self, others: list[PrivateRows], merge: Any) -> PrivateRows:
         """The rows of several parts of the place, which every release is about: one account."""
-        rows = merge([part._rows for part in (self, *others)])
+        rows = merge([part._rows for part in in_one_place([self, *others])])
         ids = self._ids
         for part in others:
             ids = joined_ids(ids, part._ids)
@@ -606,6 +625,19 @@ class PrivateRows(Endpoint):
             self._site = scaled.site_of(self._model, slice(None))
             self._site.client_ids = self._ids
         return self._site
+
+
+def in_one_place(places: list[Any]) -> list[Any]:
+    """Places of this process; raise a ValueError if a private client has rows in several.
+
+    Servers cannot see it, as they know private clients by random names, and the client would be
+    in a sum twice.
+    """
+    private = [place for place in places if isinstance(place, PrivateRows)]
+    ids = [one for place in private for one in place._ids.tolist()]
+    if len(set(ids)) < len(ids):
+        raise ValueError("A client's rows must be in one place, and those of some are in several.")
+    return places
 
 
 def _are_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
+from .._checks import LARGEST
+from ..calls.answer_bounds import OutOfBounds
 from ..exceptions import FederationError, PrivacyError
 from ..numerics.gaussian_mechanism import (
     epsilon_of,
@@ -16,6 +18,7 @@ from ..numerics.gaussian_mechanism import (
     sampled_epsilon,
     sampled_multiplier,
 )
+from .bounds import require
 from .ledger import Ledger
 from .masked_sums import MaskedPlaces, MaskedSum, message_bytes, started
 from .privacy import ClientPrivacy, check_terms, scaling_of, target_units
@@ -387,9 +390,15 @@ class Releases:
         """Sums of the places that answer, each checked."""
         sent = release.name, arguments, self.multiplier
         answers, lost = [], []
-        for wait in [started(part, "release", sent) for part in self._places]:
+        waiting = [started(part, "release", sent) for part in self._places]
+        for part, wait in zip(self._places, waiting, strict=True):
             try:
                 answer = wait()
+                _check_sums(answer, blocks)
+            except OutOfBounds as error:
+                part.disbelieve(f"{release.name}: {error}")
+                lost.append(str(error))
+                continue
             except Refused as error:
                 raise PrivacyError(
                     f"a place refuses the release {release.name}: {error}. A fit that is cut "
@@ -398,7 +407,6 @@ class Releases:
             except PlaceLost as error:
                 lost.append(str(error))
                 continue
-            _check_sums(answer, blocks, release.name)
             answers.append(answer)
         if not answers:
             raise FederationError(f"no place answers the release {release.name}: {lost[0]}")
@@ -428,18 +436,17 @@ class Releases:
         }
 
 
-def _check_sums(answer: Any, blocks: Any, name: str) -> None:
-    """Raise a PrivacyError unless an answer has the arrays of a release."""
+def _check_sums(answer: Any, blocks: Any) -> None:
+    """Raise OutOfBounds unless an answer has the arrays of a release."""
     whole = isinstance(answer, dict) and answer.keys() == blocks.keys()
     whole = whole and all(
         isinstance(value, np.ndarray)
         and value.shape == blocks[key].shape
         and value.dtype == np.float64
-        and np.isfinite(value).all()
+        and np.abs(value).max(initial=0.0) <= LARGEST[value.dtype]
         for key, value in answer.items()
     )
-    if not whole:
-        raise PrivacyError(f"a place answered the release {name} by something else than its sums.")
+    require(whole, "it sent something else than the sums of a release")
 
 
 def private_copy(federation: Any, **changes: Any) -> Any:
@@ -466,11 +473,9 @@ def without_facts(hello: Handshake, names: Array, terms: dict[str, Any]) -> Hand
     hello : Handshake
     """
     n = len(hello.ids)
-    classes = None if hello.classes is None else terms.get("classes")
     return replace(
         hello,
         ids=names,
-        classes=classes,
         n_rows=n,
         sizes=np.ones(n, dtype=np.intp),
         weights=np.ones(n),

@@ -17,12 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from .._checks import Count
+from .._checks import LARGEST, Count
 from .._typing import Array, MatrixLike
+from ..calls.answer_bounds import OutOfBounds
+from ..calls.releases import rounded
 from ..exceptions import PrivacyError
 from ..numerics.gaussian_mechanism import multiplier_of
+from .bounds import check_ids, require
 from .checking import check_features, check_targets
 from .federation import InProcessFederation
+from .file_lock import locked
 from .masked_sums import started
 from .privacy import BOUNDS, DEVIATIONS, ClientPrivacy
 from .sites import PlaceLost, Refused
@@ -39,6 +43,8 @@ LEAST_WEIGHT = 0.1
 LEAST_DISPERSION = 0.05
 #: What a site releases, beside what it declares.
 RELEASED = {"ids", "moments", "noise"}
+#: What it declares.
+DECLARED = {"epsilon", "delta", "features", "target"}
 
 
 class ReleasedFederation(InProcessFederation):
@@ -208,6 +214,12 @@ def clipped_rows(Z: Array) -> tuple[Array, float]:
     return Z * np.minimum(1.0, bound / np.maximum(size, 1e-300)), float(bound)
 
 
+def _noise_of(privacy: ClientPrivacy, n_columns: int) -> float:
+    """Standard deviation of the noise on the diagonal of a matrix."""
+    bound = float(ROOM * np.sqrt(n_columns))
+    return multiplier_of(privacy.epsilon, privacy.delta) * bound**2
+
+
 def release_moments(
     federation: Any, privacy: ClientPrivacy, n_folds: int = 1
 ) -> ReleasedFederation:
@@ -251,19 +263,20 @@ def release_moments(
     y = check_targets(federation.y, X, "regressor")
     low, high = privacy.bounds["target"]
     scaled = (np.asarray(y, dtype=float) - 0.5 * (low + high)) * (DEVIATIONS / (high - low))
-    Z, bound = clipped_rows(np.column_stack([_design(X, privacy), scaled]))
+    Z, _ = clipped_rows(np.column_stack([_design(X, privacy), scaled]))
     q, n = Z.shape[1], len(federation.ids)
     seed = privacy.random_state
     rng = np.random.default_rng(seed)
     fold = rng.integers(n_folds, size=len(Z))
     moments = np.zeros((n_folds, n, q, q))
     np.add.at(moments, (fold, federation.codes), Z[:, :, None] * Z[:, None, :])
-    sd = multiplier_of(privacy.epsilon, privacy.delta) * bound**2
+    sd = _noise_of(privacy, q)
     draws = rng.standard_normal(moments.shape)
     upper = np.triu(draws / np.sqrt(2.0), 1)
     noise = upper + np.swapaxes(upper, -1, -2)
     noise[..., np.arange(q), np.arange(q)] = draws[..., np.arange(q), np.arange(q)]
-    return ReleasedFederation(federation.ids, moments + sd * noise, sd, privacy, federation.n_jobs)
+    moments = rounded(moments + sd * noise, sd)
+    return ReleasedFederation(federation.ids, moments, sd, privacy, federation.n_jobs)
 
 
 # ------------------------------------------------------------------------- at sites
@@ -294,14 +307,15 @@ def kept_release(federation: Any, n_folds: int) -> dict[str, Any]:
         raise Refused("its policy declares no release of records")
     terms = {"epsilon": privacy.epsilon, "delta": privacy.delta, **privacy.bounds}
     path = Path(privacy.account)
-    if not path.exists():
-        made = release_moments(federation, privacy, n_folds)
-        whole = {"ids": federation.ids, "moments": made.moments, "noise": made.noise, **terms}
-        # A file that is cut would be a second release.
-        partial = path.with_name(path.name + ".new")
-        with partial.open("wb") as file:
-            np.savez(file, **whole)
-        os.replace(partial, path)
+    with locked(path):  # of two jobs at the same time, too, one makes the release
+        if not path.exists():
+            made = release_moments(federation, privacy, n_folds)
+            whole = {"ids": federation.ids, "moments": made.moments, "noise": made.noise, **terms}
+            # A file that is cut would be a second release.
+            partial = path.with_name(path.name + ".new")
+            with partial.open("wb") as file:
+                np.savez(file, **whole)
+            os.replace(partial, path)
     with np.load(path, allow_pickle=False) as kept:
         found = {name: kept[name] for name in kept.files}
     same = found.keys() == {"ids", "moments", "noise", *terms}
@@ -336,11 +350,19 @@ def released_by_sites(federation: Any, n_folds: int) -> ReleasedFederation:
     if places is None:
         raise ValueError("epsilon and bounds must be given for rows of this process.")
     parts: list[dict[str, Any]] = []
-    for wait in [started(place, "released", (n_folds,)) for place in places]:
+    waiting = [started(place, "released", (n_folds,)) for place in places]
+    for place, wait in zip(places, waiting, strict=True):
+        transport = place.line.transport
         try:
-            parts += _checked(wait(), n_folds)
+            found = wait()
+            _check_releases(found, n_folds, transport.site)
         except PlaceLost as error:
             raise PrivacyError(f"a site does not release its second moments: {error}.") from error
+        except OutOfBounds as error:
+            raise PrivacyError(
+                f"{transport.name} released something else than second moments: {error}."
+            ) from error
+        parts += found
     terms = {name: value for name, value in parts[0].items() if name not in RELEASED}
     for part in parts[1:]:
         if part.keys() != parts[0].keys() or not all(
@@ -349,27 +371,28 @@ def released_by_sites(federation: Any, n_folds: int) -> ReleasedFederation:
             raise PrivacyError("All sites must declare the same epsilon, delta and bounds.")
     bounds = {name: tuple(terms[name]) for name in BOUNDS & terms.keys()}
     privacy = ClientPrivacy(terms["epsilon"], terms["delta"], "record", bounds)
+    if len({part["moments"].shape[2] for part in parts}) > 1:
+        raise PrivacyError("All sites must have the same features.")
     ids = np.concatenate([part["ids"] for part in parts])
     moments = np.concatenate([part["moments"] for part in parts], axis=1)
     if len(np.unique(ids)) < len(ids):
         raise PrivacyError("the rows of a client are released at several sites.")
     order = np.argsort(ids)
-    return ReleasedFederation(ids[order], moments[:, order], parts[0]["noise"], privacy)
+    sd = _noise_of(privacy, moments.shape[-1])
+    return ReleasedFederation(ids[order], moments[:, order], sd, privacy)
 
 
-def _checked(parts: Any, n_folds: int) -> list[dict[str, Any]]:
-    """The releases of a place; raise a PrivacyError unless they are some."""
-    if not isinstance(parts, list) or not parts or not all(_is_release(p, n_folds) for p in parts):
-        raise PrivacyError("a site released something else than second moments.")
-    return parts
-
-
-def _is_release(part: Any, n_folds: int) -> bool:
-    if not isinstance(part, dict) or not part.keys() >= RELEASED:
-        return False
-    moments, ids = part["moments"], part["ids"]
-    if not isinstance(moments, np.ndarray) or not isinstance(ids, np.ndarray) or ids.ndim != 1:
-        return False
-    shaped = moments.ndim == 4 and moments.shape[:2] == (n_folds, len(ids))
-    square = shaped and moments.shape[2] == moments.shape[3] > 2
-    return bool(square and moments.dtype == np.float64 and np.isfinite(moments).all())
+def _check_releases(parts: Any, n_folds: int, site: str | None) -> None:
+    """Raise OutOfBounds unless a place has sent the releases of its parts."""
+    require(isinstance(parts, list) and len(parts) > 0, "its releases are no list")
+    for part in parts:
+        whole = isinstance(part, dict) and part.keys() >= RELEASED | DECLARED
+        require(whole, "a release is not whole")
+        check_ids(part["ids"], site)
+        moments = part["moments"]
+        whole = isinstance(moments, np.ndarray) and moments.dtype == np.float64
+        shape = (n_folds, len(part["ids"]))
+        whole = whole and moments.ndim == 4 and moments.shape[:2] == shape
+        require(whole and moments.shape[2] == moments.shape[3] > 2, "its matrices are none")
+        within = np.abs(moments).max() <= LARGEST[moments.dtype]
+        require(within, "its matrices hold numbers that are too large, or NaN")

@@ -90,6 +90,10 @@ class RemoteHandle(Endpoint):
         """Take no more answers of the host in this fit."""
         self.line.lost = error
 
+    def disbelieve(self, reason):
+        """Take no more answers of the host in this fit, with a warning."""
+        self.line.lose(reason)
+
 
 class HostConnection:
     """The server's end of the way to one host.

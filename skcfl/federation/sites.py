@@ -9,7 +9,7 @@ import numpy as np
 
 from .._typing import Array
 from ..calls import CALLS
-from ..exceptions import FederationError
+from ..exceptions import FederationError, PrivacyError
 from .turns import check_turn, pass_turn
 
 
@@ -61,6 +61,21 @@ class Endpoint:
         error : PlaceLost
             Why; there was a warning.
         """
+
+    def disbelieve(self, reason: str) -> None:
+        """Take no more answers of a place that has sent one out of its bounds.
+
+        Parameters
+        ----------
+        reason : str
+            What is wrong with it; a warning has it if the place is elsewhere.
+
+        Raises
+        ------
+        PrivacyError
+            If the place is in this process.
+        """
+        raise PrivacyError(f"the answer of a place is wrong: {reason}.")
 
 
 def ask_each(places, name, arguments=None, whole=False, retries=None):

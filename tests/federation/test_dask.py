@@ -285,6 +285,10 @@ def test_bad_arguments(whole):
         DaskFederation(whole, parts, timeout=0)
     with pytest.raises(ValueError, match="rebuild=True needs parts .* part 0 is neither"):
         DaskFederation(whole, parts, rebuild=True)
+    policy = SitePolicy(privacy=ClientPrivacy(1.0, bounds={"features": (0, 1)}))
+    loaded = parts_of(DATA, 2, loaded=True)
+    with pytest.raises(ValueError, match="rebuild must be False under privacy"):
+        DaskFederation(whole, loaded, rebuild=True, policy=policy)
     with pytest.raises(TypeError, match="policy must be a SitePolicy or None, got int"):
         DaskFederation(whole, parts, policy=20)
     with pytest.raises(ValueError, match="workers must be among"):

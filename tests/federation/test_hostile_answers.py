@@ -340,6 +340,7 @@ def hello_with(**changes):
     return lie
 
 
+PRIVACY = dict(epsilon=4.0, delta=1e-5, n_fits=1, left=1.0, masked=0, participation=1.0)
 HELLOS = {
     "None": lambda said: None,
     "empty": lambda said: [],
@@ -387,6 +388,7 @@ HELLOS = {
     "row_shape": hello_with(row_shape=(2, 2)),
     "row_shape negative": hello_with(row_shape=(-1, -3)),
     "row_shape text": hello_with(row_shape="3"),
+    "bounds": hello_with(privacy=PRIVACY | {"features": np.array(1.0)}),
 }
 
 
@@ -466,6 +468,8 @@ SUMS = {
     "x 1e20": scaled(None, None, None, 1e20, 1e20),
     "rows": scaled(10**6, None, None, None, None),
     "rows -5": lambda value: (-5, *value[1:]),
+    "total huge": lambda value: (*value[:3], 10**400, value[4]),
+    "precision huge": lambda value: (value[0], 10**400, *value[2:]),
     "total nan": scaled(None, None, None, np.nan, None),
     "total negative": scaled(None, None, None, -1.0, None),
     "sums nan": scaled(None, None, None, None, np.nan),

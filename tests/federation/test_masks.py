@@ -28,6 +28,7 @@ from skcfl.federation.masked_sums import MaskedPlaces
 from skcfl.federation.masks import Graph, MaskParty, decoded, encoded, graph_of, rooms_of, scale_of
 from skcfl.federation.private_sums import Releases
 from skcfl.federation.remote import RemoteFederation
+from skcfl.federation.serialization import dumps, loads
 from skcfl.federation.sites import Endpoint, PlaceLost, Refused
 from skcfl.federation.wire import WireTransport
 from skcfl.models import LinearModel
@@ -448,6 +449,16 @@ def test_noise_is_inside_the_masks():
         FedAvgRegressor().fit_federation(guarded)
 
 
+def test_masks_leave_the_account_as_it_is():
+    unmasked = InProcessFederation(*DATA).private(50.0, bounds=BOUNDS, random_state=0)
+    both = FanOutFederation([InProcessFederation(*DATA)]).private(50.0, bounds=BOUNDS)
+    for guarded in (unmasked, both):
+        FedAvgRegressor(random_state=0).fit_federation(guarded.masked(8))
+        for other in (guarded, guarded.masked(6), guarded.masked(8)):
+            with pytest.raises(PrivacyError, match="spent"):
+                FedAvgRegressor(random_state=0).fit_federation(other)
+
+
 def test_parties_add_their_share_of_the_noise():
     """The same release many times: its noise is what is published, and no less than promised."""
     n_releases, least = 25, 8
@@ -506,6 +517,59 @@ def test_a_site_that_is_lost_costs_one_more_exchange(kind):
     assert model.n_iter_ == 4
     assert_allclose(model.epsilon_, 1000.0, rtol=1e-6)
     assert_allclose(model.cluster_params_, wanted.cluster_params_, atol=0.3)
+
+
+class TableOfTwo(Table):
+    """The same where two sites are enough."""
+
+    policy = SitePolicy(privacy=ClientPrivacy(np.inf, masked=2))
+
+
+class PlainTable(Table):
+    """The same with noise and no masks."""
+
+    policy = SitePolicy(privacy=ClientPrivacy(1000.0, bounds=BOUNDS, random_state=0))
+
+
+class LyingWire(Wire):
+    """A site that answers sums by something else, from the second one on."""
+
+    lie, n_sums = None, 0
+
+    def send(self, message):
+        status, value, note = loads(self.host.handle(message))
+        if isinstance(value, dict) and "key" not in value:
+            self.n_sums += 1
+            value = self.lie if self.n_sums > 1 else value
+        return lambda: dumps((status, value, note))
+
+
+def of(*names, **values):
+    return {name: np.full(1, np.nan) for name in names} | values
+
+
+@pytest.mark.parametrize("kind", [TableOfTwo, NoisyTable, PlainTable])
+@pytest.mark.parametrize(
+    "lie",
+    [
+        *(7, None, {}, of("masked"), of("moves", "counts", "clipped"), of("masked", "large")),
+        # Bounds that are no larger would be asked for again and again.
+        *(of(large=np.full(2, 1)), of(large=np.zeros(2, dtype=int)), of(large="all")),
+    ],
+    ids=["number", "None", "empty", "floats", "sums", "both", "small", "none", "text"],
+)
+def test_a_site_that_answers_something_else_is_lost(kind, lie):
+    names = ["east", "north", "south"]
+    wires = [LyingWire(name) if name == "north" else Wire(name) for name in names]
+    for wire in wires:
+        wire.host = SiteHost(kind(wire.name))
+        wire.lie = lie
+    model = FedAvgRegressor(random_state=0)
+    with pytest.warns(UserWarning, match="'north': .* it has no more part in the fit"):
+        model.fit_federation(RemoteFederation(wires))
+    here = DATA[2] % 3 != 1
+    wanted = FedAvgRegressor().fit(*(part[here] for part in DATA[:2]), groups=DATA[2][here])
+    assert_allclose(model.cluster_coef_, wanted.cluster_coef_, atol=0.3)
 
 
 def test_too_few_parties_are_an_error():

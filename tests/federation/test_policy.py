@@ -1,5 +1,7 @@
 """What a site agrees to, wherever it is."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -318,6 +320,20 @@ def test_answers_about_classes_and_centres_of_few_rows():
     assert centres["answered"].tolist() == [True, True]
 
 
+def test_single_rows_make_no_entry_of_a_sum_by_bins():
+    """Counts between edges, levels and sums by leaf would tell the values of rows."""
+    edges, columns = np.linspace(-2, 2, 9)[None].repeat(2, axis=0), np.arange(2)
+    _, plain = rows_of([20, 20], SitePolicy())
+    for name, setting in (("below", edges), ("distinct", columns)):
+        with pytest.raises(Refused, match=f"not answer {name}, as its calls do not name it"):
+            getattr(rows_of([20, 20], SitePolicy(min_rows=5))[0], name)(setting)
+    for name in ("split_sums", "leaf_sums", "level_sums", "nested_effects"):
+        with pytest.raises(Refused, match=f"not answer {name}, .* min_rows is 5"):
+            rows_of([20, 20], SitePolicy(min_rows=5))[0].site(MODEL).answer(name, {})
+    named, _ = rows_of([20, 20], SitePolicy(min_rows=5, calls={"below"}))
+    assert_array_equal(named.below(edges), plain.below(edges))
+
+
 def test_batches_of_few_rows():
     rows, _ = rows_of([20, 20], SitePolicy(min_rows=5))
     arguments = {
@@ -351,7 +367,12 @@ def test_targets_are_no_classes():
     federation = InProcessFederation(DATA.X[:28], income, DATA.groups[:28], policy=policy)
     with pytest.raises(Refused, match="28 rows have 14 different targets"):
         federation.hello("classifier")
-    assert len(federation.hello("regressor").ids) == len(np.unique(DATA.groups[:28]))
+    hello = federation.hello("regressor")
+    assert len(hello.ids) == len(np.unique(DATA.groups[:28]))
+    # Neither does an error say whether all targets are among classes that the server chooses.
+    for classes in (np.arange(14), np.arange(13)):
+        with pytest.raises(Refused, match="28 rows have 14 different targets"):
+            federation.rows(LinearModel().bind(DATA.X.shape[1]), replace(hello, classes=classes))
 
 
 def test_settings_of_other_shapes_are_refused():

@@ -1,6 +1,8 @@
 """Client-level privacy: the account, bounds of what clients add, noise, hostile servers."""
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import SimpleNamespace
 
 import numpy as np
@@ -36,8 +38,10 @@ from skcfl.federation import (
     fit_report,
 )
 from skcfl.federation.host import SiteHost
+from skcfl.federation.privacy import Account
 from skcfl.federation.private_sums import Releases
 from skcfl.federation.remote import RemoteFederation
+from skcfl.federation.serialization import dumps, loads
 from skcfl.federation.sites import Refused
 from skcfl.federation.wire import WireTransport
 from skcfl.models import LinearModel
@@ -583,6 +587,22 @@ def test_an_account_outlives_its_process(tmp_path):
         FedAvgRegressor().fit_federation(InProcessFederation(*DATA, policy=policy))
 
 
+def test_jobs_at_the_same_time_share_the_file_of_an_account(tmp_path):
+    privacy = ClientPrivacy(4.0, bounds=BOUNDS, account=tmp_path / "account.json")
+    most, multiplier = 30, privacy.multiplier * np.sqrt(30)
+
+    def charged(account):
+        count = 0
+        with suppress(Refused):
+            while count <= most:
+                account.charge(multiplier)
+                count += 1
+        return count
+
+    with ThreadPoolExecutor(3) as jobs:
+        assert sum(jobs.map(charged, [Account(privacy) for _ in range(3)])) == most
+
+
 def place_of(federation, model):
     (part,) = federation.rows(model, federation.hello("regressor"))
     return part
@@ -627,6 +647,22 @@ def test_hostile_servers_are_refused():
     place.release("moves", arguments, z)
     with pytest.raises(Refused, match="account is spent"):
         place.release("moves", arguments, 100 * z)
+
+
+def test_errors_of_a_private_site_do_not_depend_on_its_targets():
+    host = SiteHost(Table("north"))
+    places = np.arange(np.count_nonzero(np.unique(DATA[2]) < 100))
+    y = DATA[1][Table.rows["north"]]
+    said = set()
+    for classes in (np.unique(y), np.unique(y)[1:], np.zeros(1)):
+        settings = places, LinearModel().bind(3), np.dtype(float), classes
+        request = 1, [(1, 0, "rows", settings)], [], "mask_key", ()
+        said.add(loads(host.handle(dumps(request)))[:2])
+    assert len(said) == 1
+    # Not even the text of a check quotes one.
+    settings = places, LinearModel("poisson").bind(3), np.dtype(float), None
+    request = 1, [(1, 0, "rows", settings)], [], "mask_key", ()
+    assert loads(host.handle(dumps(request)))[1] == "Site 'north': ValueError, see its log"
 
 
 def test_a_server_that_asks_for_more_releases_gets_an_error():
@@ -717,6 +753,19 @@ def test_a_host_of_several_parts_has_one_account():
     assert_allclose(model.cluster_coef_, plain.cluster_coef_, atol=0.15)
     with pytest.raises(PrivacyError, match="their owners keep the account"):
         federation.private(4.0, bounds=BOUNDS)
+
+
+def test_a_client_in_two_places_is_not_charged_once_for_both():
+    halves = [tuple(v[k::2] for v in DATA) for k in range(2)]  # of each client's rows
+    federations = [InProcessFederation(*half) for half in halves]
+    policy = SitePolicy(privacy=ClientPrivacy(8.0, bounds=BOUNDS))
+    for federation in (
+        FanOutFederation(federations).private(8.0, bounds=BOUNDS),
+        FanOutFederation(federations).masked(3, bounds=BOUNDS),
+        RemoteFederation([PickledHost(named(halves), policy=policy)]),
+    ):
+        with pytest.raises(ValueError, match="A client's rows must be in one place"):
+            FedAvgRegressor().fit_federation(federation)
 
 
 def test_lost_places_are_no_part_of_the_sums():

@@ -107,8 +107,10 @@ def test_accounts_take_one_multiplier_until_it_is_spent(tmp_path):
     how["known"] = None
     z = sampled_multiplier(2.0, DELTA, 3, 0.2)
     place.release("moves", how, z)
-    with pytest.raises(Refused, match="one multiplier"):
-        place.release("moves", how, 1.01 * z)
+    # Accounts would count one release of twice the multiplier after this one as five of it.
+    for factor in (1.01, 2.0, 0.5):
+        with pytest.raises(Refused, match="one multiplier"):
+            place.release("moves", how, factor * z)
     for _ in range(2):
         place.release("moves", how, z)
     with pytest.raises(Refused, match=r"account is spent: .* and 2 is the limit"):

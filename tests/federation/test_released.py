@@ -57,6 +57,9 @@ def test_noise_has_the_standard_deviation_that_was_promised():
     assert abs(beside.std() / (sd / np.sqrt(2)) - 1) < 6 / np.sqrt(2 * beside.size)
     assert_array_equal(draws, np.swapaxes(draws, -1, -2))
     assert_allclose(released(2.0).noise, sd)
+    # The last bits of floats would show more than the noise hides.
+    steps = released(2.0).moments / 2.0 ** np.floor(np.log2(sd / 1024))
+    assert_array_equal(steps, np.round(steps))
 
 
 def test_pseudo_rows_have_the_second_moments_of_the_matrix():
@@ -163,5 +166,7 @@ def test_bad_declarations():
     privacy = ClientPrivacy(1.0, unit="record", bounds=BOUNDS)
     with pytest.raises(ValueError, match="account must be a file"):
         SitePolicy(privacy=privacy)
+    with pytest.raises(ValueError, match="epsilon must be positive and finite"):
+        ClientPrivacy(np.inf, unit="record", bounds=BOUNDS, masked=3, account="file")
     with pytest.raises(ValueError, match=r"released\(\) protects single records"):
         federation.private(1.0, unit="record", bounds=BOUNDS)

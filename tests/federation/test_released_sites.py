@@ -1,5 +1,7 @@
 """Record-level releases of sites: drawn once, kept at the site, and joined at the server."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -11,6 +13,7 @@ from skcfl.federation.host import SiteHost
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.sites import Refused
 from skcfl.federation.wire import WireTransport
+from skcfl.models import LinearModel
 
 BOUNDS = {"features": (-2, 2), "target": (-2, 2)}
 PLAIN = {"fit_intercept": False, "standardize": False}
@@ -93,12 +96,23 @@ def test_a_release_is_drawn_once(tmp_path):
     assert (sites(tmp_path / "other").released(n_folds=2).moments != first.moments).all()
 
 
+def test_jobs_at_the_same_time_get_one_release(tmp_path):
+    with ThreadPoolExecutor(3) as jobs:
+        made = list(jobs.map(lambda _: sites(tmp_path).released(), range(3)))
+    for other in made[1:]:
+        assert_array_equal(other.moments, made[0].moments)
+
+
 def test_sites_that_release_records_answer_nothing_else(tmp_path):
     with pytest.raises(FederationError, match="answers nothing else"):
         FedAvgRegressor().fit_federation(sites(tmp_path))
     federation = InProcessFederation(*DATA, policy=Table("even", tmp_path).policy)
     with pytest.raises(Refused, match="answers nothing else"):
         FedAvgRegressor().fit_federation(federation)
+    # A server that skips the hello.
+    model, hello = LinearModel().bind(2), InProcessFederation(*DATA).hello("regressor")
+    with pytest.raises(Refused, match="answers nothing else"):
+        federation.rows(model, hello)
     assert not list(tmp_path.iterdir())
 
 
@@ -117,3 +131,33 @@ def test_what_is_wrong_is_an_error(tmp_path):
     open_site.host._host._kept[0]._policy = None
     with pytest.raises(PrivacyError, match="declares no release of records"):
         RemoteFederation([open_site]).released()
+
+
+LIES = {
+    "names of another site": ({"ids": np.array([f"odd/{k}" for k in range(15)])}, "do not begin"),
+    "no names": ({"ids": np.zeros(0, "U1"), "moments": np.zeros((1, 0, 4, 4))}, "no clients"),
+    "huge numbers": ({"moments": np.full((1, 15, 4, 4), 1e308)}, "too large, or NaN"),
+    "other features": ({"moments": np.zeros((1, 15, 5, 5))}, "must have the same features"),
+    "no bounds": ({"features": None}, "must declare the same"),
+}
+
+
+def lying(folder, **lie):
+    ways = [Wire(Table(name, folder)) for name in ("even", "odd")]
+    root = ways[0].host._host._kept[0]
+    released = root.released
+    root.released = lambda n_folds: [{**part, **lie} for part in released(n_folds)]
+    return RemoteFederation(ways)
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_lies_of_a_site_are_an_error(lie, tmp_path):
+    change, message = LIES[lie]
+    with pytest.raises(PrivacyError, match=message):
+        lying(tmp_path, **change).released()
+
+
+def test_a_site_does_not_choose_what_the_noise_of_all_is(tmp_path):
+    honest = sites(tmp_path).released()
+    for noise in (0.0, 1e9, np.nan, "none"):
+        assert_allclose(lying(tmp_path, noise=noise).released().noise, honest.noise)
