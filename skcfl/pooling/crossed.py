@@ -52,8 +52,10 @@ class CrossedFit:
         The same of crossed levels.
     prior : float
         Variance of the prior of the slopes, infinite without one.
+    means : ndarray of shape (d,)
+        Coefficients that the clients have in common.
     effects : ndarray of shape (d + L,)
-        Coefficients that the clients have in common, and the effects of the crossed levels.
+        The same as the clients are sent them, and the effects of the crossed levels.
     errors : ndarray of shape (d + L, d + L)
         Covariance of their errors, over the dispersion.
     dispersion : float
@@ -77,6 +79,7 @@ class CrossedFit:
     spreads: np.ndarray
     sizes: np.ndarray
     prior: float
+    means: np.ndarray
     effects: np.ndarray
     errors: np.ndarray
     dispersion: float
@@ -237,6 +240,7 @@ def fit_crossed(pool, kind, varying, free, prior, max_iter):
         spreads=spreads,
         sizes=sizes,
         prior=prior,
+        means=(scale * u)[: deviance.d] + pool.model.origin,
         effects=scale * u,
         errors=errors * scale[:, None] * scale,
         dispersion=phi,
@@ -267,7 +271,6 @@ def nested_effects(pool, fit):
 
 def population_of(fit, pool, options):
     """The population of the clients' coefficients, levels left out."""
-    d = len(fit.root)
     start = pooled(pool, options)[0]
     covariance = fit.dispersion * fit.root @ fit.root.T
     varying = covariance.diagonal() > 0 if fit.kind in {"intercept", "none"} else start.varying
@@ -275,7 +278,7 @@ def population_of(fit, pool, options):
     return replace(
         start,
         kind=kind,
-        means=fit.effects[None, :d],
+        means=fit.means[None],
         covariance=covariance if kind == "full" else covariance.diagonal().copy(),
         dispersion=fit.dispersion,
         prior=np.full(1, fit.prior),

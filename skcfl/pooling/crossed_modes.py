@@ -148,6 +148,7 @@ def fit_modes(pool, kind, varying, free, prior, max_iter):
         spreads=spreads,
         sizes=sizes,
         prior=prior,
+        means=(scale * deviance.u)[: deviance.d],
         effects=scale * deviance.u,
         errors=np.linalg.pinv(A, hermitian=True) * scale[:, None] * scale,
         dispersion=1.0,

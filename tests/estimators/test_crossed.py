@@ -136,6 +136,25 @@ def test_names_of_levels_change_nothing():
     assert_allclose(other.predict(named_levels, groups=groups), predicted, rtol=1e-6)
 
 
+@pytest.mark.parametrize("standardize", [True, False])
+def test_targets_far_from_zero_have_the_same_effects(standardize):
+    X, y, groups = generated()
+    model = PartialPoolingRegressor(crossed=[1], nested=[2], standardize=standardize)
+    near, far = (clone(model).fit(X, y + away, groups=groups) for away in (0.0, 1e7))
+    assert_allclose(far.loglik_, near.loglik_, rtol=1e-6)
+    for name in ("level_variances_", "nested_effects_"):
+        pairs = [list(getattr(fit, name).values())[0] for fit in (far, near)]
+        values = [list(v.values()) if isinstance(v, dict) else v for v in pairs]
+        assert_allclose(*values, rtol=1e-3, atol=1e-4)
+    predicted = [fit.predict(X, groups=groups) for fit in (far, near)]
+    assert_allclose(predicted[0] - 1e7, predicted[1], atol=1e-4)
+    params = [
+        fit.adapt(X[:9], y[:9] + away, np.full(9, 99)).params_[-1]
+        for fit, away in ((far, 1e7), (near, 0.0))
+    ]
+    assert_allclose(params[0] - [0.0, 1e7], params[1], atol=1e-4)
+
+
 def test_levels_not_seen_have_no_effect():
     X, y, groups = generated()
     model = PartialPoolingRegressor(crossed=[1], nested=[2], unseen="average")
