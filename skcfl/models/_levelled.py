@@ -44,7 +44,7 @@ class LevelledModel(LinearModel):
     @property
     def has_units(self):
         """True if the mean of the targets is needed: products are of targets about it."""
-        return (self.quadratic and self.fit_intercept) or super().has_units
+        return self.quadratic or super().has_units
 
     def _bind(self):
         self.n_features -= self.n_groupings

@@ -141,7 +141,7 @@ def fit_modes(pool, kind, varying, free, prior, max_iter):
     root, spreads, sizes = deviance.parts(found.x)
     prior = np.inf
     if deviance.shrunken:
-        prior, sizes = float(sizes[0] ** 2), sizes[1:]
+        prior, sizes = max(float(sizes[0] ** 2), 1e-300), sizes[1:]
     return CrossedFit(
         kind=kind,
         root=root,

@@ -136,6 +136,20 @@ def test_names_of_levels_change_nothing():
     assert_allclose(other.predict(named_levels, groups=groups), predicted, rtol=1e-6)
 
 
+@pytest.mark.parametrize("unit", [1.0, 1e-9])
+def test_targets_without_noise_have_fits(unit):
+    X, _, groups = generated()
+    effects = np.random.default_rng(1).normal(size=12)[groups] + X[:, 1]
+    for y in (effects, X[:, 0], np.full(len(X), 3.0)):
+        model = PartialPoolingRegressor(crossed=[1], nested=[2]).fit(X, unit * y, groups=groups)
+        assert 0 < model.dispersion_ < 1e-9 * unit**2
+        assert_allclose(model.predict(X, groups=groups), unit * y, atol=1e-4 * unit)
+    noisy = effects + np.random.default_rng(2).normal(size=len(X))
+    free = PartialPoolingRegressor(crossed=[1], fit_intercept=False)
+    pair = [clone(free).fit(X, k * noisy, groups=groups).dispersion_ for k in (1.0, unit)]
+    assert_allclose(pair[1] / unit**2, pair[0], rtol=1e-6)
+
+
 @pytest.mark.parametrize("standardize", [True, False])
 def test_targets_far_from_zero_have_the_same_effects(standardize):
     X, y, groups = generated()
