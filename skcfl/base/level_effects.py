@@ -103,11 +103,15 @@ class LevelEffects(Effect):
         return total
 
     def targets(self, estimator: Any, X: Any, y: Any, groups: Any) -> Any:
-        """Targets of new rows without the effect; only those of squared error."""
-        if not estimator.model_.quadratic:
+        """Targets of new rows without the effect; only of squared error and crossed levels.
+
+        New rows change the effects of the levels inside their client.
+        """
+        if not estimator.model_.quadratic or self.nested:
             raise ValueError(
-                "new clients and new rows need loss='squared_error' where rows have crossed "
-                f"or nested levels, got loss={estimator.model_.loss!r}: fit again with all rows."
+                "new clients and new rows need loss='squared_error' and no nested groupings where "
+                f"rows have levels, got loss={estimator.model_.loss!r} and "
+                f"nested={estimator.nested!r}: fit again with all rows."
             )
         rows = estimator._user_rows(X, groups)
         return np.asarray(y, dtype=float) - self._sums(estimator, *rows)

@@ -95,9 +95,10 @@ class PopulationFits(Host):
     params_std_ : ndarray of shape (n_clients, n_params)
         Posterior standard deviations of ``params_``, given the variances: of a client about
         its cluster's mean, and of that mean, which is all there is where clusters have no
-        variance inside. With more than 256 parameters of a covariance that is not full they
-        are given the means too, and NaN for intercepts of centred features where the clients'
-        covariances would take more than 256 MB.
+        variance inside. With ``crossed`` or ``nested`` they are given the effects of the levels,
+        and less than the errors. With more than 256 parameters of a covariance that is not full
+        they are given the means too, and NaN for intercepts of centred features where the
+        clients' covariances would take more than 256 MB.
     mixture_weights_ : ndarray of shape (n_clusters_,)
         Probabilities of the clusters.
     responsibilities_ : ndarray of shape (n_clients, n_clusters_)

@@ -62,7 +62,7 @@ class LevelSlopes(Call):
     root, spreads
         As of :class:`LevelSums`.
     effects : ndarray of shape (v - 1,)
-        Coefficients, and effects of the crossed levels.
+        Coefficients less the model's ``origin``, and effects of the crossed levels.
     errors : ndarray of shape (v - 1, v - 1)
         Covariance of what is integrated out among them, over phi; zero for the rest.
     dispersion : float

@@ -175,42 +175,41 @@ class FormulaModel(BaseEstimator):
         """
         if self.family not in FAMILIES:
             raise ValueError(f"family must be one of {list(FAMILIES)}, got {self.family!r}.")
-        self._plan = plan = _planned(self.formula, self.client)
+        plan = _planned(self.formula, self.client)
         _require([*plan.targets, *plan.features], data)
-        matrices = _formulae().design_matrices(f"{plan.response} ~ {plan.common}", data)
-        self._common, self._names = matrices.common, _names_of(matrices.common)
+        common, response = _designed(plan, data)
+        names = _names_of(common)
         cls, loss = FAMILIES[self.family]
         settings = dict(AS_LME4, covariance="full" if plan.correlated else "diag", loss=loss)
         if plan.slopes and not plan.correlated:
             # Effects that are uncorrelated where all features are zero, as lme4's.
             settings["standardize"] = False
-        slopes = [name for name in self._names if _term_of(name) in plan.slopes]
+        slopes = [name for name in names if _term_of(name) in plan.slopes]
         settings["random"] = slopes or "intercept"
         for name in ("crossed", "nested"):
-            settings[name] = [_joined(names) for names in getattr(plan, name)] or None
-        if not self._names and not (plan.crossed or plan.nested):
+            settings[name] = [_joined(parts) for parts in getattr(plan, name)] or None
+        if not names and not (plan.crossed or plan.nested):
             raise ValueError(
                 f"formula {self.formula!r} must have a fixed effect or a second grouping besides "
                 f"({plan.client})."
             )
-        X = self._frame(data)
-        y = data[plan.response] if plan.response in data else np.asarray(matrices.response).ravel()
-        self.estimator_ = cls(**{**settings, **(self.parameters or {})})
-        self.estimator_.fit(X, np.asarray(y), groups=np.asarray(data[plan.client]))
+        y = _target(plan, response, data)
+        if self.family == "binomial" and len(set(y.tolist())) > 2:
+            raise ValueError(
+                f"family='binomial' needs a target of two classes, got {len(set(y.tolist()))}."
+            )
+        estimator = cls(**{**settings, **(self.parameters or {})})
+        X = _frame(plan, common, data)
+        self.estimator_ = estimator.fit(X, y, groups=np.asarray(data[plan.client]))
+        self._plan, self._common, self._response = plan, common, response
         self.client_, self.loglik_ = plan.client, self.estimator_.loglik_
         return self
 
-    def _frame(self, data: Any) -> Any:
-        """Columns of the fixed effects, and of the other groupings."""
-        import pandas as pd
-
-        matrix = self._common.evaluate_new_data(data).design_matrix
-        kept = [k for k, name in enumerate(_all_names(self._common)) if name != "Intercept"]
-        frame = pd.DataFrame(np.asarray(matrix, dtype=float)[:, kept], columns=self._names)
-        for names in [*self._plan.crossed, *self._plan.nested]:
-            columns = [data[name].astype(str) for name in names]
-            frame[_joined(names)] = ["/".join(parts) for parts in zip(*columns, strict=True)]
-        return frame
+    def _rows(self, data: Any) -> tuple[Any, Any]:
+        """Columns of the fit and clients of the rows of a frame."""
+        check_is_fitted(self)
+        _require(self._plan.features, data)
+        return _frame(self._plan, self._common, data), np.asarray(data[self._plan.client])
 
     def predict(self, data: Any) -> Any:
         """Predict the rows of a frame, with the effects of their levels.
@@ -225,10 +224,8 @@ class FormulaModel(BaseEstimator):
         y_pred : ndarray of shape (n_samples,)
             Expected targets, or classes.
         """
-        check_is_fitted(self)
-        _require(self._plan.features, data)
-        groups = np.asarray(data[self._plan.client])
-        return self.estimator_.predict(self._frame(data), groups=groups)
+        X, groups = self._rows(data)
+        return self.estimator_.predict(X, groups=groups)
 
     @available_if(_has_classes)
     def predict_proba(self, data: Any) -> Any:
@@ -244,10 +241,8 @@ class FormulaModel(BaseEstimator):
         proba : ndarray of shape (n_samples, 2)
             In the order of ``estimator_.classes_``.
         """
-        check_is_fitted(self)
-        _require(self._plan.features, data)
-        groups = np.asarray(data[self._plan.client])
-        return self.estimator_.predict_proba(self._frame(data), groups=groups)
+        X, groups = self._rows(data)
+        return self.estimator_.predict_proba(X, groups=groups)
 
     def score(self, data: Any) -> float:
         """R^2, or accuracy of classes, of a frame.
@@ -261,9 +256,10 @@ class FormulaModel(BaseEstimator):
         -------
         score : float
         """
-        check_is_fitted(self)
-        groups, y = (np.asarray(data[name]) for name in (self._plan.client, self._plan.response))
-        return self.estimator_.score(self._frame(data), y, groups=groups)
+        X, groups = self._rows(data)
+        _require(self._plan.targets, data)
+        y = _target(self._plan, self._response, data)
+        return self.estimator_.score(X, y, groups=groups)
 
     def summary(self) -> str:
         """Table of the fit in lme4's order.
@@ -338,6 +334,8 @@ def _formulae() -> Any:
 def _planned(formula: str, client: str | None) -> _Plan:
     """What a formula asks for; terms that cannot be expressed are errors."""
     library = _formulae()
+    if "||" in formula:
+        raise _refused(formula, "||", "write (1 | client) + (0 + x | client) for (x || client)")
     try:
         parsed = library.model_description(formula)
     except Exception as error:  # of its own parser, and of whatever that hits
@@ -380,12 +378,57 @@ def _planned(formula: str, client: str | None) -> _Plan:
         " + ".join("1" if name == "Intercept" else name for name in common),
         chosen[0],
         slopes,
-        len(written) <= 1 and "||" not in formula,
+        len(written) <= 1,
         [factor for factor in terms if factor not in inside],
         [tuple(name for name in factor if name != chosen[0]) for factor in inside],
         sorted(parsed.var_names - parsed.response.term.var_names - {""}),
         sorted(parsed.response.term.var_names),
     )
+
+
+class _Numpy:
+    """The functions of numpy for formulas, which can be pickled, as a module cannot."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+
+def _designed(plan: _Plan, data: Any) -> tuple[Any, Any]:
+    """Matrix of the fixed effects of a frame, and the term of the target."""
+    library = _formulae()
+    text = f"{plan.response} ~ {plan.common}"
+    names = library.environment.Environment([{"np": _Numpy()}])
+    try:
+        matrices = library.design_matrices(text, data, env=names)
+    except KeyError as error:
+        raise ValueError(
+            f"formula {text!r} has the name {error}, which is no column, no function of the "
+            "package formulae, and none of numpy, such as np.log."
+        ) from error
+    return matrices.common, matrices.response.term.term
+
+
+def _target(plan: _Plan, response: Any, data: Any) -> Any:
+    """Targets of the rows of a frame."""
+    if plan.response in data:
+        return np.asarray(data[plan.response])
+    return np.asarray(response.eval_new_data(data)).ravel()
+
+
+def _frame(plan: _Plan, common: Any, data: Any) -> Any:
+    """Columns of the fixed effects, and of the other groupings."""
+    import pandas as pd
+
+    matrix = common.evaluate_new_data(data).design_matrix
+    kept = [k for k, name in enumerate(_all_names(common)) if name != "Intercept"]
+    frame = pd.DataFrame(np.asarray(matrix, dtype=float)[:, kept], columns=_names_of(common))
+    for names in [*plan.crossed, *plan.nested]:
+        for name in names:
+            if data[name].isna().any():
+                raise ValueError(f"column {name!r} must have a level in every row.")
+        columns = [data[name].astype(str) for name in names]
+        frame[_joined(names)] = ["/".join(parts) for parts in zip(*columns, strict=True)]
+    return frame
 
 
 def _require(variables: list[str], data: Any) -> None:

@@ -6,7 +6,8 @@ that many clients meet (crossed) and effects ``v_i ~ N(0, phi diag(s^2))`` of le
 client (nested).  ``b_i`` and ``v_i`` are the client's own: it takes them out, with
 ``V_i = I + D R R' D' + N_i diag(s^2) N_i'``, and sends sums of ``U' V_i^-1 U`` and
 ``log det(V_i)``, ``U = (D, E, y)``.  All of it follows from the products ``G`` of the columns
-``(U, N_i)``, which a client computes once:
+``(U, N_i)``, which a client computes once. ``y`` are targets less the predictions of the model's
+``origin``, so that products of targets far from zero lose no digits:
 
     V_i^-1 = I - Z (I + Z'Z)^-1 Z',   Z = (D R, N_i diag(s)).
 """
@@ -31,9 +32,10 @@ class LevelsMixin:
         """Products of the columns of each client of a block, kept for later calls."""
         if "level grams" not in block.cache:
             d, X = self.n_columns, block.dense()
+            y = block.y[:, 0] - X[:, :, :d] @ self.origin
             roots = np.sqrt(block.weights * weights[:, None])
             block.cache["level grams"] = [
-                LevelGram.of(self, X[i, :n, :d], X[i, :n, d:], block.y[i, 0, :n], roots[i, :n])
+                LevelGram.of(self, X[i, :n, :d], X[i, :n, d:], y[i, :n], roots[i, :n])
                 for i, n in enumerate(block.lengths)
             ]
         return block.cache["level grams"]

@@ -29,6 +29,9 @@ MOST_STEPS, MOST_HALVINGS = 100, 60
 LAST_STEP = 1e-12
 # Least second derivative of the loss of a row in rows of squared errors, as a part of the largest.
 LEAST_CURVATURE = 1e-12
+# Logarithm of a mean above that of a client's largest count, beyond which the loss is a straight
+# line: a trial is too far there, and its own loss would overflow.
+MOST_ABOVE = 10.0
 
 
 class LevelModesMixin:
@@ -140,9 +143,16 @@ class LevelRows:
     w: np.ndarray
     last: tuple = field(default=((), None), repr=False)
 
+    def _near(self, eta):
+        """Raw predictions, those that are too far replaced by the farthest."""
+        if np.isfinite(self.kernel.max_curvature):
+            return eta
+        return np.minimum(eta, MOST_ABOVE + np.log1p(self.y.max(initial=0.0)))
+
     def _loss(self, eta):
-        with np.errstate(over="ignore", invalid="ignore"):
-            return float(self.w @ self.kernel.value(eta[None], self.y))
+        near = self._near(eta)[None]
+        beyond = self.kernel.gradient(near, self.y)[0] * (eta - near[0])
+        return float(self.w @ (self.kernel.value(near, self.y) + beyond))
 
     def mode(self, root, spreads, effects):
         """The mode, given the coefficients and the effects of the crossed levels."""
@@ -163,11 +173,8 @@ class LevelRows:
             return self._loss(fixed + Z @ a) + 0.5 * float(a @ a)
 
         value = at(a)
-        if not np.isfinite(value):
-            a = np.zeros_like(a)
-            value = at(a)
         for _ in range(MOST_STEPS):
-            eta = (fixed + Z @ a)[None]
+            eta = self._near(fixed + Z @ a)[None]
             slopes = self.w * self.kernel.gradient(eta, self.y)[0]
             W = self.w * self.kernel.curvature(eta, self.y)[0]
             g = slopes @ Z + a
@@ -183,7 +190,7 @@ class LevelRows:
             a, value = a + length * step, new
             if size <= LAST_STEP * (1.0 + abs(value)):
                 break
-        return self._mode_at(a, fixed + Z @ a, Z, value)
+        return self._mode_at(a, self._near(fixed + Z @ a), Z, value)
 
     def _mode_at(self, a, eta, Z, value):
         kernel, y = self.kernel, self.y

@@ -41,6 +41,11 @@ class LevelledModel(LinearModel):
         """Number of columns with codes."""
         return len(self.crossed) + len(self.nested)
 
+    @property
+    def has_units(self):
+        """True if the mean of the targets is needed: products are of targets about it."""
+        return self.quadratic or super().has_units
+
     def _bind(self):
         self.n_features -= self.n_groupings
         super()._bind()

@@ -25,6 +25,7 @@ from ..calls.level_modes_asked import NestedModes
 from ..calls.levels_asked import LevelSlopes, LevelSums, NestedEffects
 from ..numerics.memory import require
 from .em import pooled
+from .population import LEAST_DISPERSION
 
 # Standard deviations over that of the noise where the search begins: of intercepts and levels,
 # as in lme4, and of slopes of standardised features.
@@ -52,8 +53,10 @@ class CrossedFit:
         The same of crossed levels.
     prior : float
         Variance of the prior of the slopes, infinite without one.
+    means : ndarray of shape (d,)
+        Coefficients that the clients have in common.
     effects : ndarray of shape (d + L,)
-        Coefficients that the clients have in common, and the effects of the crossed levels.
+        The same as the clients are sent them, and the effects of the crossed levels.
     errors : ndarray of shape (d + L, d + L)
         Covariance of their errors, over the dispersion.
     dispersion : float
@@ -77,6 +80,7 @@ class CrossedFit:
     spreads: np.ndarray
     sizes: np.ndarray
     prior: float
+    means: np.ndarray
     effects: np.ndarray
     errors: np.ndarray
     dispersion: float
@@ -121,7 +125,9 @@ class Deviance:
             f"Sums over {self.size - self.d} levels of crossed groupings",
             "Leave out a grouping of many levels, or make it the clients of the fit.",
         )
-        self.n_values, self.trail = 0, []
+        self.trail = []
+        # The likelihood of targets without noise has no maximum.
+        self.least = LEAST_DISPERSION * getattr(model, "units_", (0.0, 1.0))[1] ** 2
 
     def start(self):
         """Start of the search, and the bounds of the variables."""
@@ -157,14 +163,15 @@ class Deviance:
         A[order[len(self.inner) :], order[len(self.inner) :]] *= 1.0 + 1e-13
         factor = np.linalg.cholesky(A[np.ix_(order, order)] + np.diag(1e-300 / size))
         half = solve_triangular(factor, right[order], lower=True)
-        r2 = max(float(S[-1, -1] - half @ half), 1e-300)
+        r2 = max(float(S[-1, -1] - half @ half), 0.0)
+        phi = max(r2 / weight, self.least)
         m = len(self.inner)
         log_det += 2.0 * float(np.log(np.diag(factor)[:m]).sum())
-        deviance = log_det + weight * (1.0 + np.log(2.0 * np.pi * r2 / weight))
+        deviance = log_det + weight * np.log(2.0 * np.pi * phi) + r2 / phi
         inverse = solve_triangular(factor, np.eye(self.size), lower=True)
         solution = np.empty(self.size)
         solution[order] = inverse.T @ half
-        return deviance, r2 / weight, S, scale, solution, factor, inverse, order, weight
+        return deviance, phi, S, scale, solution, factor, inverse, order, weight
 
     def __call__(self, x):
         """Deviance and gradient."""
@@ -230,13 +237,14 @@ def fit_crossed(pool, kind, varying, free, prior, max_iter):
     errors[np.ix_(order, order)] = inverse.T @ inverse
     prior = np.inf
     if deviance.shrunken:
-        prior, sizes = float(phi * sizes[0] ** 2), sizes[1:]
+        prior, sizes = max(float(phi * sizes[0] ** 2), 1e-300), sizes[1:]
     return CrossedFit(
         kind=kind,
         root=root,
         spreads=spreads,
         sizes=sizes,
         prior=prior,
+        means=(scale * u)[: deviance.d] + pool.model.origin,
         effects=scale * u,
         errors=errors * scale[:, None] * scale,
         dispersion=phi,
@@ -267,7 +275,6 @@ def nested_effects(pool, fit):
 
 def population_of(fit, pool, options):
     """The population of the clients' coefficients, levels left out."""
-    d = len(fit.root)
     start = pooled(pool, options)[0]
     covariance = fit.dispersion * fit.root @ fit.root.T
     varying = covariance.diagonal() > 0 if fit.kind in {"intercept", "none"} else start.varying
@@ -275,7 +282,7 @@ def population_of(fit, pool, options):
     return replace(
         start,
         kind=kind,
-        means=fit.effects[None, :d],
+        means=fit.means[None],
         covariance=covariance if kind == "full" else covariance.diagonal().copy(),
         dispersion=fit.dispersion,
         prior=np.full(1, fit.prior),

@@ -141,13 +141,14 @@ def fit_modes(pool, kind, varying, free, prior, max_iter):
     root, spreads, sizes = deviance.parts(found.x)
     prior = np.inf
     if deviance.shrunken:
-        prior, sizes = float(sizes[0] ** 2), sizes[1:]
+        prior, sizes = max(float(sizes[0] ** 2), 1e-300), sizes[1:]
     return CrossedFit(
         kind=kind,
         root=root,
         spreads=spreads,
         sizes=sizes,
         prior=prior,
+        means=(scale * deviance.u)[: deviance.d],
         effects=scale * deviance.u,
         errors=np.linalg.pinv(A, hermitian=True) * scale[:, None] * scale,
         dispersion=1.0,

@@ -136,6 +136,34 @@ def test_names_of_levels_change_nothing():
     assert_allclose(other.predict(named_levels, groups=groups), predicted, rtol=1e-6)
 
 
+@pytest.mark.parametrize("unit", [1.0, 1e-9])
+def test_targets_without_noise_have_fits(unit):
+    X, _, groups = generated()
+    effects = np.random.default_rng(1).normal(size=12)[groups] + X[:, 1]
+    for y in (effects, X[:, 0], np.full(len(X), 3.0)):
+        model = PartialPoolingRegressor(crossed=[1], nested=[2]).fit(X, unit * y, groups=groups)
+        assert 0 < model.dispersion_ < 1e-9 * unit**2
+        assert_allclose(model.predict(X, groups=groups), unit * y, atol=1e-4 * unit)
+    noisy = effects + np.random.default_rng(2).normal(size=len(X))
+    free = PartialPoolingRegressor(crossed=[1], fit_intercept=False)
+    pair = [clone(free).fit(X, k * noisy, groups=groups).dispersion_ for k in (1.0, unit)]
+    assert_allclose(pair[1] / unit**2, pair[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_targets_far_from_zero_have_the_same_effects(standardize):
+    X, y, groups = generated()
+    model = PartialPoolingRegressor(crossed=[1], nested=[2], standardize=standardize)
+    near, far = (clone(model).fit(X, y + away, groups=groups) for away in (0.0, 1e7))
+    assert_allclose(far.loglik_, near.loglik_, rtol=1e-6)
+    for name in ("level_variances_", "nested_effects_"):
+        pairs = [list(getattr(fit, name).values())[0] for fit in (far, near)]
+        values = [list(v.values()) if isinstance(v, dict) else v for v in pairs]
+        assert_allclose(*values, rtol=1e-3, atol=1e-4)
+    predicted = [fit.predict(X, groups=groups) for fit in (far, near)]
+    assert_allclose(predicted[0] - 1e7, predicted[1], atol=1e-4)
+
+
 def test_levels_not_seen_have_no_effect():
     X, y, groups = generated()
     model = PartialPoolingRegressor(crossed=[1], nested=[2], unseen="average")
@@ -154,8 +182,21 @@ def test_levels_not_seen_have_no_effect():
     added = list(model.level_variances_.values())
     assert_allclose(std[1:] ** 2 - std[0] ** 2, added, rtol=1e-6)
     few = groups < 2
-    adapted = model.adapt(X[few], y[few], groups=groups[few] + 100)
-    assert len(adapted.groups_) == 14
+    for known in (model.adapt, model.update):  # effects inside the clients would change
+        with pytest.raises(ValueError, match="no nested groupings"):
+            known(X[few], y[few], groups=groups[few] - 100)
+
+
+def test_new_clients_have_the_posterior_of_their_rows():
+    """Whatever their ids, with the effects of crossed levels as they are."""
+    X, y, groups = generated()
+    X, few = X[:, :2], groups < 2
+    model = PartialPoolingRegressor(crossed=[1]).fit(X, y, groups=groups)
+    for away in (100, -100):
+        adapted = model.adapt(X[few], y[few], groups=groups[few] + away)
+        same = adapted.predict(X[few], groups=groups[few] + away)
+        assert_allclose(same, model.predict(X[few], groups=groups[few]), rtol=1e-6)
+        assert_allclose(adapted.predict(X, groups=groups), model.predict(X, groups=groups))
     updated = model.update(X[few], y[few], groups=groups[few])
     assert np.isfinite(updated.predict(X, groups=groups)).all()
 

@@ -156,6 +156,19 @@ def test_lme4s_published_fit_of_cbpp():
     assert_allclose(model.standard_errors_[0], [0.3054, 0.3260, 0.4288, 0.2279], atol=1e-3)
 
 
+@pytest.mark.parametrize("size", some([6.0, 10.0, 12.0], 1))
+def test_large_counts_keep_all_clients(size):
+    """Trials that are too far have finite losses: clients with large counts are not at fault."""
+    rng = np.random.default_rng(0)
+    groups, item = np.repeat(np.arange(15), 8), np.tile(np.arange(8), 15)
+    x = rng.normal(size=120)
+    z = size + x + rng.normal(size=15)[groups] + rng.normal(size=8)[item]
+    model = PartialPoolingRegressor(loss="poisson", crossed=[1])
+    model.fit(np.column_stack([x, item]), rng.poisson(np.exp(z)), groups=groups)
+    assert not model.rejected_clients_.size
+    assert_allclose(model.coef_, 1.0, atol=0.1)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_reports_and_what_is_refused(loss):
     X, y, groups = generated(loss)

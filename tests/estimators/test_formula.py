@@ -1,5 +1,7 @@
 """Formulas of lme4: what they fit, what they refuse, and their table."""
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -120,6 +122,8 @@ def test_families():
         ("score ~ ses + (0 + ses | school)", r"\(0 \+ ses \| school\) cannot"),
         ("score ~ sex + (ses | school)", r"\(ses \| school\) cannot"),
         ("ses + (1 | school)", "target before ~"),
+        ("score ~ ses + (ses || school)", r"write \(1 \| client\) \+ \(0 \+ x \| client\)"),
+        ("score ~ log(ses) + (1 | school)", "has the name 'log', which is no column"),
         ("score ~ 1 + (1 | school)", "fixed effect or a second grouping"),
     ],
 )
@@ -139,6 +143,33 @@ def test_variables_that_are_missing_are_named():
     with pytest.raises(ValueError, match="no column 'school'"):
         model.predict(schools().drop(columns=["school"]))
     assert len(model.predict(schools().drop(columns=["score"]))) == len(schools())
+
+
+def test_models_go_through_pickle_and_transformed_targets_have_scores():
+    frame = schools()
+    frame["amount"] = np.exp(frame["score"])
+    model = formula.fit("np.log(amount) ~ scale(ses) + sex + (1 | school)", frame)
+    wanted = formula.fit("score ~ scale(ses) + sex + (1 | school)", frame)
+    assert_allclose(model.loglik_, wanted.loglik_)
+    assert_allclose(model.score(frame[:50]), wanted.score(frame[:50]))
+    again = pickle.loads(pickle.dumps(model))
+    assert_allclose(again.predict(frame[:9]), model.predict(frame)[:9])
+    with pytest.raises(ValueError, match="no column 'amount'"):
+        model.score(frame.drop(columns=["amount"]))
+
+
+def test_a_refit_that_fails_leaves_the_fit_before():
+    frame = schools()
+    model = FormulaModel("score ~ ses + (1 | school)").fit(frame)
+    wanted = model.predict(frame)
+    model.set_params(formula="score ~ sex + (1 | school) + (1 | item)")
+    with pytest.raises(ValueError, match="column 'item' must have a level in every row"):
+        model.fit(frame.assign(item=frame["item"].where(frame.index > 3)))
+    assert_allclose(model.predict(frame), wanted)
+    three = FormulaModel("item ~ ses + (1 | school)", "binomial")
+    with pytest.raises(ValueError, match="needs a target of two classes, got 6"):
+        three.fit(frame)
+    assert not hasattr(three, "estimator_")
 
 
 def test_other_refusals():
