@@ -374,8 +374,15 @@ def _spent(pool, population, sums, options, variances=None):
         return 0.0
     if variances is None:
         variances = mean_variances(pool, population, sums)
-    most = MOST_SPENT * float(sums["weight"])
-    return min(degrees_of_freedom(population, variances), most)
+    return min(degrees_of_freedom(population, variances), _most_spent(population, sums))
+
+
+def _most_spent(population, sums):
+    """Most degrees of freedom that the means take from the dispersion.
+
+    Each deviation that is kept off zero needs a row: else all variances would grow without bound.
+    """
+    return MOST_SPENT * max(float(sums["weight"]) - np.count_nonzero(population.kept), 0.0)
 
 
 def _newton(pool, current, options):
@@ -469,7 +476,7 @@ def _farther(fit, before, last):
         return fit, move
     more = share / (1.0 - share) * move
     prior = population.prior * np.exp(np.clip(more[:-1], -FARTHEST, FARTHEST))
-    spent = min(max(population.spent + more[-1], 0.0), MOST_SPENT * float(fit.sums["weight"]))
+    spent = min(max(population.spent + more[-1], 0.0), _most_spent(population, fit.sums))
     return replace(fit, population=replace(population, prior=prior, spent=spent)), None
 
 

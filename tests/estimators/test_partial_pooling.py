@@ -1149,3 +1149,16 @@ def test_what_does_not_fit_in_memory_is_refused_before():
     y, groups = np.arange(40.0), np.repeat(np.arange(4), 10)
     with pytest.raises(NotEnoughMemoryError, match="200001 parameters need.*TB of memory"):
         Regressor(1, covariance="full").fit(X, y, groups=groups)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 1), (2, 1, 6), (2, 2, 6), (3, 2, 8)])
+def test_noise_of_few_rows_is_no_larger_than_their_targets(shape):
+    m, n_rows, d = shape
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X, groups = rng.standard_normal((m * n_rows, d)), np.repeat(np.arange(m), n_rows)
+        y = X[:, 0] + rng.standard_normal(m)[groups] + 0.5 * rng.standard_normal(m * n_rows)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
+        assert model.dispersion_ < 10 * y.var()
