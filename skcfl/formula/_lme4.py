@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +23,12 @@ FAMILIES = {
 }
 # What makes the fit that of lme4 by maximum likelihood.
 AS_LME4 = {"n_clusters": 1, "prior": np.inf, "df": np.inf, "basis": "linear"}
+# Functions that formulas may call, also as formulae's users write them: np.log(x).
+FUNCTIONS = {
+    name: getattr(np, name)
+    for name in ("log", "log2", "log10", "log1p", "exp", "expm1", "sqrt", "abs", "sin", "cos")
+}
+NAMES = {**FUNCTIONS, "np": SimpleNamespace(**FUNCTIONS)}
 NO_EFFECTS = "it has no group-specific term, such as (1 | school)"
 
 
@@ -334,10 +341,9 @@ def _formulae() -> Any:
 def _planned(formula: str, client: str | None) -> _Plan:
     """What a formula asks for; terms that cannot be expressed are errors."""
     library = _formulae()
-    if "||" in formula:
-        raise _refused(formula, "||", "write (1 | client) + (0 + x | client) for (x || client)")
     try:
-        parsed = library.model_description(formula)
+        # Effects without correlations, (x || g), are the same terms.
+        parsed = library.model_description(formula.replace("||", "|"))
     except Exception as error:  # of its own parser, and of whatever that hits
         raise ValueError(f"formula {formula!r} cannot be read: {error}") from error
     if parsed.response is None:
@@ -371,41 +377,49 @@ def _planned(formula: str, client: str | None) -> _Plan:
             raise _refused(formula, f"({name} | {chosen[0]})", f"{name} must be a fixed effect")
     inside = [f for f in terms if chosen[0] in f and len(f) > 1]
     written = re.findall(
-        rf"\([^()|]*(?:\([^()]*\)[^()|]*)*\|\s*{re.escape(chosen[0])}\s*\)", formula
+        rf"\([^()|]*(?:\([^()]*\)[^()|]*)*\|+\s*`?{re.escape(chosen[0])}`?\s*\)", formula
     )
+    for text in written if len(written) > 1 else []:
+        if "||" not in text and len(library.model_description(f"y ~ {text}").group_terms) > 1:
+            raise _refused(formula, text, "effects of clients are all correlated, or none are")
     return _Plan(
         parsed.response.term.name,
         " + ".join("1" if name == "Intercept" else name for name in common),
         chosen[0],
         slopes,
-        len(written) <= 1,
+        len(written) <= 1 and "||" not in formula,
         [factor for factor in terms if factor not in inside],
         [tuple(name for name in factor if name != chosen[0]) for factor in inside],
         sorted(parsed.var_names - parsed.response.term.var_names - {""}),
-        sorted(parsed.response.term.var_names),
+        sorted(parsed.response.term.var_names - {""}),
     )
 
 
-class _Numpy:
-    """The functions of numpy for formulas, which can be pickled, as a module cannot."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(np, name)
-
-
 def _designed(plan: _Plan, data: Any) -> tuple[Any, Any]:
-    """Matrix of the fixed effects of a frame, and the term of the target."""
+    """Matrix of the fixed effects of a frame, and the term of the target, without rows."""
     library = _formulae()
-    text = f"{plan.response} ~ {plan.common}"
-    names = library.environment.Environment([{"np": _Numpy()}])
+    text, variables = f"{plan.response} ~ {plan.common}", {*plan.targets, *plan.features}
+    odd = sorted((name for name in variables if not name.isidentifier()), key=len, reverse=True)
+    if odd:
+        text = re.sub("|".join(map(re.escape, odd)), r"`\g<0>`", text)
+    # Not a caller's names: the fit would hold its variables.
+    names = library.environment.Environment([NAMES])
     try:
         matrices = library.design_matrices(text, data, env=names)
     except KeyError as error:
         raise ValueError(
             f"formula {text!r} has the name {error}, which is no column, no function of the "
-            "package formulae, and none of numpy, such as np.log."
+            f"package formulae, and none of {', '.join(FUNCTIONS)}."
         ) from error
-    return matrices.common, matrices.response.term.term
+    if matrices.response.kind == "proportion":
+        raise ValueError(f"The target {plan.response} must be one column: a row for each trial.")
+    common, response = matrices.common, matrices.response.term.term
+    common.data, common.design_matrix = None, common.design_matrix[:0].copy()
+    for term in [*common.terms.values(), response]:
+        term.data = None
+        for component in getattr(term, "components", ()):
+            component.value, component._intermediate_data = component.value[:0].copy(), None
+    return common, response
 
 
 def _target(plan: _Plan, response: Any, data: Any) -> Any:
@@ -423,21 +437,27 @@ def _frame(plan: _Plan, common: Any, data: Any) -> Any:
     kept = [k for k, name in enumerate(_all_names(common)) if name != "Intercept"]
     frame = pd.DataFrame(np.asarray(matrix, dtype=float)[:, kept], columns=_names_of(common))
     for names in [*plan.crossed, *plan.nested]:
-        for name in names:
-            if data[name].isna().any():
-                raise ValueError(f"column {name!r} must have a level in every row.")
         columns = [data[name].astype(str) for name in names]
         frame[_joined(names)] = ["/".join(parts) for parts in zip(*columns, strict=True)]
     return frame
 
 
 def _require(variables: list[str], data: Any) -> None:
-    """Raise an error that names the variables which a frame lacks."""
+    """Raise an error that names the variables which a frame lacks, or which lack values."""
+    if not hasattr(data, "isna"):
+        raise ValueError(f"data must be a DataFrame of pandas, got {type(data).__name__}.")
     missing = [name for name in variables if name not in data]
     if missing:
         raise ValueError(
             f"data must have all variables of the formula, but has no column {missing[0]!r}; its "
             f"columns are {list(data)}."
+        )
+    empty = data[variables].isna()
+    if empty.to_numpy().any():
+        names = [name for name in variables if empty[name].any()]
+        raise ValueError(
+            f"data lacks values of {names} in {int(empty.any(axis=1).sum())} of {len(data)} rows: "
+            f"leave them out, data.dropna(subset={names}), as lme4 does, or fill them in."
         )
 
 
