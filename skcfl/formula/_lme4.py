@@ -295,7 +295,7 @@ class FormulaModel(BaseEstimator):
             f"{'AIC':>10} {'BIC':>10} {'logLik':>10}",
         ]
         q = len(random)
-        n_free = len(fixed) + (q * (q + 1) // 2 if plan.correlated else q)
+        n_free = len(fixed) + (q * (q + 1) // 2 if est.covariance_type_ == "full" else q)
         n_free += len(est.level_variances_) + est.model_.unknown_scale
         aic, bic = (-2.0 * self.loglik_ + n_free * cost for cost in (2.0, np.log(n)))
         lines += [f"{aic:10.1f} {bic:10.1f} {self.loglik_:10.1f}", "", "Random effects:"]

@@ -69,6 +69,10 @@ def test_slopes_with_and_without_correlations():
         wanted = other.fit(reml=False, free=free)
         assert_allclose(model.loglik_, wanted.llf, rtol=1e-5)
         assert_allclose(model.estimator_.cluster_coef_[0, 0], wanted.fe_params["ses"], rtol=1e-3)
+        n_free = 3 + 1 + (3 if kind == "full" else 2)
+        assert f"{2 * n_free - 2 * model.loglik_:10.1f} " in model.summary()
+    diag = formula.fit("score ~ ses + sex + (ses | school)", frame, covariance="diag")
+    assert f"{2 * 6 - 2 * diag.loglik_:10.1f} " in diag.summary()
 
 
 def test_everything_together_predicts_from_frames():
