@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
+from scipy.special import gammaln
 from sklearn.base import BaseEstimator
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -81,7 +82,8 @@ def fit(
     data : DataFrame
         Its columns are the variables.
     family : {"gaussian", "binomial", "poisson", "gamma"}, default="gaussian"
-        Distribution of the target. The link is canonical, and the logarithm for "gamma".
+        Distribution of the target. The link is canonical, and the logarithm for "gamma". A
+        binomial target is a column of two classes, or ``prop(successes, trials)``.
     client : str, default=None
         Grouping of the clients, where several have random intercepts and none has slopes; None
         is the first one.
@@ -200,16 +202,19 @@ class FormulaModel(BaseEstimator):
                 f"formula {self.formula!r} must have a fixed effect or a second grouping besides "
                 f"({plan.client})."
             )
-        y = _target(plan, response, data)
+        rows, y, weights, ways = _target(plan, response, data)
         if self.family == "binomial" and len(set(y.tolist())) > 2:
             raise ValueError(
                 f"family='binomial' needs a target of two classes, got {len(set(y.tolist()))}."
             )
+        if weights is not None and self.family != "binomial":
+            raise ValueError(f"The target {plan.response} needs family='binomial'.")
         estimator = cls(**{**settings, **(self.parameters or {})})
-        X = _frame(plan, common, data)
-        self.estimator_ = estimator.fit(X, y, groups=np.asarray(data[plan.client]))
+        X, groups = _frame(plan, common, data).iloc[rows], np.asarray(data[plan.client])[rows]
+        self.estimator_ = estimator.fit(X, y, groups=groups, sample_weight=weights)
         self._plan, self._common, self._response = plan, common, response
-        self.client_, self.loglik_ = plan.client, self.estimator_.loglik_
+        self.client_, self.loglik_ = plan.client, self.estimator_.loglik_ + ways
+        self._n_rows = len(data)
         return self
 
     def _rows(self, data: Any) -> tuple[Any, Any]:
@@ -265,8 +270,8 @@ class FormulaModel(BaseEstimator):
         """
         X, groups = self._rows(data)
         _require(self._plan.targets, data)
-        y = _target(self._plan, self._response, data)
-        return self.estimator_.score(X, y, groups=groups)
+        rows, y, weights, _ = _target(self._plan, self._response, data)
+        return self.estimator_.score(X.iloc[rows], y, weights, groups=groups[rows])
 
     def summary(self) -> str:
         """Table of the fit in lme4's order.
@@ -286,7 +291,7 @@ class FormulaModel(BaseEstimator):
             for k in order
             if k == len(fixed) - 1 or fixed[k] in est.coef_names_[self._varying(est)]
         ]
-        n, levels = int(est._n_rows), {plan.client: len(est.groups_)}
+        n, levels = self._n_rows, {plan.client: len(est.groups_)}
         lines = [
             "Mixed model fit by maximum likelihood",
             f"Formula: {self.formula}",
@@ -411,8 +416,6 @@ def _designed(plan: _Plan, data: Any) -> tuple[Any, Any]:
             f"formula {text!r} has the name {error}, which is no column, no function of the "
             f"package formulae, and none of {', '.join(FUNCTIONS)}."
         ) from error
-    if matrices.response.kind == "proportion":
-        raise ValueError(f"The target {plan.response} must be one column: a row for each trial.")
     common, response = matrices.common, matrices.response.term.term
     common.data, common.design_matrix = None, common.design_matrix[:0].copy()
     for term in [*common.terms.values(), response]:
@@ -422,11 +425,22 @@ def _designed(plan: _Plan, data: Any) -> tuple[Any, Any]:
     return common, response
 
 
-def _target(plan: _Plan, response: Any, data: Any) -> Any:
-    """Targets of the rows of a frame."""
+def _target(plan: _Plan, response: Any, data: Any) -> tuple[Any, Any, Any, float]:
+    """Rows of the fit as positions in a frame, their targets and weights.
+
+    Successes and failures of several trials are two rows. Also the logarithm of the number of
+    ways in which trials can have so many successes.
+    """
+    rows = np.arange(len(data))
     if plan.response in data:
-        return np.asarray(data[plan.response])
-    return np.asarray(response.eval_new_data(data)).ravel()
+        return rows, np.asarray(data[plan.response]), None, 0.0
+    if response.kind != "proportion":
+        return rows, np.asarray(response.eval_new_data(data)).ravel(), None, 0.0
+    (component,) = response.components
+    successes, trials = (part.eval(data, component.env) for part in component.call.args)
+    counts = np.array([successes, trials - successes], dtype=float)
+    ways = (gammaln(counts.sum(axis=0) + 1) - gammaln(counts + 1).sum(axis=0)).sum()
+    return np.tile(rows, 2), np.repeat([1, 0], len(data)), counts.ravel(), float(ways)
 
 
 def _frame(plan: _Plan, common: Any, data: Any) -> Any:

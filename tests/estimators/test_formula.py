@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from lme4_tables import pastes, penicillin
+from lme4_tables import cbpp, pastes, penicillin
 from numpy.testing import assert_allclose, assert_array_equal
 from statsmodels.regression.mixed_linear_model import MixedLM
 
@@ -131,10 +131,6 @@ def test_families():
         ("score ~ 1 + (1 | school)", "fixed effect or a second grouping"),
         ("score ~ ses + sex + (ses | school) + (0 + sex | school)", r"\(ses \| school\) cannot"),
         ("score ~ ses * sex + (1 | school) + (0 + ses + sex | school)", r"ses \+ sex \| school\)"),
-        (
-            "prop(1 * (ses > 0), 2) ~ ses + (1 | school)",
-            "must be one column: a row for each trial",
-        ),
     ],
 )
 def test_what_is_refused_is_named(text, term):
@@ -180,6 +176,36 @@ def test_a_refit_that_fails_leaves_the_fit_before():
     with pytest.raises(ValueError, match="needs a target of two classes, got 6"):
         three.fit(frame)
     assert not hasattr(three, "estimator_")
+
+
+def test_successes_of_several_trials():
+    frame = cbpp()
+    text = "prop(cases, animals) ~ period + (1 | herd)"
+    model = formula.fit(text, frame, family="binomial")
+    # glmer's, by Laplace's approximation.
+    assert_allclose(model.loglik_, -92.0266, atol=0.05)
+    assert_allclose(model.estimator_.cluster_coef_[0], [-0.9919, -1.1282, -1.5797], atol=0.03)
+    assert_allclose(model.estimator_.covariance_[-1, -1] ** 0.5, 0.6421, atol=0.01)
+    assert "Number of obs: 56, groups: herd, 15" in model.summary()
+    trials = frame.loc[np.repeat(np.arange(56), frame["animals"])].reset_index(drop=True)
+    trials["ill"] = trials.groupby(["herd", "period"]).cumcount() < trials["cases"]
+    single = formula.fit("ill ~ period + (1 | herd)", trials, family="binomial")
+    assert_allclose(model.predict_proba(frame)[:, 1], single.predict_proba(frame)[:, 1], rtol=1e-5)
+    assert_allclose(model.score(frame), single.score(trials))
+    same = frame.assign(animals=20)
+    wanted = formula.fit(text, same, family="binomial").loglik_
+    text = "prop(cases, 20) ~ period + (1 | herd)"
+    again = pickle.loads(pickle.dumps(formula.fit(text, same, family="binomial")))
+    assert_allclose(again.loglik_, wanted)
+    other = formula.fit(
+        "prop(cases, 2 * cases + well) ~ period + (1 | herd)",
+        same.assign(well=20 - 2 * same["cases"]),
+        family="binomial",
+    )
+    assert_allclose(other.loglik_, wanted)
+    assert 0.5 < again.score(same) < 1.0
+    with pytest.raises(ValueError, match="needs family='binomial'"):
+        formula.fit(text, same)
 
 
 def test_names_that_are_quoted():

@@ -17,6 +17,15 @@ PASTES = """
 61.0 58.7 56.9 57.7 59.2 59.4 65.2 66.0 64.8 64.1 54.8 54.8 64.0 64.0 57.7 56.8 58.3 59.3 59.2
 59.2 58.9 56.6
 """
+# Cases of a disease, and animals, of 15 herds at up to four times (Lesnoff et al. 2004).
+CASES = """
+2 3 4 0 3 1 1 8 2 0 2 2 0 2 0 5 0 0 1 3 0 0 1 8 1 3 0 12 2 0 0 0 1 1 0 2 0 5 3 1 2 1 0 0 1 2 0 0
+11 0 0 0 1 1 1 0
+"""
+ANIMALS = """
+14 12 9 5 22 18 21 22 16 16 20 10 10 9 6 18 25 24 4 17 17 18 20 16 10 9 5 34 9 6 8 6 22 22 18 22 25
+27 22 22 10 8 6 5 21 24 19 23 19 2 3 2 19 15 15 15
+"""
 
 
 def penicillin():
@@ -30,3 +39,12 @@ def pastes():
     y = np.array(PASTES.split(), dtype=float)
     frame = pd.DataFrame({"cask": np.tile(np.repeat(list("abc"), 2), 10)})
     return frame, y, np.repeat(list("ABCDEFGHIJ"), 6)
+
+
+def cbpp():
+    """Incidence of a disease of cattle in herds: cases and animals at four times."""
+    herds = np.repeat(np.arange(15), [4, 3] + [4] * 5 + [1] + [4] * 7)
+    counts = np.unique(herds, return_counts=True)[1]
+    period = np.concatenate([np.arange(1, count + 1) for count in counts]).astype(str)
+    columns = {"cases": np.array(CASES.split(), int), "animals": np.array(ANIMALS.split(), int)}
+    return pd.DataFrame({"herd": herds, "period": period, **columns})
