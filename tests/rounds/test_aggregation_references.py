@@ -99,34 +99,28 @@ def test_trimmed_means(seed):
         assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("how", [{}, {"max_iter": 20_000, "tol": 1e-12}], ids=["default", "exact"])
 @pytest.mark.parametrize("seed", CASES)
-def test_geometric_medians_have_the_least_sum_of_distances(seed):
+def test_geometric_medians_have_the_least_sum_of_distances(seed, how):
+    """From messages that the medians of coordinates meet, too, where distances have no slope."""
     x, counts = drawn(seed)
+    if seed % 2:
+        x = np.round(x)
 
     def total(z):
         return sum(n * math.dist(one, z) for one, n in zip(x, counts, strict=True))
 
-    found = GeometricMedian(max_iter=20_000, tol=1e-12).aggregate(x, counts.astype(float))
+    found = GeometricMedian(**how).aggregate(x, counts.astype(float))
     starts = [*x, x.mean(axis=0)]
     least = min(minimize(total, start, method="Nelder-Mead").fun for start in starts)
-    assert total(found) <= min(least, *map(total, x)) * (1 + 1e-5)
+    assert total(found) <= min(least, *map(total, x)) * (1 + (1e-5 if how else 5e-3))
 
 
-@pytest.mark.parametrize("smoothing", [1e-6, 0.3, 3.0])
-@pytest.mark.parametrize("seed", CASES)
-def test_smoothing_of_geometric_medians(seed, smoothing):
-    """Weiszfeld's steps in which no distance counts less than its part of the median one."""
-    x, counts = drawn(seed, least=3)
-    z = np.array([weighted_median(column, counts) for column in x.T])
-    typical = weighted_median([math.dist(one, z) for one in x], counts)
-    for _ in range(7):
-        away = np.array([math.dist(one, z) for one in x])
-        pull = counts / np.maximum(away, max(smoothing * typical, 1e-200))
-        z = pull @ x / pull.sum()
-    found = GeometricMedian(max_iter=7, tol=0.0, smoothing=smoothing).aggregate(
-        x, counts.astype(float)
-    )
-    assert_allclose(found, z, rtol=1e-9, atol=1e-9)
+def test_geometric_median_leaves_a_message():
+    """The medians of the coordinates are a message, whose weight does not hold them."""
+    x = np.array([[-1.0, 0.0], [0.0, -1.0], [0.0, 0.0], [-1.0, 2.0]])
+    found = GeometricMedian().aggregate(x, np.array([3.0, 3.0, 2.0, 1.0]))
+    assert_allclose(found, [-0.39855, -0.18578], atol=1e-3)  # by Nelder and Mead
 
 
 @pytest.mark.parametrize("seed", CASES)

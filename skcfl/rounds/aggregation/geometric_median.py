@@ -26,14 +26,15 @@ class GeometricMedian(Aggregator):
     max_iter : int, default=50
         Most iterations.
     tol : float, default=1e-4
-        They end when no point moves by more than this part of the median distance at first.
-    smoothing : float, default=1e-6
-        Distances count as at least this part of their median [1]_.
+        They end when no point moves by more than this part of the median distance at first; the
+        point is at the messages that are as near, and leaves them by the step of [2]_.
 
     References
     ----------
     .. [1] K. Pillutla, S. M. Kakade, Z. Harchaoui. "Robust Aggregation for Federated Learning".
        IEEE Transactions on Signal Processing 70, 2022.
+    .. [2] Y. Vardi, C.-H. Zhang. "The Multivariate L1-median and Associated Data Depth". PNAS
+       97(4), 2000.
 
     Examples
     --------
@@ -48,27 +49,28 @@ class GeometricMedian(Aggregator):
     _parameter_constraints = {
         "max_iter": [Count(1)],
         "tol": [NOT_NEGATIVE],
-        "smoothing": [NOT_NEGATIVE],
     }
 
     max_iter: int = 50
     tol: float = 1e-4
-    smoothing: float = 1e-6
 
     def aggregate(self, messages, weights):
         """Geometric medians."""
-        # Weights over a distance of zero must be numbers.
         weights = weights / weights.max(axis=-1, keepdims=True)
         z = coordinate_median(messages, weights)
-        scale = None
+        least = None
         for _ in range(self.max_iter):
-            away = lengths(messages - z[..., None, :])
-            if scale is None:
-                scale = coordinate_median(away[..., None], weights)
-            pull = weights / np.maximum(away, np.maximum(self.smoothing * scale, 1e-300))
-            pull /= pull.sum(axis=-1, keepdims=True)
-            new = np.einsum("...m,...mp->...p", pull, messages)
+            apart = messages - z[..., None, :]
+            away = lengths(apart)
+            if least is None:
+                least = self.tol * coordinate_median(away[..., None], weights)
+            here = away <= least
+            pull = np.divide(weights, away, out=np.zeros_like(away), where=~here)
+            force = np.einsum("...m,...mp->...p", pull, apart)
+            held = (weights * here).sum(axis=-1) / np.maximum(lengths(force), 1e-300)
+            step = np.maximum(1.0 - held, 0.0) / np.maximum(pull.sum(axis=-1), 1e-300)
+            new = z + step[..., None] * force
             moved, z = lengths(new - z), new
-            if (moved <= self.tol * scale[..., 0]).all():
+            if (moved <= least[..., 0]).all():
                 break
         return z
