@@ -51,9 +51,9 @@ class Presence:
         self.starts_again = False
         #: Calls in a row that each client has missed, asked again or not, and the most after which
         #: it came back.
-        self.silent, self.longest = np.zeros((2, len(ids)), dtype=int)
+        self.silent, self.longest = np.zeros((2, len(ids)), dtype=np.int32)
         #: Calls in a row that each has not answered, and whether anybody ever did not.
-        self.missed, self.faulty = np.zeros(len(ids), dtype=int), False
+        self.missed, self.faulty = np.zeros(len(ids), dtype=np.int32), False
         #: Whether somebody who did not answer did so later.
         self.returned = False
         #: Who has ever answered, where somebody did not.
@@ -65,9 +65,9 @@ class Presence:
         self.rejected = np.zeros(len(ids), dtype=bool)
         #: Non-finite answers in a row, where the model may be to blame.  Starts at PATIENCE - 1 so
         #: that a client that has never sent a finite value is rejected at once.
-        self.strange = np.full(len(ids), PATIENCE - 1)
+        self.strange = np.full(len(ids), PATIENCE - 1, dtype=np.int32)
         #: By kind of call and whether it is about some of the rows only, as in a fold: which
-        #: clients have ever answered it, and how often each has not.
+        #: clients have ever answered it, and how often each has not, where some have not.
         self.answered = {}
         self.failed = {}
         #: Clients that are not asked again because they never answer one kind of call.
@@ -127,12 +127,13 @@ class Presence:
         """
         if kind not in self.answered:
             self.answered[kind] = np.zeros(len(self.ids), dtype=bool)
-            self.failed[kind] = np.zeros(len(self.ids), dtype=int)
         if answered is None:
             self.answered[kind][places] = True
-        else:
-            self.answered[kind][places] |= answered
-            self.failed[kind][places] += ~answered
+            return
+        self.answered[kind][places] |= answered
+        if kind not in self.failed:
+            self.failed[kind] = np.zeros(len(self.ids), dtype=np.int32)
+        self.failed[kind][places] += ~answered
 
     def unheard(self, kind, places):
         """Clients that have never answered a kind of call and are not known to be away, a mask."""
@@ -155,9 +156,9 @@ class Presence:
     def without_part(self):
         """Clients that have never answered some kind of call that they were asked, a mask."""
         out = self.excluded.copy()
-        for (call, some_rows), answered in self.answered.items():
+        for (call, some_rows), failed in self.failed.items():
             if not (some_rows or CALLS[call].proof):
-                out |= ~answered & (self.failed[call, some_rows] > 0)
+                out |= ~self.answered[call, some_rows] & (failed > 0)
         return out
 
     @property

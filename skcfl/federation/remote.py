@@ -439,7 +439,8 @@ class RemoteFederation(Federation):
         self.min_clients, self.retries = _check_counts(min_clients, retries)
         self.max_share = check_share(max_share)
         self._roots = [RemoteHandle(HostConnection(transport)) for transport in transports]
-        # What they said at the last hello, and why some did not.
+        # Numbers and rows of each place's parts, and the ids of their clients, by the last hello,
+        # and why some did not answer.
         self._said: Any = None
         self._absent: list[str] = []
         # What had travelled before it.
@@ -462,7 +463,8 @@ class RemoteFederation(Federation):
         for line in lines:
             line.lost, line.begun, line.remembers = None, False, False
         waiting = [root.start("hello", kind) for root in self._roots]
-        self._said, self._absent, away = [], [], []
+        answers: list[Any] = []
+        self._absent, away = [], []
         for line, wait in zip(lines, waiting, strict=True):
             said = []
             try:
@@ -478,10 +480,10 @@ class RemoteFederation(Federation):
                     line.transport.report(str(error))
             except PlaceLost as error:
                 away.append(str(error))
-            self._said.append(said)
+            answers.append(said)
         if away:
             raise FederationError(f"{len(away)} of {len(lines)} places do not answer: {away[0]}")
-        parts = sorted((part for said in self._said for part in said), key=lambda part: part[0])
+        parts = sorted((part for said in answers for part in said), key=lambda part: part[0])
         if self._absent and not parts:
             raise FederationError(
                 f"{len(lines)} of {len(lines)} places do not take part: {self._absent[0]}"
@@ -494,6 +496,15 @@ class RemoteFederation(Federation):
                 f"{len(hello.ids)} clients take part, and min_clients={self.min_clients}: "
                 f"{self._absent[0]}"
             )
+        # Sizes and weights are in the answer: there may be many clients.
+        self._said = [
+            said
+            and (
+                [(k, own.n_rows) for k, _, own in said],
+                np.concatenate([own.ids for *_, own in said]),
+            )
+            for said in answers
+        ]
         return hello
 
     def rows(self, model: LocalModel, hello: Handshake) -> list[Any]:
@@ -503,12 +514,8 @@ class RemoteFederation(Federation):
         rows = []
         for root, said in zip(self._roots, self._said, strict=True):
             if said:
-                places = np.concatenate([locate(hello.ids, own.ids)[0] for *_, own in said])
-                sizes, weights = (
-                    np.concatenate([getattr(own, name) for *_, own in said])
-                    for name in ("sizes", "weights")
-                )
-                limits = Limits(sizes, weights, hello.n_features)
+                places = locate(hello.ids, said[1])[0]
+                limits = Limits(hello.sizes[places], hello.weights[places], hello.n_features)
                 settings = places, model, hello.dtype, hello.classes
                 rows.append(RemoteRows(places, limits, root.line, root, "rows", *settings))
         return rows
@@ -518,8 +525,8 @@ class RemoteFederation(Federation):
         if self._absent:
             raise FederationError(f"Some rows are not there: {self._absent[0]}")
         parts: dict[int, Array] = {}
-        for said in filter(None, self._said):
-            ends = np.cumsum([hello.n_rows for *_, hello in said])
-            split = np.split(next(answers), ends[:-1])
-            parts.update((part[0], values) for part, values in zip(said, split, strict=True))
+        for numbered, _ in filter(None, self._said):
+            numbers, n_rows = zip(*numbered, strict=True)
+            split = np.split(next(answers), np.cumsum(n_rows)[:-1])
+            parts.update(zip(numbers, split, strict=True))
         return np.concatenate([parts[number] for number in sorted(parts)])
