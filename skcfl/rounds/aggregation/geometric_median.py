@@ -60,13 +60,13 @@ class GeometricMedian(Aggregator):
         z = coordinate_median(messages, weights)
         least = None
         for _ in range(self.max_iter):
-            apart = messages - z[..., None, :]
-            away = lengths(apart)
+            moves = messages - z[..., None, :]
+            away = lengths(moves)
             if least is None:
                 least = self.tol * coordinate_median(away[..., None], weights)
             here = away <= least
             pull = np.divide(weights, away, out=np.zeros_like(away), where=~here)
-            force = np.einsum("...m,...mp->...p", pull, apart)
+            force = np.einsum("...m,...mp->...p", pull, moves)
             held = (weights * here).sum(axis=-1) / np.maximum(lengths(force), 1e-300)
             step = np.maximum(1.0 - held, 0.0) / np.maximum(pull.sum(axis=-1), 1e-300)
             new = z + step[..., None] * force
