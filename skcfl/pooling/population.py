@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
+from scipy.special import softmax
 
 from ..numerics.newton import MAX_DENSE
 
@@ -290,11 +291,10 @@ class Population:
             covariance = np.zeros_like(self.unit)
             variances = np.exp(np.clip(own, least, -2 * least))
             covariance[self.varying] = self.unit[self.varying] * variances
-        weights = np.exp(weights - weights.max())
         return replace(
             self,
             covariance=covariance,
-            weights=weights / weights.sum(),
+            weights=softmax(weights),
             dispersion=float(np.exp(coordinates[-1])),
             df=df,
         )

@@ -15,6 +15,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
+from scipy.special import softmax
 
 from .._progress import loop
 from .covariance_charts import covariance_chart
@@ -115,7 +116,6 @@ class Chart:
         """The population at coordinates."""
         population = self.population
         moves, factor, weights, phi, df = self._parts(z)
-        weights = np.exp(weights - weights.max())
         dispersion = population.dispersion
         if self.dispersion_of is not None:
             dispersion = float(np.exp(max(phi[0], np.log(self.least))))
@@ -125,7 +125,7 @@ class Chart:
             population,
             means=population.means + (self.whiten @ moves).reshape(population.means.shape),
             covariance=self.variances.covariance(factor),
-            weights=weights / weights.sum(),
+            weights=softmax(weights),
             dispersion=dispersion,
             df=df,
         )

@@ -9,6 +9,7 @@ taken to be normal.  Probabilities of clusters are multiplied by the evidence of
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import softmax
 
 from ..calls.posteriors_asked import Posteriors, PosteriorSums, prior_variance
 
@@ -106,9 +107,7 @@ class KnownPosteriors:
                 out.noise[c, place], out.df[c, place] = share * phi[0], df
             if r.shape[1] > 1:
                 with np.errstate(divide="ignore"):
-                    logs = np.log(r[i]) + evidence
-                r[i] = np.exp(logs - logs.max())
-                r[i] /= r[i].sum()
+                    r[i] = softmax(np.log(r[i]) + evidence)
             weights = r[i] if r.shape[1] > 1 else stack.shares
             factors = [prior_variance(df) for df in out.df[:, place]]
             means[i] = weights @ out.means[:, place]
