@@ -208,7 +208,8 @@ class Population:
 
     def penalty_slope(self, scaled):
         """Twice the gradient of the penalty in a full covariance, in the parameters' units."""
-        inverse, kept = np.linalg.inv(scaled), self._at_kept
+        scaled, kept = _floored(scaled), self._at_kept
+        inverse = np.linalg.inv(scaled)
         slope = self.shrinkage * (inverse - inverse / np.diag(inverse) @ inverse)
         slope[kept] -= np.linalg.inv(scaled[kept])
         return slope
@@ -306,9 +307,9 @@ def _wider(n):
 
 
 def _floored(scaled):
-    """A covariance in the parameters' units with no eigenvalue less than the floor."""
+    """A covariance in the parameters' units with no eigenvalue below the floor, and an inverse."""
     values, vectors = np.linalg.eigh(scaled)
-    return vectors * np.maximum(values, FLOOR) @ vectors.T
+    return vectors * np.maximum(values, max(FLOOR, 1e-14 * values.max(initial=0.0))) @ vectors.T
 
 
 def _round(x):

@@ -156,6 +156,16 @@ def test_lengths_do_not_change_what_is_known_of_correlations():
         assert moved.covariance[1, 1] / population.unit[1] == pytest.approx(length**2, rel=1e-3)
 
 
+@pytest.mark.parametrize("size", [1.0, 1e6, 1e12, 1e60])
+def test_steps_that_go_too_far_have_a_value(size):
+    """Of singular covariances, too, which a search for a step's length meets."""
+    *_, start = opened(*drawn(), kind="full", prior="auto")
+    line = size * np.array([1.0, -0.5, 1e-20])
+    population = replace(start, covariance=np.outer(line, line), shrinkage=6.0)
+    assert np.isfinite(population.penalty)
+    assert np.isfinite(population.penalty_slope(population.scaled)).all()
+
+
 @pytest.mark.parametrize("spread", [0.5, 0.0])
 @pytest.mark.parametrize("kind, shrinkage", [("diag", 0.0), ("full", 0.0), ("full", 6.0)])
 def test_climbs_never_fall_and_end(kind, shrinkage, spread):
