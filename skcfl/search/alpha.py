@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..calls.curvatures import Hessians
+from ..calls.curvatures import Hessians, shows_rows
 from ..calls.summed import GradientSums
 from ..federation.lanes import asked_at_once
 from ..numerics.newton import MAX_DENSE
@@ -35,7 +35,7 @@ def alpha_unit(pool):
     It is one over the weight of all rows.  If the dispersion of the loss is unknown, coefficients
     have the units of the targets, and it is multiplied by the residual variance of the pooled
     model over the variance of the targets, each with its degrees of freedom; by 1 if models are
-    too large for this or interpolate.
+    too large for this or interpolate, or if it would show the rows of a single client.
 
     Parameters
     ----------
@@ -55,6 +55,8 @@ def _noise_ratio(pool):
     p = model.n_free
     known = pool.can_answer("hessians") and model.unknown_scale
     if not (known and p <= MAX_DENSE and n > p + 1):
+        return 1.0
+    if shows_rows(pool, np.zeros(pool.n_clients, dtype=np.intp), 1, pool.client_weights > 0).any():
         return 1.0
     free = pool.penalised(0.0, book=False)
     constant = np.zeros(pool.n_params, dtype=bool)

@@ -172,6 +172,18 @@ def test_mixing_weights_solve_their_programmes(spread):
         assert_allclose(weights[i], wanted, atol=3e-3)
 
 
+@pytest.mark.parametrize("seed", [0, 7, 10])
+def test_mixing_weights_of_many_clients(seed):
+    """Of lengths that differ by decades: nnls takes many steps, whose rounding is not seen."""
+    rng = np.random.default_rng(seed)
+    h = rng.normal(size=(71, 17)) * np.exp(2 * rng.normal(size=(71, 1)))
+    v = 1e-3 * np.exp(3 * rng.normal(size=71))
+    weights = mixing_weights(h, v)
+    assert_allclose(weights.sum(axis=1), 1.0)
+    order = rng.permutation(71)
+    assert_allclose(mixing_weights(h[order], v[order]), weights[np.ix_(order, order)], atol=1e-6)
+
+
 def test_alike_clients_share_heads_and_others_do_not():
     h = np.repeat([[0.0, 1.0], [50.0, -50.0]], 3, axis=0)
     weights = mixing_weights(h, np.full(6, 0.1))
