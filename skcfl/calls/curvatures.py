@@ -4,6 +4,7 @@ import numpy as np
 
 from ..exceptions import RowsShownError
 from ..numerics.by_cluster import sum_by_cluster
+from ..numerics.newton import solve_scaled
 from .answer_bounds import FLAGS, NOT_NEGATIVE
 from .call import Call
 
@@ -172,7 +173,7 @@ class HessianSolves(Call):
     def kernel(cls, clients, block, slots, theta, u, labels, shift, damping):
         H = clients.model.hessian(block.astype(np.float64), theta[labels], damping[labels])
         np.einsum("ijj->ij", H)[:] += shift[labels, None]
-        return (np.linalg.solve(H, u[labels][:, :, None])[:, :, 0],)
+        return (solve_scaled(H, u[labels]),)
 
 
 class Solve(Call):

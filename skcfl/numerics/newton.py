@@ -210,8 +210,14 @@ def solve_scaled(H, g):
     units do no harm, and a little more than its rounding is added to it, so that a singular
     system with a right-hand side in its range has a finite solution.
     """
-    S, inverse = _scaled(H, 1e-15 * (10 + H.shape[-1]))
-    return np.linalg.solve(S, (g * inverse)[:, :, None])[:, :, 0] * inverse
+    shift = 1e-15 * (10 + H.shape[-1])
+    S, inverse = _scaled(H, shift)
+    b = (g * inverse)[:, :, None]
+    try:
+        x = np.linalg.solve(S, b)
+    except np.linalg.LinAlgError:  # the sum of rounding and of what is added is zero
+        x = np.linalg.pinv(S, rcond=10 * shift, hermitian=True) @ b
+    return x[:, :, 0] * inverse
 
 
 def invert_scaled(H):

@@ -202,21 +202,17 @@ def mixing_weights(h, v):
 
     Notes
     -----
-    On the simplex ``|R a|^2`` is least in the direction of the ``a >= 0`` that minimises
-    ``|R a|^2 + (sum a - 1)^2``, a problem of non-negative least squares; it is solved in units in
-    which ``P`` has a diagonal of ones.
+    With ``P = R' R`` on the simplex ``|R a|^2`` is least in the direction of the ``a >= 0`` that
+    minimises ``|R a|^2 + (sum a - 1)^2``, a problem of non-negative least squares; it is solved in
+    units in which ``P`` has a diagonal of ones.
     """
     h, v = np.asarray(h, dtype=float), np.asarray(v, dtype=float)
-    inner = h @ h.T
-    own = np.diag(inner)
-    out = np.empty(inner.shape)
+    out = np.empty((len(h), len(h)))
     for i in range(len(h)):
-        P = inner - inner[i] - inner[i][:, None] + own[i]
-        P[np.diag_indices(len(P))] += v
-        size = 1.0 / np.sqrt(np.maximum(np.diag(P), 1e-300))
-        P = size[:, None] * P * size + 1e-12 * np.eye(len(P))
-        root = np.vstack([np.linalg.cholesky(P).T, size / size.max()])
-        a = size * nnls(root, np.append(np.zeros(len(P)), 1.0), maxiter=100 * len(P))[0]
+        root = np.vstack([(h[i] - h).T, np.diag(np.sqrt(v))])
+        size = 1.0 / np.maximum(np.linalg.norm(root, axis=0), 1e-150)
+        root = np.vstack([root * size, size / size.max()])
+        a = size * nnls(root, np.eye(len(root))[-1], maxiter=100 * len(h))[0]
         a /= a.sum()
         a[a < LEAST_WEIGHT] = 0.0
         out[i] = a / a.sum()

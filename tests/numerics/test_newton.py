@@ -195,6 +195,13 @@ def test_solve_scaled_solves_singular_systems_in_their_range(seed, p):
     assert_allclose(H @ x, g, rtol=1e-8, atol=1e-9 * np.abs(g).max())
 
 
+def test_solve_scaled_where_what_is_added_is_rounded_away():
+    """Another system of the batch has its own solution."""
+    whole = 1.0 + 1e-15 * 12
+    H = np.array([[[1.0, whole], [whole, 1.0]], [[2.0, 0.0], [0.0, 4.0]]])
+    assert_allclose(solve_scaled(H, np.ones((2, 2))), [[0.5, 0.5], [0.5, 0.25]], rtol=1e-10)
+
+
 def test_solve_scaled_steps_along_the_slope_where_nothing_is_curved():
     H, g = np.zeros((1, 2, 2)), np.array([[3.0, -4.0]])
     assert_array_equal(solve_scaled(H, g), g)
