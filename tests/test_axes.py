@@ -75,6 +75,27 @@ def test_rows_given_twice_weigh_twice(case):
 # ---------------------------------------------------------------------------------------- units
 
 
+#: Penalties of differences, and folds by clients, know of clients without rows.
+KNOWS = ("ConvexClustered", "GTV", "PartialPooling")
+
+
+@every_case
+def test_rows_that_weigh_nothing(case):
+    """Their client is predicted for, and the others are as if it were not there."""
+    X, y, groups = case.rows
+    empty = groups == np.unique(groups)[1]
+    found = case.fit(X, y, groups, np.where(empty, 0.0, 1.0))
+    output = predicted(found, X[empty], groups[empty])
+    assert np.isfinite(output).all()
+    if output.ndim == 2:
+        assert_allclose(output.sum(axis=1), 1.0)
+    if not (case.name.startswith(KNOWS) or case.options.get("lam") == "auto"):
+        X, y, groups = X[~empty], y[~empty], groups[~empty]
+        wanted = predicted(case.fit(X, y, groups), X, groups)
+        output = predicted(found, X, groups)
+        assert_allclose(output, wanted, rtol=0, atol=1e-9 * np.abs(wanted).max())
+
+
 @pytest.mark.parametrize("case", [c for c in CASES if "Regressor" in c.name], ids=str)
 def test_units_of_the_target(case):
     """A slope and a constant of a million new units; rounds stop a little earlier or later."""

@@ -36,6 +36,8 @@ class TrainingTerms:
 
 def train(model, block, w, steps, rates, center, rho, optimizer, batch_size, seeds, terms=None):
     """Steps of an optimiser on the models (c, p) of a block, in place."""
+    if _overshoots(model, optimizer, batch_size):
+        return descend(model, block, w, steps, rates, center, rho, terms and terms.trained)
     size, work = model.clients_at_once(block), None
     moved, trained = _moved(model, terms)
     for first in range(0, len(w), size):
@@ -103,6 +105,8 @@ def meta_train(model, block, w, steps, step_size, inner, optimizer, batch_size, 
     The two gradients of a step are of two batches; the outer one passes through the inner step
     where `exact`, and ignores its derivative elsewhere (first order).
     """
+    if _overshoots(model, optimizer, batch_size):
+        return _meta_descend(model, block, w, steps, step_size, inner, exact)
     size = model.clients_at_once(block)
     for first in range(0, len(w), size):
         some = slice(first, min(first + size, len(w)))
@@ -136,6 +140,27 @@ def _meta_train_together(model, block, w, steps, rates, inner, optimizer, batche
         optimizer.step(w, g, np.where((t < steps)[:, None], rates, 0))
 
 
+def _meta_descend(model, block, w, steps, rates, inner, exact):
+    """The same by steps that raise nothing, as far as inner steps that raise no loss."""
+
+    def at(w):
+        value, g = model.value_gradient(block, w)
+        ahead, g_ahead = model.value_gradient(block, w - inner[:, None] * g)
+        falls = ahead <= value
+        length = np.where(falls, inner, 0.0)[:, None]
+        g = np.where(falls[:, None], g_ahead, g)
+        if exact:
+            g = g - length * model.hessian_product(block, w, g)
+        return np.where(falls, ahead, value), g
+
+    return _lowered(at, w, steps, rates)
+
+
+def _overshoots(model, optimizer, batch_size):
+    """True if steps of gradient descent have no length that is safe, and can be undone."""
+    return not model.bounded_curvature and optimizer == "sgd" and batch_size is None
+
+
 def _next_batch(block, batches, stays):
     """All rows, or a batch, which the next one overwrites unless it `stays`."""
     if batches is None:
@@ -146,19 +171,29 @@ def _next_batch(block, batches, stays):
     return batch
 
 
-def descend(model, block, w, steps, rates, center, rho):
+def descend(model, block, w, steps, rates, center, rho, trained=None):
     """Gradient descent that never raises an objective: a bad step is undone and halved."""
+
+    def at(w):
+        value, g = model.value_gradient(block, w)
+        if center is not None:
+            away = w - center
+            value += 0.5 * rho * (away**2).sum(axis=1)
+            g += rho[:, None] * away
+        return value, g if trained is None else g * trained
+
+    return _lowered(at, w, steps, rates)
+
+
+def _lowered(at, w, steps, rates):
+    """Models after steps down functions, which have values and slopes ``at(w)``."""
     rates = rates.copy()
     best, value, slope = w, None, None
     rounding = 8 * np.finfo(w.dtype).eps
     # Often all clients take all steps, and none has to be undone.
     same, last = len(steps) > 0 and bool((steps == steps[0]).all()), int(steps.max(initial=0))
     for t in range(last + 1):
-        new, g = model.value_gradient(block, w)
-        if center is not None:
-            away = w - center
-            new += 0.5 * rho * (away**2).sum(axis=1)
-            g += rho[:, None] * away
+        new, g = at(w)
         if value is None:
             value, slope = new, g
         else:

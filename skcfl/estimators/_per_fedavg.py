@@ -120,7 +120,7 @@ class PerFedAvg(PersonalMethod):
             options.optimizer,
             options.batch_size,
             self._average(pool),
-            accelerate=kind.exact and self._settles(options),
+            accelerate=kind.exact and self._settles(options) and pool.model.bounded_curvature,
         )
         ended = run_shared(pool, update, options)
         params = one_step(pool, ended.theta, inner, self.personal_steps)

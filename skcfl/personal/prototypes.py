@@ -292,8 +292,12 @@ class HeadMixing(SharedUpdate):
         h = means * (counts / total[:, None])[:, :, None]
         h = h.reshape(len(h), -1)
         v = np.maximum(squares - np.einsum("nk,nk->n", h, h), 0.0) / total
-        weights = mixing_weights(h, v)
-        members = answers.who.members
+        who = answers.who
+        weights = np.tile(who.weights / who.weights.sum(), (len(h), 1))  # of who has no rows
+        some = np.flatnonzero(who.weights > 0)
+        weights[some] = 0.0
+        weights[np.ix_(some, some)] = mixing_weights(h[some], v[some])
+        members = who.members
         self.weights[np.ix_(members, members)] = weights
         theta = self.mean(answers, state, answers.models)
         heads = answers.models[:, self.head]

@@ -217,6 +217,9 @@ def fit_mixture(pool, theta, options, share_steps=1):
     rule.penalty = 0.5 * float(((state.theta**2) @ pool.model.decay).sum()) / len(theta)
     here = slice(None) if pool.answered is None else pool.answered
     objective = weighted_mean(values[here] + rule.constant(), weights[here])
+    # Clients without rows, or that did not answer, have the shares of all.
+    unknown = ~shares.any(axis=1)
+    shares[unknown] = weights[~unknown] @ shares[~unknown] / weights[~unknown].sum()
     done = options.tol == 0 or stop(state)
     done = done or (options.budget and state.stable >= options.window)
     history = record.history.arrays()
@@ -240,6 +243,7 @@ def fit_shares(pool, theta, dispersion, start):
     shares = np.tile(start, (pool.n_clients, 1))
     for _ in range(SHARE_CALLS):
         new = pool.ask(Mixture, theta, shares, dispersion, SHARE_STEPS)[0]
+        new = np.where(new.any(axis=1, keepdims=True), new, shares)  # of clients without rows
         moved, shares = np.abs(new - shares).max(), new
         if moved < SHARE_TOL:
             break

@@ -199,11 +199,11 @@ class Bipartition(ChoiceRule):
         if self.updates is None:
             self.updates = np.zeros((len(self.known), moves.shape[1]), dtype=moves.dtype)
         if self.scale is None:
-            norms = lengths(moves.astype(float))
+            norms = lengths(moves[who.weights > 0].astype(float))
             if self.aggregator is not None:
                 # The clients of a cluster may be of several kinds: that is what splits are for.
                 self.most = limit(norms, SIGMAS, ONE_LEAST)
-            self.scale = max(float(norms[norms <= self.most].max()), 1e-300)
+            self.scale = max(float(norms[norms <= self.most].max(initial=0.0)), 1e-300)
         self.updates[who.members] = moves
         self.known[who.members] = self.fresh[who.members] = True
         labels = state.labels.copy()
@@ -244,14 +244,12 @@ class Bipartition(ChoiceRule):
         if len(clients) <= 2:
             return None
         norms = lengths(self.updates[clients].astype(float))
-        everyone, kept = clients, norms <= self.most
+        everyone, kept = clients, (norms <= self.most) & (self.weights[clients] > 0)
         clients, norms = clients[kept], norms[kept]
         if len(clients) <= 2:
             return None
         updates = self.updates[clients].astype(float)
         weights = self.weights[clients]
-        if not weights.sum() > 0:
-            weights = np.ones(len(clients))
         together = np.zeros(len(clients), dtype=np.intp)
         aggregator = Mean() if self.aggregator is None else self.aggregator
         mean = aggregate_by_cluster(aggregator, updates, together, 1, weights)

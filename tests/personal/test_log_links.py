@@ -1,0 +1,57 @@
+"""Losses whose curvature has no bound: local steps raise nothing, and nobody is rejected."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from trials import some
+
+from skcfl import FedALARegressor, FedAvgRegressor, FedRepRegressor, PerFedAvgRegressor
+from skcfl.calls.first_order import LocalUpdate, MetaUpdate, Objectives
+from skcfl.federation import InProcessFederation
+from skcfl.models import LinearModel
+
+
+def table(loss, seed):
+    """Counts or amounts of 20 clients with two to nineteen rows."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(20), rng.integers(2, 20, 20))
+    X = rng.normal(size=(len(groups), 4))
+    mean = np.exp(np.clip(X @ rng.normal(size=4), -4, 4))
+    y = rng.poisson(mean) if loss == "poisson" else mean * rng.gamma(2.0, 0.5, len(mean)) + 1e-9
+    if loss == "tweedie":
+        y = y * (rng.random(len(y)) < 0.6)
+    return X, y, groups
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("loss", ["poisson", "gamma", "tweedie"])
+@pytest.mark.parametrize("cls", [FedALARegressor, FedRepRegressor, PerFedAvgRegressor])
+def test_sound_clients_are_not_rejected(cls, loss):
+    for seed in some(range(6), 2):
+        X, y, groups = table(loss, seed)
+        model = cls(loss=loss, random_state=0).fit(X, y, groups=groups)
+        assert not model.rejected_clients_.size
+        pooled = FedAvgRegressor(loss=loss).fit(X, y, groups=groups)
+        errors = [np.abs(fit.predict(X, groups=groups) - y).mean() for fit in (model, pooled)]
+        assert errors[0] < 2.0 * errors[1]
+
+
+@pytest.mark.parametrize("loss", ["poisson", "gamma"])
+def test_long_steps_raise_no_objective(loss):
+    X, y, groups = table(loss, 0)
+    pool = InProcessFederation(X, y, groups).open(LinearModel(loss, alpha=0.1).bind(4), 0)
+    w = np.tile(pool.start(), (20, 1))
+    before = pool.ask(Objectives, w)
+    for step in (1e-3, 1.0, 1e3):
+        assert (pool.ask(Objectives, pool.ask(LocalUpdate, w, 5, step)) <= before).all()
+        inner = np.full(20, 1e-3)
+        ahead = [
+            pool.ask(Objectives, pool.ask(LocalUpdate, start, 1, inner))
+            for start in (pool.ask(MetaUpdate, w, 5, step, inner, exact=True), w)
+        ]
+        assert (ahead[0] <= ahead[1] + 1e-12).all()
+    # Short steps are those of gradient descent.
+    one = pool.ask(LocalUpdate, w, 1, 1e-6)
+    twice = pool.ask(LocalUpdate, one, 1, 1e-6)
+    assert_allclose(pool.ask(LocalUpdate, w, 2, 1e-6), twice, rtol=1e-12)
+    assert (one != w).any()
