@@ -208,7 +208,7 @@ def _split(problem, lam, outcome, whole=None):
                 best = trial, step
             elif best is not None:
                 break
-            step *= 0.5
+            step *= 0.5 if np.isfinite(trial) else 0.01  # clients are patient, but not for long
         if best is not None:
             return new, X + best[1] * move
     return None

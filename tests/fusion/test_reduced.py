@@ -21,6 +21,7 @@ from trials import examples, some
 
 import skcfl.fusion.flows
 import skcfl.graphs.edges
+from skcfl import GTVRegressor
 from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import ObjectivesGradients
 from skcfl.calls.proofs_asked import Conjugate
@@ -515,3 +516,17 @@ def test_clients_without_curvature_do_not_set_the_scale():
         assert some.curvature() == pytest.approx(full.curvature(), rel=1e-12)
     nothing = make_problem("squared_error", rows=(0.0 * Z, t, codes), alpha=0.0)
     assert np.isfinite(nothing.curvature()) and nothing.curvature() > 0
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("seed", some([0, 5, 6], 1))
+def test_splits_that_overflow_reject_nobody(seed):
+    """Of amounts and far-away features, along a potential that is steep."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(8), rng.integers(2, 28, 8))
+    n = len(groups)
+    X = np.c_[rng.normal(size=(n, 6)), np.eye(4)[rng.integers(0, 4, n)]] + 1e6
+    z = np.clip((X - X.mean(axis=0)) @ rng.normal(size=10) * 1.5, -3, 3)
+    y = np.where(groups == 0, 3.0, np.exp(z) * rng.gamma(2.0, 0.5, n) + 1e-9)
+    model = GTVRegressor(lam=1.0, loss="gamma", fit_intercept=False).fit(X, y, groups=groups)
+    assert not model.rejected_clients_.size
