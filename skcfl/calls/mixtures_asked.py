@@ -202,6 +202,7 @@ def _finite_maximum(logs):
 
 def _likely_shares(shares, logs, weights, steps):
     """Shares (c, K) after some steps of EM; `logs` (c, K, n) are log-densities."""
+    logs = np.where(shares[:, :, None] > 0, logs, -np.inf)
     likely = np.exp(logs - _finite_maximum(logs)[:, None])
     for _ in range(steps):
         total = np.einsum("ck,ckn->cn", shares, likely)

@@ -234,9 +234,14 @@ def _not_finite(name, answer, fixed, asked):
     wrong = ~np.isfinite(answer)
     if name != "losses":
         return wrong.reshape(len(wrong), -1).any(axis=1)
-    if fixed is not None:
+    # A loss may overflow under models that are others', not under all.
+    overflows = np.isposinf(answer) & np.isfinite(answer).any(axis=1, keepdims=True)
+    if fixed is None:
+        wrong &= ~overflows
+    else:
         # Losses under models that a client was not sent.
-        wrong &= (fixed[:, None] < 0) | (fixed[:, None] == np.arange(answer.shape[1]))
+        free = fixed[:, None] < 0
+        wrong &= (free & ~overflows) | (fixed[:, None] == np.arange(answer.shape[1]))
     # A model under which most have no finite loss has diverged.
     return (wrong & (wrong[asked].mean(axis=0) <= 0.5)).any(axis=1)
 

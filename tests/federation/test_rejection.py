@@ -245,6 +245,14 @@ def test_a_model_that_diverged_is_not_the_clients_fault():
         pool.ask(ObjectivesGradients, w, searching=False)
         pool.ask(LocalUpdate, far[0], 2, 1e200)
     assert not pool.rejected.any()
+    # Nor is one that overflows at a client whose own is another.
+    rows = np.zeros((4, 1)), np.ones(4), np.arange(4)
+    rows[0][0] = 1e3
+    pool = InProcessFederation(*rows).open(LinearModel("poisson", standardize=False).bind(1), 0)
+    with np.errstate(all="ignore"):
+        losses = pool.ask(Losses, np.array([[0.0, 0.0], [1e3, 0.0]]))
+    assert_array_equal(np.isinf(losses), [[False, True]] + 3 * [[False, False]])
+    assert not pool.rejected.any()
     with np.errstate(all="ignore"), pytest.raises(ValueError, match="diverged"):
         FedAvgRegressor(training=Training(step_size=1e9, polish=False), max_iter=100, tol=0).fit(
             DATA.X, DATA.y, groups=DATA.groups

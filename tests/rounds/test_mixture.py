@@ -230,3 +230,15 @@ def test_number_of_models_and_models_without_rows_losses():
     assert model.n_clusters_ == 3 and len(model.search_["n_clusters"]) > 3
     with pytest.raises(ValueError, match="Location has no losses of single rows"):
         FedEM(Location(), 2).fit(DATA.X, groups=DATA.groups)
+
+
+@pytest.mark.parametrize("steps", [1, 10])
+def test_shares_of_zero_stay_and_the_others_sum_to_one(steps):
+    """A model that a client has no share of may be the only one that explains its row."""
+    X, y, groups = np.ones((3, 1)), np.array([0.0, 0.0, 5.0]), np.arange(3)
+    pool = InProcessFederation(X, y, groups).open(LinearModel(alpha=0.0).bind(1), 0)
+    theta = np.array([[0.0, 0.0], [0.0, 5.0]])
+    shares = np.array([[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]])
+    found, values, _ = pool.ask(Mixture, pool.units.from_user(theta), shares, 1e-6, steps)
+    assert np.isfinite(values).all() and not pool.rejected.any()
+    np.testing.assert_allclose(found, [[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]], atol=1e-12)
