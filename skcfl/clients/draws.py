@@ -57,7 +57,9 @@ def order_of_rows(codes, X, *more):
     columns = X[:, :COMPARED]
     columns = list((columns.toarray() if sparse.issparse(X) else columns).T)
     order = np.argsort(codes, kind="stable")
-    codes_in_order, first = codes[order], columns[0][order]
+    # Rows may hold no features but the levels of other groupings.
+    first = columns[0][order] if columns else np.zeros(len(order))
+    codes_in_order = codes[order]
     starts = np.searchsorted(codes_in_order, np.unique(codes_in_order[::SORTED]))
     for some in map(slice, starts, np.append(starts[1:], len(order))):
         own = np.lexsort((first[some], codes_in_order[some]))

@@ -187,11 +187,12 @@ def test_levels_not_seen_have_no_effect():
             known(X[few], y[few], groups=groups[few] - 100)
 
 
-def test_new_clients_have_the_posterior_of_their_rows():
+@pytest.mark.parametrize("columns", [[0, 1], [1]], ids=["a feature", "levels only"])
+def test_new_clients_have_the_posterior_of_their_rows(columns):
     """Whatever their ids, with the effects of crossed levels as they are."""
     X, y, groups = generated()
-    X, few = X[:, :2], groups < 2
-    model = PartialPoolingRegressor(crossed=[1]).fit(X, y, groups=groups)
+    X, few = X[:, columns], groups < 2
+    model = PartialPoolingRegressor(crossed=[-1]).fit(X, y, groups=groups)
     for away in (100, -100):
         adapted = model.adapt(X[few], y[few], groups=groups[few] + away)
         same = adapted.predict(X[few], groups=groups[few] + away)
