@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..federation.result import Result
 from ..models import LinearModel
 from ..models._levelled import LevelledModel
+from ..numerics.by_cluster import numbered_by_size
 from ..numerics.memory import require
 from ..numerics.newton import MAX_DENSE
 from ..pooling.basis_options import SplineBasis, TreeBasis
@@ -429,11 +430,14 @@ class PopulationFits(Host):
         dense = self._keeps_covariances(pool)
         r, means, covariances, noise = stack.posteriors(pool, dense)
         labels = r.argmax(axis=1)
-        # Numbered as published: by size, then by the first client.
-        sizes = np.bincount(labels, minlength=r.shape[1])
-        first = [np.argmax(labels == k) for k in range(r.shape[1])]
-        order = np.lexsort((first, -sizes))
-        stack = stack.ordered(order)
+        # Numbered as published: by size, then by the first client. Clusters that are no client's
+        # most likely one are left out.
+        used, labels = numbered_by_size(labels)
+        if len(used) < r.shape[1]:
+            stack = stack.ordered(np.sort(used))
+            r, means, covariances, noise = stack.posteriors(pool, dense)
+            used, labels = numbered_by_size(r.argmax(axis=1))
+        stack = stack.ordered(used)
         user_map = pool.units.user_map()
         covariance = user_map @ stack.covariance @ user_map.T
         trail = np.array(fit.trail)
@@ -443,7 +447,7 @@ class PopulationFits(Host):
             | dict(zip(stack.names, stack.shares.tolist(), strict=True)),
             "covariance": covariance.tocsr() if sparse.issparse(covariance) else covariance,
             "mixture_weights": stack.populations[0].weights,
-            "responsibilities": r[:, order],
+            "responsibilities": r[:, used],
             "dispersion": stack.dispersion,
             "client_dispersion": noise,
             "df": fit.population.df,
@@ -467,7 +471,7 @@ class PopulationFits(Host):
             )
         return Result(
             pool.model.centre(stack.means),
-            np.argsort(order)[labels],
+            labels,
             pool.model.centre(means),
             objective=-fit.value,
             n_iter=fit.n_iter + n_iter,

@@ -470,7 +470,8 @@ def maximise(pool, population, options, max_iter=None, sums=None):
 def _farther(fit, before, last):
     """The fit with its prior extrapolated by two moves (Aitken), and the move if it was not."""
     population = fit.population
-    move = np.append(np.log(population.prior / before.prior), population.spent - before.spent)
+    move = np.log(population.prior) - np.log(before.prior)
+    move = np.append(move, population.spent - before.spent)
     share = 0.0 if last is None else float(move @ last) / max(float(last @ last), 1e-300)
     if not 0.0 < share < MOST_SHARE:
         return fit, move
@@ -503,12 +504,12 @@ def _with_prior(pool, fit, options):
     variances = None if at_once else mean_variances(pool, population, sums)
     if options.prior == "auto" and slopes.any():
         if at_once:
-            new["prior"] = explaining_prior(population, sums)
+            new["prior"] = np.maximum(explaining_prior(population, sums), 1e-300)
             ahead = replace(population, **new)
         else:
             expected = (population.means**2 + variances)[:, slopes].mean(axis=1)
             new["prior"] = np.maximum(expected, 1e-300)
-        change = np.abs(np.log(new["prior"] / population.prior)).max()
+        change = np.abs(np.log(new["prior"]) - np.log(population.prior)).max()
     spent = _spent(pool, ahead, sums, options, variances)
     if spent and _is_held(pool, population, sums):
         least = LEAST_DISPERSION * float(population.unit.max())

@@ -1162,3 +1162,25 @@ def test_noise_of_few_rows_is_no_larger_than_their_targets(shape):
             warnings.simplefilter("ignore")
             model = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
         assert model.dispersion_ < 10 * y.var()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("n_clusters, seed", some([("auto", 2), (3, 4), (3, 6), ("auto", 17)], 2))
+def test_an_outlier_beside_weights_of_any_size(n_clusters, seed):
+    """Curvatures are singular but for rounding; some clusters are no client's most likely one."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(20), rng.integers(1, 10, 20))
+    n = len(groups)
+    X = rng.normal(size=(n, 8))
+    y = X[:, 0] + 0.1 * rng.normal(size=n)
+    y[rng.integers(n)] = 1e4
+    weights = rng.choice([1e-3, 1.0, 1e3], n)
+    X += 0.0 if n_clusters == "auto" else 1e6
+    model = Regressor(n_clusters, df="auto", random_state=0)
+    model.fit(X, y, groups=groups, sample_weight=weights)
+    found = model.n_clusters_
+    assert model.cluster_params_.shape == (found, 9)
+    assert model.mixture_weights_.shape == (found,)
+    assert model.mixture_weights_.sum() == pytest.approx(1.0)
+    assert_allclose(model.responsibilities_ @ np.ones(found), 1.0)
+    assert np.isfinite(model.predict(X, groups=groups)).all()

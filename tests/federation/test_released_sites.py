@@ -91,9 +91,10 @@ def test_a_release_is_drawn_once(tmp_path):
         sites(tmp_path, epsilon=4.0).released(n_folds=2)
     with pytest.raises(PrivacyError, match="under other terms"):
         sites(tmp_path, bounds={**BOUNDS, "target": (-3, 3)}).released(n_folds=2)
-    # Other noise than that of another file.
+    # Other noise than that of another file; a few of the rounded numbers may be the same.
     (tmp_path / "other").mkdir()
-    assert (sites(tmp_path / "other").released(n_folds=2).moments != first.moments).all()
+    other = sites(tmp_path / "other").released(n_folds=2)
+    assert (other.moments != first.moments).mean() > 0.9
 
 
 def test_jobs_at_the_same_time_get_one_release(tmp_path):
