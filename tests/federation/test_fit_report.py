@@ -1,6 +1,7 @@
 """Reports of fits to federations: what was fitted, sent and lost."""
 
 import json
+import re
 from html.parser import HTMLParser
 
 import numpy as np
@@ -12,6 +13,7 @@ import skcfl
 from skcfl import FedAvgRegressor, IFCARegressor
 from skcfl.federation import Faults, FitReport, InProcessFederation, fit_report
 from skcfl.federation.absences import Absences
+from skcfl.federation.fit_page import HEIGHT, WIDTH
 
 METHODS = ["PartialPoolingRegressor", "ConvexClusteredFLRegressor", "IFCARegressor"]
 METHODS += ["LocalModelsRegressor", "DittoRegressor"]
@@ -73,7 +75,10 @@ def test_who_was_away_and_when():
         if one["to_call"] is not None:
             assert one["to_call"] > one["from_call"] and one["to_seconds"] >= one["from_seconds"]
     page = report.to_html()
-    assert "Who was away" in page and page.count("<rect") == min(len(absences), 50)
+    bars = re.findall(r'<rect x="(.+?)" y="(.+?)" width="(.+?)" height="(.+?)"', page)
+    assert "Who was away" in page and len(bars) == min(len(absences), 50)
+    left, top, width, height = np.array(bars, dtype=float).T
+    assert (left + width <= WIDTH).all() and (top + height <= HEIGHT).all()
     assert Tags(page).open == []
 
 

@@ -18,6 +18,7 @@ from skcfl import (
 )
 from skcfl.datasets import corrupt, make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
+from skcfl.rounds.model_kinds import NETWORK_STEP
 from skcfl.rounds.point_clusters import cluster_points
 
 DATA = make_clustered_regression(12, 3, 4, n_samples=(15, 40), random_state=0)
@@ -50,6 +51,16 @@ def test_one_cluster_by_precision_is_the_pooled_fit():
     pooled = fit(FedAvgClassifier(**PLAIN), data)
     wanted = pooled.predict_proba(data.X, data.groups)
     assert np.abs(once.predict_proba(data.X, data.groups) - wanted).mean() < 0.01
+
+
+def test_networks_take_the_steps_given():
+    options = {"hidden_layer_sizes": (3,), "rounds": 0, "pretrain_steps": 5, "random_state": 0}
+    default, same, short = (
+        fit(OneShotRegressor(1, training=Training(step_size=step), **options)).params_
+        for step in ("auto", NETWORK_STEP, 1e-6)
+    )
+    np.testing.assert_array_equal(default, same)
+    assert np.abs(default - short).max() > 1e-3
 
 
 def test_one_exchange():
