@@ -47,9 +47,8 @@ class Training(Options):
         Length of a gradient step.  "auto" takes it from the curvature, so that it suits any scale
         of the features: 1 over the mean of the clients' Lipschitz constants (weighted by their
         rows) for a step of a cluster, 1 over its own for a local step of a client; .005 under
-        Adam.  A number is used as it is and can make the fit diverge.  Local steps on all rows that
-        raise a loss of counts or amounts, the curvature of which has no bound, are undone and
-        halved.
+        Adam.  A number is used as it is and can make the fit diverge.  Local steps on all rows
+        that raise a loss of counts or amounts are undone and halved: no curvature bounds them.
     batch_size : int or None, default=None
         Rows a client draws for a step.  None uses all of them, which is deterministic and best for
         linear models.
