@@ -8,6 +8,7 @@ from pickled_hosts import PickledHost, named, parts_of
 from sklearn.metrics import adjusted_rand_score
 from trials import spread
 
+from skcfl import Training
 from skcfl.exceptions import MessageError
 from skcfl.federation import FanOutFederation, Faults, InProcessFederation
 from skcfl.federation.remote import RemoteFederation
@@ -72,9 +73,6 @@ def test_rows_given_twice_weigh_twice(case):
     assert_same_predictions(weighed, twice, case, atol=1e-6)
 
 
-# ---------------------------------------------------------------------------------------- units
-
-
 #: Penalties of differences, and folds by clients, know of clients without rows.
 KNOWS = ("ConvexClustered", "GTV", "PartialPooling")
 
@@ -94,6 +92,22 @@ def test_rows_that_weigh_nothing(case):
         wanted = predicted(case.fit(X, y, groups), X, groups)
         output = predicted(found, X, groups)
         assert_allclose(output, wanted, rtol=0, atol=1e-9 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("aggregation", ["mean", "median"])
+@pytest.mark.parametrize("name", ["FedPACClassifier", "CFLClassifier", "FedProtoClassifier"])
+def test_rounds_are_of_clients_whose_rows_weigh(name, aggregation):
+    """Of six clients one is drawn, and four weigh nothing."""
+    case = Case(name, {"aggregation": aggregation, "training": Training(participation=0.2)})
+    X, y, groups = case.rows
+    weights = np.where(groups < np.unique(groups)[4], 0.0, 1.0)
+    for seed in range(3):
+        model = case.fit(X, y, groups, weights, random_state=seed, max_iter=8)
+        assert not model.rejected_clients_.size
+        assert_allclose(predicted(model, X, groups).sum(axis=1), 1.0, rtol=1e-6)
+
+
+# ---------------------------------------------------------------------------------------- units
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if "Regressor" in c.name], ids=str)

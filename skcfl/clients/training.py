@@ -37,7 +37,8 @@ class TrainingTerms:
 def train(model, block, w, steps, rates, center, rho, optimizer, batch_size, seeds, terms=None):
     """Steps of an optimiser on the models (c, p) of a block, in place."""
     if _overshoots(model, optimizer, batch_size):
-        return descend(model, block, w, steps, rates, center, rho, terms and terms.trained)
+        w[:] = descend(model, block, w, steps, rates, center, rho, terms and terms.trained)
+        return w
     size, work = model.clients_at_once(block), None
     moved, trained = _moved(model, terms)
     for first in range(0, len(w), size):
@@ -106,7 +107,8 @@ def meta_train(model, block, w, steps, step_size, inner, optimizer, batch_size, 
     where `exact`, and ignores its derivative elsewhere (first order).
     """
     if _overshoots(model, optimizer, batch_size):
-        return _meta_descend(model, block, w, steps, step_size, inner, exact)
+        w[:] = _meta_descend(model, block, w, steps, step_size, inner, exact)
+        return w
     size = model.clients_at_once(block)
     for first in range(0, len(w), size):
         some = slice(first, min(first + size, len(w)))
@@ -141,7 +143,7 @@ def _meta_train_together(model, block, w, steps, rates, inner, optimizer, batche
 
 
 def _meta_descend(model, block, w, steps, rates, inner, exact):
-    """The same by steps that raise nothing, as far as inner steps that raise no loss."""
+    """The same by steps that raise no function; an inner step that raises a loss is not taken."""
 
     def at(w):
         value, g = model.value_gradient(block, w)
@@ -157,8 +159,9 @@ def _meta_descend(model, block, w, steps, rates, inner, exact):
 
 
 def _overshoots(model, optimizer, batch_size):
-    """True if steps of gradient descent have no length that is safe, and can be undone."""
-    return not model.bounded_curvature and optimizer == "sgd" and batch_size is None
+    """True if no length of a step is safe: of linear models of counts and amounts, on all rows."""
+    unbounded = model.second_order and not model.bounded_curvature
+    return unbounded and optimizer == "sgd" and batch_size is None
 
 
 def _next_batch(block, batches, stays):

@@ -152,6 +152,8 @@ class PrototypeAverage(SharedUpdate):
     def _suspect(self, who):
         """Note how far the participants are from the prototypes."""
         some = np.flatnonzero(who.weights > 0)
+        if not len(some):
+            return
         means, counts = (said[some] for said in self._said)
         sizes = who.pool.client_sizes[some]
         now = prototype_suspicions(means, counts, self.prototypes, who.weights[some], sizes)
@@ -293,8 +295,9 @@ class HeadMixing(SharedUpdate):
         h = h.reshape(len(h), -1)
         v = np.maximum(squares - np.einsum("nk,nk->n", h, h), 0.0) / total
         who = answers.who
-        weights = np.tile(who.weights / who.weights.sum(), (len(h), 1))  # of who has no rows
         some = np.flatnonzero(who.weights > 0)
+        # Clients without rows take the mean head.
+        weights = np.tile(who.weights / max(who.weights.sum(), 1e-300), (len(h), 1))
         weights[some] = 0.0
         weights[np.ix_(some, some)] = mixing_weights(h[some], v[some])
         members = who.members

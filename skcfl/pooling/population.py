@@ -11,6 +11,8 @@ from ..numerics.newton import MAX_DENSE
 # Least variance, or eigenvalue of a covariance, as a part of a parameter's unit: maximum
 # likelihood often ends at no variance at all, where steps in logarithms have no end.
 FLOOR = 1e-8
+# Least eigenvalue of a covariance that has an inverse, as a part of the largest.
+LEAST_RATIO = 1e-14
 # Least share of a cluster.
 LEAST_WEIGHT = 1e-12
 # Least dispersion, as a part of the dispersion about a constant.
@@ -309,7 +311,8 @@ def _wider(n):
 def _floored(scaled):
     """A covariance in the parameters' units with no eigenvalue below the floor, and an inverse."""
     values, vectors = np.linalg.eigh(scaled)
-    return vectors * np.maximum(values, max(FLOOR, 1e-14 * values.max(initial=0.0))) @ vectors.T
+    floor = max(FLOOR, LEAST_RATIO * values.max(initial=0.0))
+    return vectors * np.maximum(values, floor) @ vectors.T
 
 
 def _round(x):

@@ -217,7 +217,7 @@ def fit_mixture(pool, theta, options, share_steps=1):
     rule.penalty = 0.5 * float(((state.theta**2) @ pool.model.decay).sum()) / len(theta)
     here = slice(None) if pool.answered is None else pool.answered
     objective = weighted_mean(values[here] + rule.constant(), weights[here])
-    # Clients without rows, or that did not answer, have the shares of all.
+    # Clients without rows have the shares of all.
     unknown = ~shares.any(axis=1)
     shares[unknown] = weights[~unknown] @ shares[~unknown] / weights[~unknown].sum()
     done = options.tol == 0 or stop(state)

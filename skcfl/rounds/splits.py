@@ -198,12 +198,12 @@ class Bipartition(ChoiceRule):
             moves = answers.models - state.theta[choice]
         if self.updates is None:
             self.updates = np.zeros((len(self.known), moves.shape[1]), dtype=moves.dtype)
-        if self.scale is None:
+        if self.scale is None and who.weights.any():
             norms = lengths(moves[who.weights > 0].astype(float))
             if self.aggregator is not None:
                 # The clients of a cluster may be of several kinds: that is what splits are for.
                 self.most = limit(norms, SIGMAS, ONE_LEAST)
-            self.scale = max(float(norms[norms <= self.most].max(initial=0.0)), 1e-300)
+            self.scale = max(float(norms[norms <= self.most].max()), 1e-300)
         self.updates[who.members] = moves
         self.known[who.members] = self.fresh[who.members] = True
         labels = state.labels.copy()

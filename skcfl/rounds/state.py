@@ -210,7 +210,11 @@ class Draw:
         n = len(self.everyone.members)
         if self.n_drawn == n:
             return self.everyone
-        return self.everyone.subset(np.sort(self.rng.choice(n, size=self.n_drawn, replace=False)))
+        while True:
+            drawn = np.sort(self.rng.choice(n, size=self.n_drawn, replace=False))
+            # Clients without rows, by themselves, say nothing.
+            if self.everyone.weights[drawn].any() or not self.everyone.weights.any():
+                return self.everyone.subset(drawn)
 
 
 def weighted_mean(values, weights):

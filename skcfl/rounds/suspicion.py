@@ -209,7 +209,9 @@ def limit(numbers, sigmas, least):
 
 def _limit(ordered, sigmas, least):
     """The same of numbers in ascending order."""
-    middle = _middle(ordered) if len(ordered) else 1.0
+    if not len(ordered):
+        return max(1.0, least)
+    middle = _middle(ordered)
     if not isfinite(middle):
         return max(middle, least * middle, 1e-300)
     away = np.abs(ordered - middle)

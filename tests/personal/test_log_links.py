@@ -6,9 +6,9 @@ from numpy.testing import assert_allclose
 from trials import some
 
 from skcfl import FedALARegressor, FedAvgRegressor, FedRepRegressor, PerFedAvgRegressor
-from skcfl.calls.first_order import LocalUpdate, MetaUpdate, Objectives
+from skcfl.calls.first_order import LocalUpdate, MetaUpdate, MoreauUpdate, Objectives
 from skcfl.federation import InProcessFederation
-from skcfl.models import LinearModel
+from skcfl.models import MLP, LinearModel
 
 
 def table(loss, seed):
@@ -55,3 +55,12 @@ def test_long_steps_raise_no_objective(loss):
     twice = pool.ask(LocalUpdate, one, 1, 1e-6)
     assert_allclose(pool.ask(LocalUpdate, w, 2, 1e-6), twice, rtol=1e-12)
     assert (one != w).any()
+
+
+@pytest.mark.parametrize("model", [LinearModel("poisson", alpha=0.1), MLP((3,), loss="poisson")])
+def test_pulled_models_move(model):
+    """By the steps of each envelope, which train towards one centre after the other."""
+    pool = InProcessFederation(*table("poisson", 0)).open(model.bind(4), 0)
+    w = np.tile(pool.start(), (20, 1))
+    last = pool.ask(MoreauUpdate, w, 5, 1e-3, 1.0, 0.5, personal=True)
+    assert (pool.ask(Objectives, last) < pool.ask(Objectives, w)).all()
