@@ -160,8 +160,7 @@ def _meta_descend(model, block, w, steps, rates, inner, exact):
 
 def _overshoots(model, optimizer, batch_size):
     """True if no length of a step is safe: of linear models of counts and amounts, on all rows."""
-    unbounded = model.second_order and not model.bounded_curvature
-    return unbounded and optimizer == "sgd" and batch_size is None
+    return model.halves_steps and optimizer == "sgd" and batch_size is None
 
 
 def _next_batch(block, batches, stays):

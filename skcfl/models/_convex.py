@@ -27,6 +27,11 @@ class ConvexModel(LocalModel):
     #: Rows or columns up to which `spectrum` has eigenvalues; of more of both it has estimates.
     exact_side = np.inf
 
+    @property
+    def halves_steps(self):
+        """True if local steps that raise the loss are undone and halved: no length is safe."""
+        return not self.bounded_curvature
+
     @abstractmethod
     def _state(self, block, w):
         """State of every client at its parameters (c, p)."""

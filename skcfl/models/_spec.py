@@ -43,6 +43,8 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
     grounded = True
     #: True if the curvature of the loss is bounded.
     bounded_curvature = True
+    #: True if local steps that raise the loss are undone and halved.
+    halves_steps = False
     #: True if losses of single rows are known, so that rows can be mixtures of models.
     mixes = False
     #: True if an estimator standardises the features that it trains on.
