@@ -298,7 +298,6 @@ class HeadMixing(SharedUpdate):
         some = np.flatnonzero(who.weights > 0)
         # Clients without rows take the mean head.
         weights = np.tile(who.weights / max(who.weights.sum(), 1e-300), (len(h), 1))
-        weights[some] = 0.0
         weights[np.ix_(some, some)] = mixing_weights(h[some], v[some])
         members = who.members
         self.weights[np.ix_(members, members)] = weights

@@ -58,6 +58,7 @@ from skcfl.datasets import make_clustered_regression
 from skcfl.exceptions import RejectedClientWarning
 from skcfl.federation import FanOutFederation, Faults, InProcessFederation
 from skcfl.federation.inprocess import InProcessSite
+from skcfl.federation.one_exchange import _not_finite
 from skcfl.federation.presence import PATIENCE
 from skcfl.models import LinearModel
 from skcfl.numerics.regression_trees import empty_tree, no_trees
@@ -253,6 +254,12 @@ def test_a_model_that_diverged_is_not_the_clients_fault():
         losses = pool.ask(Losses, np.array([[0.0, 0.0], [1e3, 0.0]]))
     assert_array_equal(np.isinf(losses), [[False, True]] + 3 * [[False, False]])
     assert not pool.rejected.any()
+    # One that has no number, or overflows under its own model, is to blame.
+    losses = np.array([[1.0, np.inf], [1.0, np.nan], [np.inf, 1.0]] + 5 * [[1.0, 1.0]])
+    asked = np.ones(8, dtype=bool)
+    assert_array_equal(np.flatnonzero(_not_finite("losses", losses, None, asked)), [1])
+    fixed = np.array([-1, -1, 0, 0, 0, 1, 1, 1])
+    assert_array_equal(np.flatnonzero(_not_finite("losses", losses, fixed, asked)), [1, 2])
     with np.errstate(all="ignore"), pytest.raises(ValueError, match="diverged"):
         FedAvgRegressor(training=Training(step_size=1e9, polish=False), max_iter=100, tol=0).fit(
             DATA.X, DATA.y, groups=DATA.groups

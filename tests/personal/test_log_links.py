@@ -55,6 +55,22 @@ def test_long_steps_raise_no_objective(loss):
     twice = pool.ask(LocalUpdate, one, 1, 1e-6)
     assert_allclose(pool.ask(LocalUpdate, w, 2, 1e-6), twice, rtol=1e-12)
     assert (one != w).any()
+    meta = w - pool.ask(MetaUpdate, w, 1, 1e-6, inner, exact=True)
+    for k, direction in enumerate(np.eye(w.shape[1]) * 1e-5):
+        after, ago = (
+            pool.ask(Objectives, pool.ask(LocalUpdate, w + there, 1, inner))
+            for there in (direction, -direction)
+        )
+        assert_allclose(meta[:, k] / 1e-6, (after - ago) / 2e-5, rtol=1e-4, atol=1e-6)
+
+
+def test_networks_train_as_they_are_told():
+    """Their steps are not undone where they raise the loss."""
+    pool = InProcessFederation(*table("poisson", 0)).open(MLP((3,), loss="poisson").bind(4), 0)
+    w = np.tile(pool.start(), (20, 1))
+    w[:, -1] = 3.0
+    moved = pool.ask(LocalUpdate, w, 1, 0.1, "sgd")
+    assert (pool.ask(Objectives, moved) > pool.ask(Objectives, w)).any()
 
 
 @pytest.mark.parametrize("model", [LinearModel("poisson", alpha=0.1), MLP((3,), loss="poisson")])

@@ -13,6 +13,7 @@ from skcfl.calls.mixtures_asked import Mixture
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.models import LinearModel, Location
+from skcfl.rounds.mixture import fit_shares
 
 DATA = make_clustered_regression(12, 3, 4, n_samples=(15, 30), noise=0.7, random_state=0)
 CLASSES = make_clustered_classification(12, 3, 4, n_samples=60, random_state=0)
@@ -242,3 +243,13 @@ def test_shares_of_zero_stay_and_the_others_sum_to_one(steps):
     found, values, _ = pool.ask(Mixture, pool.units.from_user(theta), shares, 1e-6, steps)
     assert np.isfinite(values).all() and not pool.rejected.any()
     np.testing.assert_allclose(found, [[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]], atol=1e-12)
+
+
+def test_shares_of_a_client_whose_rows_weigh_nothing_stay_at_the_start():
+    X, y, groups = np.ones((6, 1)), np.array([0.0, 0.0, 0.0, 0.0, 5.0, 5.0]), np.repeat([0, 1, 2], 2)
+    federation = InProcessFederation(X, y, groups, sample_weight=[1.0, 1.0, 0.0, 0.0, 1.0, 1.0])
+    pool = federation.open(LinearModel(alpha=0.0).bind(1), 0)
+    theta = pool.units.from_user(np.array([[0.0, 0.0], [0.0, 5.0]]))
+    found = fit_shares(pool, theta, 1.0, np.array([0.25, 0.75]))
+    assert found[0, 0] > 0.9 and found[2, 1] > 0.9
+    np.testing.assert_allclose(found[1], [0.25, 0.75])

@@ -184,3 +184,12 @@ def test_local_steps_that_were_too_long_are_halved_for_good():
     pool = line_pool([1.0, 2.0], 10)
     w = pool.ask(LocalUpdate, np.zeros((2, 1)), 60, [15.0, 0.5], monotone=True)
     np.testing.assert_allclose(w[:, 0], [1.0, 2.0], atol=1e-3)
+
+
+def test_rounds_have_a_participant_whose_rows_weigh():
+    pool = line_pool([0.0, 1.0, 2.0, 3.0], 10)
+    weights = np.array([0.0, 0.0, 0.0, 1.0])
+    draw = Draw(pool, 0.25, np.random.RandomState(0), weights)
+    assert all(draw().members == [3] for _ in range(5))
+    nobody = Draw(pool, 0.25, np.random.RandomState(0), np.zeros(4))
+    assert len({draw.members[0] for draw in (nobody() for _ in range(20))}) == 4
