@@ -246,8 +246,9 @@ def test_shares_of_zero_stay_and_the_others_sum_to_one(steps):
 
 
 def test_shares_of_a_client_whose_rows_weigh_nothing_stay_at_the_start():
-    X, y, groups = np.ones((6, 1)), np.array([0.0, 0.0, 0.0, 0.0, 5.0, 5.0]), np.repeat([0, 1, 2], 2)
-    federation = InProcessFederation(X, y, groups, sample_weight=[1.0, 1.0, 0.0, 0.0, 1.0, 1.0])
+    y, groups = np.array([0.0, 0.0, 0.0, 0.0, 5.0, 5.0]), np.repeat([0, 1, 2], 2)
+    weights = np.array([1.0, 1.0, 0.0, 0.0, 1.0, 1.0])
+    federation = InProcessFederation(np.ones((6, 1)), y, groups, sample_weight=weights)
     pool = federation.open(LinearModel(alpha=0.0).bind(1), 0)
     theta = pool.units.from_user(np.array([[0.0, 0.0], [0.0, 5.0]]))
     found = fit_shares(pool, theta, 1.0, np.array([0.25, 0.75]))
