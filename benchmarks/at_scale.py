@@ -12,6 +12,7 @@ parameters: told are seconds, and the peak memory of the server before the fit, 
 ended, and with the models of all clients published (``params_``)::
 
     python benchmarks/at_scale.py --dask 100000 1000000
+    MALLOC_MMAP_THRESHOLD_=65536 python benchmarks/at_scale.py --dask 1000000
     python benchmarks/at_scale.py --network 500 2000
 
 A method is left out at sizes from where it took more than ``--seconds`` before. ``--costs``

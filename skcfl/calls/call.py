@@ -32,6 +32,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..numerics.by_cluster import sum_by_cluster
+from ..numerics.matrices import in_a_row
 from .answer_bounds import ANY
 from .finite_sums import are_finite, non_finite
 
@@ -462,7 +463,7 @@ class Call:
             return value
         if is_same(value):
             return np.broadcast_to(value[:1], (len(clients), *value.shape[1:]))
-        return value[clients]
+        return value[in_a_row(clients)]
 
     @classmethod
     def packed(cls, arguments):

@@ -190,7 +190,7 @@ class Limits:
         return Limits(self.sizes, self.weights * factor, self.n_features)
 
     def check_facts(self, facts):
-        """Raise OutOfBounds if sizes, weights and who has no rows exceed what was said."""
+        """The facts, in the limits' own arrays where equal; OutOfBounds if they exceed these."""
         n = len(self.sizes)
         whole = isinstance(facts, tuple) and len(facts) == 3
         kinds = zip(facts if whole else (), ("iu", "f", "b"), strict=False)
@@ -205,6 +205,9 @@ class Limits:
         require(within, "the weights of its clients exceed those of its hello")
         none = (sizes > 0) | (weights == 0)
         require(none.all() and not (without_rows & (sizes > 0)).any(), "rows of clients without")
+        sizes = self.sizes if np.array_equal(sizes, self.sizes) else sizes
+        weights = self.weights if np.array_equal(weights, self.weights) else weights
+        return sizes, weights, without_rows
 
 
 # What rows are asked for beside the calls of the table: functions of the answer, the arguments,

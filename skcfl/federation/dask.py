@@ -11,6 +11,7 @@ import gc
 import pickle
 import time
 from collections.abc import Hashable, Sequence
+from itertools import pairwise
 from numbers import Real
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,7 @@ WAIT_FOR_WORKERS = 30.0
 class DaskFederation(RemoteFederation):
     """Clients whose rows are on the workers of a dask cluster.
 
-    Parts are dealt to the workers in turn. On every worker an actor holds the rows of its parts,
+    Parts in a row are on one worker. On every worker an actor holds the rows of its parts,
     and answers what the server asks; the server, the process of this object, gets what clients
     send and no row.
 
@@ -162,7 +163,9 @@ class DaskFederation(RemoteFederation):
                 "lost with it, got rebuild=True."
             )
         workers = _workers_of(client, workers)
-        shares = [sources[k :: len(workers)] for k in range(min(len(workers), len(sources)))]
+        n = min(len(workers), len(sources))
+        ends = [k * len(sources) // n for k in range(n + 1)]
+        shares = [sources[here:end] for here, end in pairwise(ends)]
         transports = [
             DaskTransport(client, address, share, options, timeout, rebuild)
             for address, share in zip(workers, shares, strict=False)

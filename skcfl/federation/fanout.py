@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..calls import CALLS
+from ..numerics.matrices import in_a_row
 from .sites import Site
 from .turns import pass_turn
 
@@ -35,11 +36,11 @@ class FanOut(Site):
         return self._joined([getattr(site, name) for site, _ in self.parts])
 
     def _joined(self, answers):
-        """One array of the clients' entries, in their order."""
+        """One array of the clients' entries, in their order; `answers` is used up."""
         shape = np.shape(answers[0])[1:]
         out = np.empty((self._n, *shape), dtype=np.result_type(*answers))
-        for (_, places), answer in zip(self.parts, answers, strict=True):
-            out[places] = answer
+        for _, places in self.parts:
+            out[in_a_row(places)] = answers.pop(0)
         return out
 
     @property
@@ -63,10 +64,12 @@ class FanOut(Site):
             waiting.append(site.start("answer", call, own))
             clusters.append(used)
         pass_turn()
-        answers = [wait() for wait in waiting]
+        answers = []
+        while waiting:  # which hold what has come
+            answers.append(waiting.pop(0)())
         joined = {}
         for name, shape in message.up.items():
-            values = [answer[name] for answer in answers]
+            values = [answer.pop(name) for answer in answers]
             if message.is_of_clients(name):
                 joined[name] = self._joined(values)
             elif shape.startswith("K"):

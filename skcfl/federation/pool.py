@@ -406,8 +406,9 @@ class ClientPool:
         Clients are asked once; later calls, and pools of some of them, know the answers.
         """
         if self._spectrum is None:
-            self._spectrum = np.ascontiguousarray(self.ask(Spectrum).T)
-        return tuple(self._spectrum.copy())
+            self._spectrum = self.ask(Spectrum).T
+        self._spectrum.flags.writeable = False
+        return tuple(self._spectrum)
 
     # -------------------------------------------------------------------- other pools
 

@@ -125,12 +125,14 @@ class Presence:
         answered : ndarray of shape (m,) of bool or None
             Which of them have answered; None is all.
         """
-        if kind not in self.answered:
-            self.answered[kind] = np.zeros(len(self.ids), dtype=bool)
-        if answered is None:
-            self.answered[kind][places] = True
+        if answered is None and isinstance(places, slice):
+            self.answered[kind] = np.True_  # everybody
             return
-        self.answered[kind][places] |= answered
+        known = np.array(np.broadcast_to(self.answered.get(kind, False), len(self.ids)))
+        known[places] |= True if answered is None else answered
+        self.answered[kind] = known
+        if answered is None:
+            return
         if kind not in self.failed:
             self.failed[kind] = np.zeros(len(self.ids), dtype=np.int32)
         self.failed[kind][places] += ~answered

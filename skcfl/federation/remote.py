@@ -27,6 +27,7 @@ from ..calls.call import CALLS, sizes_of
 from ..clients.ids import locate
 from ..clients.last_answers import Forgotten
 from ..exceptions import FederationError
+from ..numerics.matrices import in_a_row
 from .bounds import EXITS, Limits, check_hello
 from .federation import (
     Federation,
@@ -335,7 +336,7 @@ class RemoteSite(RemoteHandle, Site):
                 except PlaceLost:
                     self._facts = super().start("facts")()
                 if self._limits is not None:
-                    self._limits.check_facts(self._facts)
+                    self._facts = self._limits.check_facts(self._facts)
             except (PlaceLost, OutOfBounds) as error:
                 # Clients without rows would be no part of the fit, silently.
                 if isinstance(error, OutOfBounds):
@@ -496,15 +497,12 @@ class RemoteFederation(Federation):
                 f"{len(hello.ids)} clients take part, and min_clients={self.min_clients}: "
                 f"{self._absent[0]}"
             )
-        # Sizes and weights are in the answer: there may be many clients.
-        self._said = [
-            said
-            and (
-                [(k, own.n_rows) for k, _, own in said],
-                np.concatenate([own.ids for *_, own in said]),
-            )
-            for said in answers
-        ]
+        # Ids, sizes and weights are in the answer: there may be many clients.
+        self._said = []
+        for said in answers:
+            ids = np.concatenate([own.ids for *_, own in said]) if said else hello.ids[:0]
+            here = in_a_row(locate(hello.ids, ids)[0])
+            self._said.append(said and ([(k, own.n_rows) for k, _, own in said], hello.ids[here]))
         return hello
 
     def rows(self, model: LocalModel, hello: Handshake) -> list[Any]:
@@ -515,7 +513,8 @@ class RemoteFederation(Federation):
         for root, said in zip(self._roots, self._said, strict=True):
             if said:
                 places = locate(hello.ids, said[1])[0]
-                limits = Limits(hello.sizes[places], hello.weights[places], hello.n_features)
+                here = in_a_row(places)
+                limits = Limits(hello.sizes[here], hello.weights[here], hello.n_features)
                 settings = places, model, hello.dtype, hello.classes
                 rows.append(RemoteRows(places, limits, root.line, root, "rows", *settings))
         return rows

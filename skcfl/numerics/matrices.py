@@ -34,10 +34,24 @@ def columns_of(mask):
     -------
     columns : slice or ndarray
     """
-    (places,) = np.nonzero(mask)
-    if len(places) and places[-1] - places[0] + 1 == len(places):
+    return in_a_row(np.flatnonzero(mask))
+
+
+def in_a_row(places):
+    """Index of some places (m,): a slice, which copies nothing, if they are in a row.
+
+    Parameters
+    ----------
+    places : ndarray of shape (m,) of int
+        At most once each.
+
+    Returns
+    -------
+    index : slice or ndarray
+    """
+    if len(places) and (np.diff(places) == 1).all():
         return slice(int(places[0]), int(places[-1]) + 1)
-    return mask
+    return places
 
 
 def count_different(rows):

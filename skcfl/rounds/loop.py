@@ -53,6 +53,7 @@ def run_rounds(state, draw, rule, update, record, stop, max_iter, guards=()):
     with loop("round", max_iter) as rounds:
         for _ in rounds:
             who = draw()
+            answers = None  # no memory for those of two rounds
             try:
                 answers = rule.ask(who, state, update.gradients)
                 answers.choice = rule.choose(answers, state)

@@ -107,7 +107,7 @@ def polish(pool, state, everyone, rule, record, judge=None):
     """
     train, weights, n = everyone.pool, everyone.weights, pool.n_clients
     state.theta = state.theta.astype(float)
-    mine = {}
+    mine = []
     counted = weights
     with loop("polishing step", MAX_POLISH, "polishing") as steps:
         for _ in steps:
@@ -121,7 +121,7 @@ def polish(pool, state, everyone, rule, record, judge=None):
                 counted,
                 record=lambda value, change, k=n_clusters: record.add(state, value, change, k, n),
             )
-            mine[labels.tobytes()] = objective, labels, state.theta
+            mine.append((objective, labels, state.theta))
             state.labels = choose_all(rule, everyone, state)
             record.add(state, objective, 0.0, n_clusters, n)
             values = {"objective": objective, "n_clusters": n_clusters}
@@ -129,9 +129,9 @@ def polish(pool, state, everyone, rule, record, judge=None):
             settled = judge is None or judge.settled(train, state)
             if np.array_equal(labels, state.labels) and settled:
                 break
-            if state.labels.tobytes() in mine and settled:
+            if any(np.array_equal(seen, state.labels) for _, seen, _ in mine) and settled:
                 # Ties, or the penalty, which is no part of the choice, made a cycle.
-                _, state.labels, state.theta = min(mine.values(), key=lambda item: item[0])
+                _, state.labels, state.theta = min(mine, key=lambda item: item[0])
                 break
         else:
             if not steps.stopped:
