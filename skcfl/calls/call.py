@@ -9,12 +9,11 @@ ledger is booked: nothing else in the package knows a call by its name.
 Shapes are words: ``n`` is the number of clients, ``K`` that of models, ``p`` the number of
 parameters of a model, ``s`` of those that clients share, ``C`` of classes, ``f`` of features,
 ``v`` and ``m`` of vectors, ``h`` of centres, ``u`` of nested groupings, ``e`` of effects, ``t`` of
-trees, ``l`` of their splits, ``k`` of leaves (``j`` with curvatures), ``b`` of bins, ``q`` that of
-the numbers of a row's representation,
-``R`` the root of a covariance, a matrix or a diagonal, and ``H`` a symmetric matrix, its diagonal
-or the three numbers that clients may send in its place.  What begins with ``n`` has an entry for
-each client, which that client alone is sent or sends; other arguments are sent to all, and other
-answers are sums over the clients.
+trees, ``l`` of their splits, ``k`` of leaves (``j`` with curvatures), ``b`` of bins, ``q`` of
+numbers that represent a row, ``R`` the root of a covariance, a matrix or a diagonal, and ``H`` a
+symmetric matrix, its diagonal or the three numbers that clients may send in its place.  What
+begins with ``n`` has an entry for each client, which that client alone is sent or sends; other
+arguments are sent to all, and other answers are sums over the clients.
 
 A client keeps its last answer, and is not sent it again: ``own`` is a mask of the clients that go
 on from it, and the argument with the starts is None if all do.

@@ -113,6 +113,15 @@ class Block:
             np.matmul((X * h[:, part, :, None]).transpose(0, 1, 3, 2), X, out=out[:, part])
         return out
 
+    def own_gram(self):
+        """``X' diag(weights) X`` of each client, kept if at most half as large as the rows."""
+        if "gram" in self.cache:
+            return self.cache["gram"]
+        G = self.gram(self.weights)
+        if 2 * self.shape[2] <= self.shape[1]:
+            self.cache["gram"] = G
+        return G
+
     def squares(self):
         """Weighted sums of the squares of each column, (c, d)."""
         return np.matmul(self.weights[:, None, :], self.X**2)[:, 0]

@@ -335,6 +335,14 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
             H[:, a, :, outputs] = grams.transpose(0, 2, 1, 3)
         return H.reshape(c, C * D, C * D)
 
+    def hessian(self, block, w, damping=0.0):
+        """Hessian of ``f_i`` at ``w_i``: (c, p) -> (c, p, p)."""
+        if not self.kernel.quadratic:
+            return super().hessian(block, w, damping)
+        H = block.own_gram().copy()
+        np.einsum("ijj->ij", H)[:] += self.decay
+        return H
+
     def _loss_product(self, block, Z, u, damping=0.0):
         v, damping = self._state(block, u), np.reshape(damping, (-1, 1, 1))
         r = self.kernel.curvature_product(Z, block.y, v, damping) * block.weights[:, None, :]
@@ -623,7 +631,8 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         largest, lowest, mean = values = np.empty((3, len(few)))
         for some, spectrum in ((few, exact_spectrum), (~few, estimated_spectrum)):
             if some.any():
-                values[:, some] = spectrum(block.take(np.flatnonzero(some)))
+                part = block if some.all() else block.take(np.flatnonzero(some))
+                values[:, some] = spectrum(part)
         mean_y = np.einsum("cn,cn->c", np.abs(block.y[:, 0]), block.weights)
         top = self.kernel.typical_curvature(mean_y)
         alpha = self.alpha_

@@ -18,6 +18,7 @@ from skcfl.clients.blocks import (
     gathered,
     make_blocks,
 )
+from skcfl.models import LinearModel
 
 seeds = st.integers(0, 2**32 - 1)
 # Ragged on purpose: empty clients, clients of one row, a few long ones.
@@ -122,6 +123,22 @@ def test_products(as_sparse, sizes, seed, size):
             assert_allclose(back[k], r[k] @ A, atol=1e-13)
             assert_allclose(gram[k], (A.T * h[k]) @ A, atol=1e-13)
             assert_array_equal(part.dense()[k], A[:, [0, 2]])
+
+
+@forms
+def test_own_gram_is_kept_where_it_is_small(as_sparse):
+    """And a Hessian of it is the caller's own."""
+    rows = Rows([9, 6, 4], 0, as_sparse=as_sparse)
+    kept, model = [], LinearModel(alpha=0.5, fit_intercept=False).bind(3)
+    for block in rows.blocks(block_bytes=1):
+        w = np.ones((len(block.clients), 3))
+        for _ in range(2):
+            assert_allclose(block.own_gram(), block.gram(block.weights), atol=1e-15)
+            H = model.hessian(block, w)
+            assert_allclose(H, block.own_gram() + 0.5 * np.eye(3), atol=1e-15)
+            H[:] = 0.0
+        kept.append(block.own_gram() is block.own_gram())
+    assert kept == [True, True, False]
 
 
 @forms
