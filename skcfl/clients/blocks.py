@@ -113,7 +113,7 @@ class Block:
             np.matmul((X * h[:, part, :, None]).transpose(0, 1, 3, 2), X, out=out[:, part])
         return out
 
-    def own_gram(self):
+    def weighted_gram(self):
         """``X' diag(weights) X`` of each client, kept if at most half as large as the rows."""
         if "gram" in self.cache:
             return self.cache["gram"]
@@ -156,9 +156,9 @@ class Block:
         return tuple(values[index] for values in self.exact)
 
     def _hand_on(self, part, index=...):
-        """`part` with the factors of its clients, if this block has been factored."""
-        if "factors" in self.cache:
-            part.cache["factors"] = self.cache["factors"].take(index)
+        """`part` with the factors and directions of its clients, if this block has them."""
+        for name in self.cache.keys() & {"factors", "row space"}:
+            part.cache[name] = self.cache[name].take(index)
         return self._lend(part, index)
 
     def _lend(self, part, index=...):
@@ -169,10 +169,6 @@ class Block:
     def columns(self, index):
         """Block with some of the columns of the design matrix."""
         return Block(self.X[:, :, index], self.y, self.weights, self.clients, self.lengths)
-
-    def own_columns(self):
-        """The columns that each client's rows touch, None where that is no smaller problem."""
-        return None
 
     def row_parts(self, size):
         """Rows of all clients, padding included, as blocks of one client of at most `size` rows.
@@ -472,6 +468,18 @@ class OwnColumns:
         about = block.y, block.weights, block.clients, block.lengths
         part = SparseBlock(Xs, n, *about, None if block.exact[1] is block.weights else block.exact)
         return cls(columns, part)
+
+    def inside(self, W):
+        """Values of the columns in models: (c, C, d) -> (c, C, s)."""
+        return np.take_along_axis(W, self._places(W), axis=2)
+
+    def put(self, W, inner):
+        """Give the columns in the models `W` the values `inner` (in place)."""
+        np.put_along_axis(W, self._places(W), inner, axis=2)
+
+    def _places(self, W):
+        c, s = self.columns.shape
+        return np.broadcast_to(self.columns[:, None, :], (c, W.shape[1], s))
 
     def take(self, index):
         """Values of some of the clients."""

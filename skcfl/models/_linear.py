@@ -21,6 +21,7 @@ from ._level_modes import LevelModesMixin
 from ._local_model import choose
 from ._plain import plain_linear
 from ._posteriors import PosteriorMixin
+from ._row_space import RowSpace
 from ._spectra import estimated_spectrum, exact_spectrum
 from ._supervised import LOSS_CONSTRAINTS, SupervisedMixin
 
@@ -339,7 +340,7 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         """Hessian of ``f_i`` at ``w_i``: (c, p) -> (c, p, p)."""
         if not self.kernel.quadratic:
             return super().hessian(block, w, damping)
-        H = block.own_gram().copy()
+        H = block.weighted_gram().copy()
         np.einsum("ijj->ij", H)[:] += self.decay
         return H
 
@@ -437,21 +438,21 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         return H
 
     def _minimise(self, block, x0=None, v=None, rho=None, s=None, max_iter=100, allowed=np.inf):
-        touched = block.own_columns() if self.n_params > MAX_DENSE else None
-        if touched is None or not (self.alpha_ > 0.0 or (rho is not None and (rho > 0.0).all())):
+        convex = self.alpha_ > 0.0 or (rho is not None and (rho > 0.0).all())
+        space = self._row_space(block) if convex else None
+        if space is None:
             return super()._minimise(block, x0, v, rho, s, max_iter, allowed)
-        # Along columns that a client's rows do not touch penalty, pull and slope are all.
-        c, C, (_, width) = len(block.clients), self.n_outputs, touched.columns.shape
-        places = np.broadcast_to(touched.columns[:, None, :], (c, C, width))
+        # Along all other directions penalty, pull and slope are all.
+        c, C, width = len(block.clients), self.n_outputs, space.block.shape[2]
 
         def part(w):
             if w is None:
                 return None
             w = np.asarray(w, dtype=float).reshape(c, C, self.n_columns)
-            return np.take_along_axis(w, places, axis=2).reshape(c, C * width)
+            return space.inside(w).reshape(c, C * width)
 
         x, converged = self._of_width(width)._minimise(
-            touched.block, part(x0), part(v), rho, part(s), max_iter, allowed
+            space.block, part(x0), part(v), rho, part(s), max_iter, allowed
         )
         out = np.zeros((c, self.n_params))
         if s is not None:
@@ -460,9 +461,19 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
             out += rho[:, None] * v
         if s is not None or v is not None:
             out /= self.alpha_ + (0.0 if rho is None else rho[:, None])
-        out = out.reshape(c, C, self.n_columns)
-        np.put_along_axis(out, places, x.reshape(c, C, width), axis=2)
-        return out.reshape(c, self.n_params), converged
+        space.put(out.reshape(c, C, self.n_columns), x.reshape(c, C, width))
+        return out, converged
+
+    def _row_space(self, block):
+        """Columns or directions that a client's rows determine, None where they are most."""
+        if sparse.issparse(block.X):
+            return block.own_columns() if self.n_params > MAX_DENSE else None
+        few = 0 < block.shape[1] < self.n_features
+        if self.kernel.quadratic or not few or self.n_outputs * (1 + block.shape[1]) > MAX_DENSE:
+            return None
+        if "row space" not in block.cache:
+            block.cache["row space"] = RowSpace.of(block.astype(np.float64), self.n_features)
+        return block.cache["row space"]
 
     def _of_width(self, n_columns):
         """The same model of another number of columns, the intercept's among them."""

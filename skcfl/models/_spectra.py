@@ -11,7 +11,7 @@ def exact_spectrum(block):
     """Largest and least eigenvalue of ``X' diag(w) X`` and their geometric mean, (3, c)."""
     c, n, D = block.shape
     if D <= n:
-        values = np.linalg.eigvalsh(block.own_gram())
+        values = np.linalg.eigvalsh(block.weighted_gram())
     else:
         root = np.sqrt(block.weights)
         rows = block.row_gram(np.ones((c, D))) * root[:, :, None] * root[:, None, :]

@@ -126,18 +126,18 @@ def test_products(as_sparse, sizes, seed, size):
 
 
 @forms
-def test_own_gram_is_kept_where_it_is_small(as_sparse):
+def test_weighted_gram_is_kept_where_it_is_small(as_sparse):
     """And a Hessian of it is the caller's own."""
     rows = Rows([9, 6, 4], 0, as_sparse=as_sparse)
     kept, model = [], LinearModel(alpha=0.5, fit_intercept=False).bind(3)
     for block in rows.blocks(block_bytes=1):
         w = np.ones((len(block.clients), 3))
         for _ in range(2):
-            assert_allclose(block.own_gram(), block.gram(block.weights), atol=1e-15)
+            assert_allclose(block.weighted_gram(), block.gram(block.weights), atol=1e-15)
             H = model.hessian(block, w)
-            assert_allclose(H, block.own_gram() + 0.5 * np.eye(3), atol=1e-15)
+            assert_allclose(H, block.weighted_gram() + 0.5 * np.eye(3), atol=1e-15)
             H[:] = 0.0
-        kept.append(block.own_gram() is block.own_gram())
+        kept.append(block.weighted_gram() is block.weighted_gram())
     assert kept == [True, True, False]
 
 

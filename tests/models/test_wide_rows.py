@@ -8,9 +8,10 @@ from skcfl import ConvexClusteredFLClassifier
 from skcfl.calls.curvatures import Prox, Solve
 from skcfl.calls.first_order import ObjectivesGradients
 from skcfl.calls.proofs_asked import Conjugate
-from skcfl.clients.blocks import SparseBlock, make_blocks
+from skcfl.clients.blocks import Block, SparseBlock, make_blocks
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel, _convex, _linear
+from skcfl.models._row_space import RowSpace
 
 # Least squares are factorised.
 CLASSES = {"huber": None, "poisson": None, "log_loss": 2, "softmax": 3, "squared_hinge": 2}
@@ -51,6 +52,61 @@ def test_same_answers_as_with_exact_hessians(loss, dense, monkeypatch):
     for a, b in zip(got, wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(pool.spectrum(), spectrum, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("loss", CLASSES)
+@pytest.mark.parametrize("dtype", [float, np.float32])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_models_along_the_directions_of_the_rows_are_the_same(
+    loss, dtype, fit_intercept, monkeypatch
+):
+    """Equal rows, rows of zeros, columns in other units, clients that take no part."""
+    rng = np.random.RandomState(0)
+    sizes = [7, 6, 1, 0, 4]
+    codes = np.repeat(np.arange(5), sizes)
+    X = rng.standard_normal((18, 9)) * np.logspace(-1, 1, 9)
+    X[2], X[3], X[8] = X[1], 0.0, X[7]
+    y = rng.randint(CLASSES[loss] or 3, size=18)
+    name, y = ("log_loss" if loss == "softmax" else loss), y if CLASSES[loss] else y.astype(dtype)
+    centres, some = rng.standard_normal((5, 3 * 9 + 3)), [4, 0]
+    used, own = [], RowSpace.of
+    for alpha in (0.0, 0.05):
+        model = LinearModel(name, alpha=alpha, fit_intercept=fit_intercept)
+        answers = []
+        for whole in (False, True):
+            bound = model.bind(9, CLASSES[loss], dtype=dtype)
+            pool = open_rows(bound, X.astype(dtype), y, codes, 5)
+            monkeypatch.setattr(RowSpace, "of", lambda *a, w=whole: used.append(w) or own(*a))
+            if whole:
+                monkeypatch.setattr(LinearModel, "_row_space", lambda model, block: None)
+            V = 0.01 * centres[:, : pool.n_params]
+            slopes = pool.ask(ObjectivesGradients, V)[1].astype(float)
+            found = [pool.ask(Prox, V, 0.3), pool.subset(some).ask(Prox, V[some], 0.3)]
+            if alpha:
+                # The intercept of a class that a client has not is where rounding ends.
+                W = pool.ask(Solve)[0].reshape(5, bound.n_outputs, -1)
+                found += [W[:, :, :9], pool.ask(Conjugate, slopes)]
+            answers.append(found)
+            monkeypatch.undo()
+        assert used and not any(used)
+        for a, b in zip(*answers, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
+
+
+def test_large_coordinates_are_replaced_to_the_last_digit():
+    """Slopes over a small penalty are far larger than the models that end there."""
+    rng = np.random.RandomState(0)
+    X = rng.standard_normal((2, 4, 9))
+    block = Block(X, np.zeros((2, 1, 4)), np.ones((2, 4)), np.arange(2), np.array([4, 3]))
+    space = RowSpace.of(block, 8)
+    start = rng.standard_normal((2, 3, 9))
+    W, inner = start.copy(), space.inside(rng.standard_normal((2, 3, 9)))
+    W[:, :, :8] += 1e12 * rng.standard_normal((2, 3, 4)) @ X[:, :, :8]
+    space.put(W, inner)
+    np.testing.assert_allclose(space.inside(W), inner, atol=1e-13)
+    np.testing.assert_allclose(block.forward(W), space.block.forward(inner), atol=1e-12)
+    basis = np.linalg.svd(X[0, :, :8])[2][4:]
+    np.testing.assert_allclose((W - start)[0, :, :8] @ basis.T, 0.0, atol=0.01)
 
 
 @pytest.mark.parametrize("loss", ["squared_error", "poisson", "softmax"])
