@@ -292,7 +292,7 @@ def _posteriors_of(clients, block, slots, theta, root, weights, dispersion, df, 
     model, (K, p) = clients.model, theta.shape
     n = block.shape[1] * model.n_outputs
     by_rows = not dense and model.has_few_rows(block, root)
-    floats = (2 * K + 2) * n * n + (6 * K + 8) * p if by_rows else (2 * K + 4) * p * p
+    floats = (2 * K + 2) * n * n + (6 * K + 8) * p if by_rows else (4 * K + 4) * p * p
     size = max(int(POSTERIOR_BYTES // (8 * floats)), 1)
     with np.errstate(divide="ignore"):
         prior = np.log(weights)[:, None]
@@ -330,29 +330,27 @@ def _sums_of(found, r, root, dispersion):
     squares, coupling, curvature = np.zeros(root.shape), np.zeros((p, p)), np.empty((K, p, p))
     pull, scatter = np.zeros(p), 2.0 * (precise * found.losses).sum()
     for some in [slice(0, K)] if one else [slice(k, k + 1) for k in range(K)]:
-        A, H = found.curvatures[some.start].inner, found.curvatures[some.start].hessian
-        c, own = len(H), r[some].sum(axis=0)
+        about, own = found.curvatures[some.start], r[some].sum(axis=0)
+        c = len(own)
         if not root.any():  # clusters without variance: nothing is posterior but the choice
             squares += own.sum() * (np.ones(p) if root.ndim == 1 else np.eye(p))
-            curvature[some] = (informative[some] @ H.reshape(c, -1)).reshape(-1, p, p)
+            curvature[some] = about.hessian_sums(informative[some])
             continue
+        A, bent = about.inner, about.bent
         u = found.modes[some].transpose(1, 0, 2)
         weighted = precise[some].T[:, :, None] * u
-        half = H * root if root.ndim == 1 else np.matmul(H, root)
-        inner = half * root[:, None] if root.ndim == 1 else np.matmul(root.T, half)
         # Curvature of the marginal likelihood in the prior's mean.
-        P = H - np.matmul(half, np.matmul(A, half.transpose(0, 2, 1)))
-        curvature[some] = (informative[some] @ P.reshape(c, -1)).reshape(-1, p, p)
+        curvature[some] = about.information_sums(informative[some])
         outer = np.matmul(weighted.transpose(0, 2, 1), u)
         if root.ndim == 1:
             squares += own @ np.einsum("cii->ci", A) + np.einsum("cii->i", outer)
         else:
             squares += (own @ A.reshape(c, -1)).reshape(p, p) + outer.sum(axis=0)
         # At a mode the rows pull with as much as the prior does.
-        pull += (weighted * (np.matmul(u, inner) + u)).sum(axis=(0, 1))
-        coupling += (own @ (inner * A).reshape(c, -1)).reshape(p, p)
-        coupling += np.einsum("cpq,cpq->pq", outer, inner)
-        known = p - np.einsum("cii->c", A)  # the trace of A times inner
+        pull += (weighted * (np.matmul(u, bent) + u)).sum(axis=(0, 1))
+        coupling += (own @ (bent * A).reshape(c, -1)).reshape(p, p)
+        coupling += np.einsum("cpq,cpq->pq", outer, bent)
+        known = p - np.einsum("cii->c", A)  # the trace of A times bent
         scatter += dispersion * (own @ known)
     return (*_sums_of_modes(found, r, squares, curvature), pull, coupling, scatter)
 

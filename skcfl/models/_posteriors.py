@@ -17,21 +17,26 @@ Wu 2001).  Given t all is as above, and the mode does not depend on it.  Of the 
 expectation ``(df + n) / (df + D)``, D the square of their Mahalanobis distance from what theta
 predicts, and 1 / t has ``(df + D) / (df + n - 2)``.
 
-What the rows tell of theta is ``P = H - H L A^-1 L' H``, minus the second derivative of the
-evidence.  Of wide models with a diagonal root, clients of few rows never make matrices of the
-parameters' size: with ``H = X' R R' X``, n the number of rows,
-
-    A^-1 = I - L P L,   P = X' R M R' X,   M = (I + R' X L L X' R)^-1, which is (n, n).
+What the rows tell of theta is ``P``, minus the second derivative of the evidence.
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from scipy.special import digamma, gammaln
 
 from ..numerics.matrices import sandwich
 from ..numerics.newton import MAX_DENSE, newton
+from ._posterior_curvatures import (
+    DenseCurvature,
+    FewRowsCurvature,
+    RowCurvature,
+    gather,
+    inverted,
+    plus_one,
+    product,
+    spread,
+)
 
 # Newton steps to a posterior mode.
 MAX_STEPS = 100
@@ -139,13 +144,15 @@ def posteriors(
     constants = model.log_constants(block, weights, dispersion)
     least = model.least_losses(block, weights)
     moments = None if by_rows else model.moments(block)
+    few = by_rows or (moments is None and model.n_outputs * block.shape[1] < p)
+    gram = model.row_grams(block, root) if few else None
     if moments is not None:
         modes, slopes, mean, curvatures = _from_moments(*moments, unit, theta, root)
     else:
         modes, slopes, mean, curvatures = np.empty((K, c, p)), np.empty((K, c, p)), [], []
         for k in range(K):
-            oracle = _PosteriorOracle(model, block, unit, theta[k], root, by_rows)
-            if not model.quadratic:
+            oracle = _PosteriorOracle(model, block, unit, theta[k], root, gram)
+            if not model.quadratic and root.any():
                 u = np.zeros((c, p)) if start is None else start[k]
                 u = oracle.better_start(u)
                 modes[k], _, _ = newton(
@@ -158,14 +165,15 @@ def posteriors(
                 # Curvature that is constant is that of all priors.
                 curvatures.append(curvatures[0])
             else:
-                curvatures.append(oracle.curvature())
+                own = oracle.curvature()
+                curvatures.append(FewRowsCurvature(own) if few and not by_rows else own)
             if model.quadratic:
                 modes[k] = -curvatures[k].covariance_times(gradient)
                 oracle.at(modes[k])
             slopes[k] = oracle.gradients
             mean.append(oracle.losses)
     # Rounding can take losses of rows that are interpolated below the least.
-    deviations, losses = _spread(root, modes), np.maximum(weights * np.array(mean), least)
+    deviations, losses = spread(root, modes), np.maximum(weights * np.array(mean), least)
     square = np.einsum("kcp,kcp->kc", modes, modes)
     log_dets = np.array([curvature.log_det for curvature in curvatures])
     evidence = constants - losses / dispersion - 0.5 * (square + log_dets)
@@ -243,235 +251,12 @@ def left_out_predictions(
     return state + moves
 
 
-def _transposed(root):
-    return root if root.ndim == 1 else root.T
-
-
-def _spread(root, u):
-    """``L u``: (..., p) -> (..., p)."""
-    return u * root if root.ndim == 1 else u @ root.T
-
-
-def _gather(root, g):
-    """``L' g``: (..., p) -> (..., p)."""
-    return g * root if root.ndim == 1 else g @ root
-
-
-def _product(matrices, v):
-    """Products of matrices (c, p, p) with vectors (c, p)."""
-    return np.matmul(matrices, v[:, :, None])[:, :, 0]
-
-
-class DenseCurvature:
-    """Curvatures of a block's clients as matrices of the parameters.
-
-    Attributes
-    ----------
-    hessian : ndarray of shape (c, p, p)
-        H.
-    inner : ndarray of shape (c, p, p)
-        ``A^-1``, covariances in the coordinates of the prior.
-    log_det : ndarray of shape (c,)
-        ``log det(A)``.
-    """
-
-    def __init__(self, root, H):
-        self.root, self.hessian = root, H
-        if root.any():
-            self.inner, self.log_det = _inverted(_inner(root, H))
-        else:  # a prior without variance
-            self.inner = np.broadcast_to(np.eye(H.shape[-1]), H.shape)
-            self.log_det = np.zeros(len(H))
-        self._information = None
-
-    def covariance_times(self, g):
-        """``A^-1 g``: (c, p) -> (c, p)."""
-        return _product(self.inner, g)
-
-    def hessian_times(self, v):
-        """``H v``: (c, p) -> (c, p)."""
-        return _product(self.hessian, v)
-
-    def covariances(self, errors=None, scale=1.0):
-        """Posterior covariances of the parameters, (c, p, p).
-
-        With the covariance (p, p) of the errors of the prior's mean it is integrated out: modes
-        move with the mean by ``I - V H``.  Of clients that have scales (c, 1, 1) of their own V
-        has it.
-        """
-        V = sandwich(_transposed(self.root), self.inner)
-        if errors is None:
-            return scale * V
-        moves = -np.matmul(V, self.hessian)
-        np.einsum("cii->ci", moves)[:] += 1.0
-        return scale * V + np.matmul(moves, np.matmul(errors, moves.transpose(0, 2, 1)))
-
-    def variances(self, errors=None, scale=1.0):
-        """Their diagonals, (c, p)."""
-        if self.root.ndim == 1 and errors is None:
-            inner = np.einsum("cii->ci", self.inner)
-            return np.reshape(scale, (-1, 1)) * self.root**2 * inner
-        return np.einsum("cii->ci", self.covariances(errors, scale))
-
-    def row_covariances(self, model, block, errors=None, scale=1.0):
-        """Posterior covariances of each row's predictions, (c, n, C, C)."""
-        X, C = block.dense(), model.n_outputs
-        c, n, D = X.shape
-        V = self.covariances(errors, scale).reshape(c, C, D, C, D)
-        out = np.empty((c, n, C, C))
-        for a in range(C):
-            for b in range(a + 1):
-                forms = np.einsum("cnd,cnd->cn", np.matmul(X, V[:, a, :, b]), X)
-                out[:, :, a, b] = out[:, :, b, a] = forms
-        return out
-
-    @property
-    def information(self):
-        """P, with a diagonal root: (c, p, p)."""
-        if self._information is None:
-            half = self.hessian * self.root
-            self._information = self.hessian - np.matmul(
-                half, np.matmul(self.inner, half.transpose(0, 2, 1))
-            )
-        return self._information
-
-    def information_diagonal(self):
-        """Diagonal of P, (c, p)."""
-        return np.einsum("cii->ci", self.information)
-
-    def information_products(self, r):
-        """The function ``sum_i r_i P_i v`` of vectors (m, p), with r (c,) the clients' weights."""
-        total = np.tensordot(r, self.information, 1)
-        return partial(_right_product, total)
-
-
-class RowCurvature:
-    """The same as matrices of the rows, the root a diagonal.
-
-    Attributes
-    ----------
-    factors : ndarray of shape (c, n, C, C)
-        R of each row.
-    inner : ndarray of shape (c, n C, n C)
-        M.
-    log_det : ndarray of shape (c,)
-        ``log det(A)``.
-    """
-
-    def __init__(self, block, root, factors, gram):
-        self.block, self.root, self.factors = block, root, factors
-        c, n, C, _ = factors.shape
-        G = np.einsum("clas,calm,cmat->clsmt", factors, gram, factors, optimize=True)
-        G = G.reshape(c, n * C, n * C)
-        np.einsum("cii->ci", G)[:] += 1.0
-        self.inner, self.log_det = _inverted(G)
-
-    def _to_rows(self, z):
-        """``R'`` times predictions (c, ..., C, n): (c, n C, ...)."""
-        c, n, C, _ = self.factors.shape
-        t = np.einsum("clas,cmal->clsm", self.factors, z.reshape(c, -1, C, n))
-        return t.reshape(c, n * C, -1)
-
-    def _from_rows(self, t):
-        """R times values (c, n C, m): (c, m, C, n)."""
-        c, n, C, _ = self.factors.shape
-        return np.einsum("clas,clsm->cmal", self.factors, t.reshape(c, n, C, -1))
-
-    def _predictions(self, v):
-        c, _, C, _ = self.factors.shape
-        return self.block.forward(v.reshape(c, C, -1))
-
-    def _back(self, t):
-        """``X' R t``: (c, n C, 1) -> (c, p)."""
-        return self.block.backward(self._from_rows(t)[:, 0]).reshape(len(t), -1)
-
-    def covariance_times(self, g):
-        """``A^-1 g``: (c, p) -> (c, p)."""
-        t = self._to_rows(self._predictions(self.root * g))
-        return g - self.root * self._back(np.matmul(self.inner, t))
-
-    def hessian_times(self, v):
-        """``H v``: (c, p) -> (c, p)."""
-        return self._back(self._to_rows(self._predictions(v)))
-
-    def covariances(self, errors=None, scale=1.0):
-        """Posterior covariances of the parameters, (c, p, p), given the mean."""
-        c, n, C, _ = self.factors.shape
-        X = self.block.dense()
-        half = np.einsum("clas,cld->clsad", self.factors, X).reshape(c, n * C, -1)
-        half = half * self.root**2
-        out = -np.matmul(half.transpose(0, 2, 1), np.matmul(self.inner, half))
-        np.einsum("cii->ci", out)[:] += self.root**2
-        return scale * out
-
-    def variances(self, errors=None, scale=1.0):
-        """Their diagonals, (c, p)."""
-        known = self.root**2 * self.information_diagonal()
-        return np.reshape(scale, (-1, 1)) * self.root**2 * (1.0 - known)
-
-    def row_covariances(self, model, block, errors=None, scale=1.0):
-        """Posterior covariances of each row's predictions, (c, n, C, C), given the mean."""
-        c, n, C, _ = self.factors.shape
-        gram = model.row_grams(block, self.root**2)
-        half = np.einsum("carl,clas->crals", gram, self.factors).reshape(c, n, C, n * C)
-        inner = self.inner[:, None]
-        out = -np.matmul(np.matmul(half, inner), half.transpose(0, 1, 3, 2))
-        np.einsum("cnaa->cna", out)[:] += np.einsum("cann->cna", gram)
-        return np.reshape(scale, (-1, 1, 1, 1)) * out
-
-    def information_diagonal(self):
-        """Diagonal of P, (c, p)."""
-        c, n, C, _ = self.factors.shape
-        inner = self.inner.reshape(c, n, C, n, C)
-        Q = np.einsum("clas,clsmt,cmat->calm", self.factors, inner, self.factors, optimize=True)
-        return np.stack([self.block.column_forms(Q[:, a]) for a in range(C)], axis=1).reshape(
-            c, -1
-        )
-
-    def information_products(self, r):
-        """The function ``sum_i r_i P_i v`` of vectors (m, p), with r (c,) the clients' weights."""
-        return partial(self._products, r)
-
-    def _products(self, r, v):
-        c, n, C, _ = self.factors.shape
-        m = len(v)
-        z = self.block.forward_all(v.reshape(m * C, -1)).reshape(c, m, C, n)
-        t = r[:, None, None] * np.matmul(self.inner, self._to_rows(z))
-        out = self.block.backward_all(self._from_rows(t).reshape(c, m * C, n))
-        return out.reshape(m, -1)
-
-
-def _right_product(matrix, v):
-    return v @ matrix
-
-
-def _inner(root, H):
-    """``I + L' H L``."""
-    A = sandwich(root, H)
-    np.einsum("cii->ci", A)[:] += 1.0
-    return A
-
-
-def _inverted(A):
-    """Inverses of matrices whose eigenvalues are 1 or more, and logarithms of determinants."""
-    try:
-        diagonal = np.einsum("cii->ci", np.linalg.cholesky(A))
-        return np.linalg.inv(A), 2.0 * np.log(diagonal).sum(axis=1)
-    except np.linalg.LinAlgError:
-        # Where the largest is 1e16 or more rounding may have made others zero or negative.
-        values, vectors = np.linalg.eigh(A)
-        values = np.maximum(values, 1.0)
-        inverses = np.matmul(vectors / values[:, None, :], vectors.transpose(0, 2, 1))
-        return inverses, np.log(values).sum(axis=1)
-
-
 class _PosteriorOracle:
     """``n f(theta + L u) / phi + |u|^2 / 2`` of the clients of a block, for ``newton``."""
 
-    def __init__(self, model, block, unit, theta, root, by_rows):
-        self.model, self.block, self.unit = model, block, unit
+    def __init__(self, model, block, unit, theta, root, gram):
+        self.model, self.block, self.unit, self.gram = model, block, unit, gram
         self.theta, self.root, self.step = theta, root, None
-        self.gram = model.row_grams(block, root**2) if by_rows else None
 
     def scale(self):
         """Size of each function."""
@@ -489,11 +274,11 @@ class _PosteriorOracle:
         """Values and gradients."""
         model, block = self.model, self.block
         self.u, self.step = u.copy(), None
-        self.state = self._bounded(model.state(block, self.theta + _spread(self.root, u)))
+        self.state = self._bounded(model.state(block, self.theta + spread(self.root, u)))
         self.losses, gradient = model.loss_and_slopes(block, self.state)
         self.gradients = self.unit[:, None] * gradient
         value = self.unit * self.losses + 0.5 * np.einsum("cp,cp->c", u, u)
-        return value, _gather(self.root, self.gradients) + u
+        return value, gather(self.root, self.gradients) + u
 
     def _bounded(self, state):
         """Predictions clipped where their exponentials, and sums of these, would overflow."""
@@ -506,7 +291,7 @@ class _PosteriorOracle:
         """Values at ``u + t * step``."""
         if self.step is not step:
             self.step = step
-            self.change = self.model.state(self.block, _spread(self.root, step))
+            self.change = self.model.state(self.block, spread(self.root, step))
         u = self.u + t[:, None] * step
         with np.errstate(invalid="ignore"):
             losses = self.model.row_sums(self.block, self.state + t[:, None, None] * self.change)
@@ -527,12 +312,12 @@ class _PosteriorOracle:
         """Newton directions."""
         if self.gram is not None:
             return -self.curvature(damping).covariance_times(g)
-        A = _inner(self.root, self._hessian(damping))
+        A = plus_one(sandwich(self.root, self._hessian(damping)))
         try:
             return -np.linalg.solve(A, g[:, :, None])[:, :, 0]
         except np.linalg.LinAlgError:
             # The identity is lost in the rounding of what some rows weigh.
-            return -_product(_inverted(A)[0], g)
+            return -product(inverted(A)[0], g)
 
 
 def _from_moments(about, losses, slopes, H, unit, theta, root):
@@ -551,8 +336,8 @@ def _from_moments(about, losses, slopes, H, unit, theta, root):
     modes = np.zeros(away.shape)
     values, gradients = at(away)
     if root.any():
-        modes = -_products(curvature.inner, _gather(root, gradients))
-        values, gradients = at(away + _spread(root, modes))
+        modes = -_products(curvature.inner, gather(root, gradients))
+        values, gradients = at(away + spread(root, modes))
     return modes, gradients, values, [curvature] * len(theta)
 
 
@@ -634,11 +419,16 @@ class PosteriorMixin:
         """Mean losses (c,) and their gradients (c, p)."""
         return self._loss(block, state), self._loss_gradient(block, state)
 
-    def row_grams(self, block, scale):
-        """``X diag(scale) X'`` of each client and output: (p,) -> (c, C, n, n)."""
-        scale = scale.reshape(self.n_outputs, -1)
-        shape = len(block.clients), scale.shape[1]
-        return np.stack([block.row_gram(np.broadcast_to(own, shape)) for own in scale], axis=1)
+    def row_grams(self, block, root):
+        """``X L L' X'``, (c, C, n, n) with a diagonal root L and (c, n, C, n, C) with others."""
+        c, n, D = block.shape
+        if root.ndim == 1:
+            scales = (root**2).reshape(self.n_outputs, D)
+            return np.stack([block.row_gram(np.broadcast_to(s, (c, D))) for s in scales], axis=1)
+        half = block.forward_all(root.T.reshape(-1, D)).reshape(c, self.n_params, -1, n)
+        half = half.transpose(0, 3, 2, 1).reshape(c, n * self.n_outputs, -1)
+        gram = np.matmul(half, half.transpose(0, 2, 1))
+        return gram.reshape(c, n, self.n_outputs, n, self.n_outputs)
 
     def row_curvatures(self, block, state, damping=0.0, weights=None):
         """Factors R of each row's second derivatives ``R R'``, weights included, (c, n, C, C).
@@ -646,17 +436,9 @@ class PosteriorMixin:
         The weights are those of the block where none (c, n) are given.
         """
         weights = block.weights if weights is None else weights
-        c, C, n = state.shape
-        W = np.zeros((c, n, C, C))
-        damping = np.reshape(damping, (-1, 1, 1))
-        for a, outputs, h in self.kernel.curvature_blocks(state, block.y, damping):
-            rows = (h * weights[:, None, :]).transpose(0, 2, 1)
-            W[:, :, a, outputs] = rows
-            W[:, :, outputs, a] = rows
-        if C == 1:
-            return np.sqrt(np.maximum(W, 0.0))
-        values, vectors = np.linalg.eigh(W)
-        return vectors * np.sqrt(np.maximum(values, 0.0))[:, :, None, :]
+        factors = self.kernel.curvature_factors(state, block.y, np.reshape(damping, (-1, 1, 1)))
+        factors *= np.sqrt(weights)[:, :, None, None]
+        return factors
 
     def moments(self, block):
         """What all losses of squared errors follow from; None of other losses and wide models.
@@ -672,7 +454,7 @@ class PosteriorMixin:
                 state = self.state(block, about)
                 losses, slopes = self.loss_and_slopes(block, state)
                 H = self.curvature(block, state)
-                about = about - _product(np.linalg.pinv(H, NEAR, hermitian=True), slopes)
+                about = about - product(np.linalg.pinv(H, NEAR, hermitian=True), slopes)
             losses, slopes = self.loss_and_slopes(block, self.state(block, about))
             block.cache["moments"] = about, losses, slopes, H
         return block.cache["moments"]

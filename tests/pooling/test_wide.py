@@ -88,6 +88,37 @@ def test_sums_are_those_of_matrices(loss, to_rows, by_rows, monkeypatch):
     assert_allclose(products, np.matmul(vectors, curvature), rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.parametrize("loss", ["poisson", "two", "three"])
+@pytest.mark.parametrize("to_rows", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("kind", ["full", "diagonal", "none"])
+def test_posteriors_of_few_rows_are_those_of_more_that_weigh_nothing(loss, to_rows, kind):
+    """With them there are more rows than parameters, and matrices of these."""
+    X, z, rng = rows()
+    y, classes = targets(loss, z, rng), {"two": 2, "three": 3}.get(loss)
+    model = LinearModel("log_loss" if classes else loss).bind(7, classes)
+    p = model.n_params
+    root = {"full": 0.3 * rng.normal(size=(p, p)), "diagonal": rng.uniform(size=p)}.get(kind)
+    prior = rng.normal(size=(2, p)), np.zeros(p) if root is None else root
+    prior += np.array([0.3, 0.7]), 0.7
+    errors = np.array([np.diag(rng.uniform(size=p)), np.eye(p)])
+    answers = []
+    for times in (1, 5):
+        padded = to_rows(np.tile(X, (times, 1)))
+        weights = np.repeat([1.0, 1e-300], [len(y), (times - 1) * len(y)])
+        federation = InProcessFederation(
+            padded, np.tile(y, times), np.tile(GROUPS, times), sample_weight=weights
+        )
+        pool = federation.open(model, random_state=0)
+        few = pool._site._blocks[0][0].shape[1] * model.n_outputs < p
+        assert few == (times == 1)
+        sums = pool.ask(PosteriorSums, *prior)
+        answers.append(list(sums.values()))
+        for how in ({"dense": True, "errors": errors}, {"dense": False}):
+            answers[-1] += pool.ask(Posteriors, *prior, **how)
+    for got, wanted in zip(*answers, strict=True):
+        assert_allclose(got, wanted, rtol=1e-7, atol=1e-9)
+
+
 FITS = [
     (sparse.csr_array, {"n_clusters": 1, "covariance": "spherical"}),
     (np.asarray, {"n_clusters": 2, "random": [0, 1]}),

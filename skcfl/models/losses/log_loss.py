@@ -139,6 +139,14 @@ class Multinomial(ClassLoss):
             h[..., a, :] = p[..., a, :] * (1.0 - p[..., a, :])
             yield a, outputs, h
 
+    def curvature_factors(self, z, y, damping=0.0):
+        # diag(p) - p p' is the square of this: probabilities sum to one.
+        p = np.moveaxis(self.probabilities(z), -2, -1)
+        root = np.sqrt(p)
+        R = -p[..., :, None] * root[..., None, :]
+        np.einsum("...aa->...a", R)[:] += root
+        return R
+
     def curvature_product(self, z, y, u, damping=0.0):
         p = self.probabilities(z)
         return p * (u - (p * u).sum(axis=-2, keepdims=True))

@@ -149,6 +149,16 @@ class Loss(Options):
             outputs = slice(a, a + 1)
             yield a, outputs, h[..., outputs, :]
 
+    def curvature_factors(self, z, y, damping=0.0):
+        """Factors R (..., n, C, C) of each row's second derivatives ``R R'``, damped as above."""
+        W = np.zeros((*z.shape[:-2], z.shape[-1], z.shape[-2], z.shape[-2]))
+        for a, outputs, h in self.curvature_blocks(z, y, damping):
+            W[..., a, outputs] = W[..., outputs, a] = np.moveaxis(h, -2, -1)
+        if z.shape[-2] == 1:
+            return np.sqrt(np.maximum(W, 0.0))
+        values, vectors = np.linalg.eigh(W)
+        return vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+
     def terms(self, z, y):
         """Size of the terms of the sum `value`, which is rounded to a few units of it."""
         return self.value(z, y)

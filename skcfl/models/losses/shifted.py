@@ -71,7 +71,7 @@ def _of_shifted(name):
 
 for _name in (
     *("value", "gradient", "curvature", "curvature_slope", "newton_curvature", "own_curvature"),
-    *("curvature_product", "curvature_blocks", "terms", "slope_terms"),
+    *("curvature_product", "curvature_blocks", "curvature_factors", "terms", "slope_terms"),
     *("steadiness", "ceiling", "floor"),
 ):
     setattr(Shifted, _name, _of_shifted(_name))
