@@ -133,6 +133,8 @@ class RowCurvature:
         M.
     log_det : ndarray of shape (c,)
         ``log det(A)``.
+    largest : float
+        Largest element of ``R' X L L' X' R``: as many units of rounding of ``A^-1 g`` are lost.
     """
 
     def __init__(self, block, root, factors, gram):
@@ -140,7 +142,9 @@ class RowCurvature:
         c, n, C, _ = factors.shape
         of_rows = "calm,cmat" if root.ndim == 1 else "clamb,cmbt"
         G = np.einsum(f"clas,{of_rows}->clsmt", factors, gram, factors, optimize=IN_TURN)
-        self.inner, self.log_det = _inverse(root, G.reshape(c, n * C, n * C))
+        G = G.reshape(c, n * C, n * C)
+        self.largest = np.einsum("cii->ci", G).max(initial=0.0)
+        self.inner, self.log_det = _inverse(root, G)
 
     def _to_rows(self, z):
         """``R'`` times predictions (c, ..., C, n): (c, n C, ...)."""

@@ -52,6 +52,9 @@ FARTHEST = 10.0
 # Singular values of a client's curvature, as a part of the largest, below which directions are not
 # searched for the model of least loss: only moments about it are more exact for it.
 NEAR = 1e-6
+# Curvature in the coordinates of the prior, where the prior's is 1, up to which that of few rows
+# is computed from matrices of their size: rounding grows with it.
+LARGEST = 1e6
 # Differences of logarithms whose exponentials, times weights, have squares with finite sums.
 FINITE = 300.0
 
@@ -151,7 +154,7 @@ def posteriors(
     else:
         modes, slopes, mean, curvatures = np.empty((K, c, p)), np.empty((K, c, p)), [], []
         for k in range(K):
-            oracle = _PosteriorOracle(model, block, unit, theta[k], root, gram)
+            oracle = _PosteriorOracle(model, block, unit, theta[k], root, gram, by_rows)
             if not model.quadratic and root.any():
                 u = np.zeros((c, p)) if start is None else start[k]
                 u = oracle.better_start(u)
@@ -165,8 +168,7 @@ def posteriors(
                 # Curvature that is constant is that of all priors.
                 curvatures.append(curvatures[0])
             else:
-                own = oracle.curvature()
-                curvatures.append(FewRowsCurvature(own) if few and not by_rows else own)
+                curvatures.append(oracle.curvature())
             if model.quadratic:
                 modes[k] = -curvatures[k].covariance_times(gradient)
                 oracle.at(modes[k])
@@ -254,9 +256,9 @@ def left_out_predictions(
 class _PosteriorOracle:
     """``n f(theta + L u) / phi + |u|^2 / 2`` of the clients of a block, for ``newton``."""
 
-    def __init__(self, model, block, unit, theta, root, gram):
+    def __init__(self, model, block, unit, theta, root, gram, by_rows):
         self.model, self.block, self.unit, self.gram = model, block, unit, gram
-        self.theta, self.root, self.step = theta, root, None
+        self.theta, self.root, self.by_rows, self.step = theta, root, by_rows, None
 
     def scale(self):
         """Size of each function."""
@@ -300,18 +302,27 @@ class _PosteriorOracle:
     def _hessian(self, damping):
         return self.unit[:, None, None] * self.model.curvature(self.block, self.state, damping)
 
-    def curvature(self, damping=0.0):
+    def curvature(self):
         """Curvature of the rows' minus log-density."""
+        rows = self._by_rows(0.0)
+        if rows is None:
+            return DenseCurvature(self.root, self._hessian(0.0))
+        return rows if self.by_rows else FewRowsCurvature(rows)
+
+    def _by_rows(self, damping):
+        """Curvature as matrices of the rows; None if these are many, or too much is lost by it."""
         if self.gram is None:
-            return DenseCurvature(self.root, self._hessian(damping))
+            return None
         rows = self.model.row_curvatures(self.block, self.state, damping)
         factors = np.sqrt(self.unit)[:, None, None, None] * rows
-        return RowCurvature(self.block, self.root, factors, self.gram)
+        rows = RowCurvature(self.block, self.root, factors, self.gram)
+        return rows if self.by_rows or rows.largest <= LARGEST else None
 
     def direction(self, g, damping):
         """Newton directions."""
-        if self.gram is not None:
-            return -self.curvature(damping).covariance_times(g)
+        rows = self._by_rows(damping)
+        if rows is not None:
+            return -rows.covariance_times(g)
         A = plus_one(sandwich(self.root, self._hessian(damping)))
         try:
             return -np.linalg.solve(A, g[:, :, None])[:, :, 0]
