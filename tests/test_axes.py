@@ -137,6 +137,17 @@ def test_units_of_a_feature(case, change):
         assert_allclose(found.coef_[..., 1] * 1e4, wanted.coef_[..., 1], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("case", EXACT, ids=str)
+def test_a_constant_feature_has_no_coefficient(case):
+    """What it differs from its mean by is rounding, beside an intercept one more intercept."""
+    X, y, groups = case.rows
+    weights = np.random.RandomState(0).uniform(0.5, 2.0, len(y))
+    levels = (np.full(len(y), value) for value in np.linspace(0.1, 9.9, 99))
+    level = next(v for v in levels if np.average(v, weights=weights) != v[0])
+    found = case.fit(np.column_stack([X, level]), y, groups, weights)
+    assert np.abs(found.coef_[..., -1]).max() <= 1e-9 * np.abs(found.coef_).max()
+
+
 # --------------------------------------------------------------------------------------- places
 
 

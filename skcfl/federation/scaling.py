@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 LEAST_SHARE = 1e-3
 # Spread, relative to the mean, that is rounding.
 CONSTANT = 1e-13
+# Values of features that are as large as their mean, once scaled, that are rounding of this mean.
+ROUNDING = 1e-9
 # Rows are scaled in chunks of about so many bytes.
 CHUNK_BYTES = 2**23
 # Root mean square of a feature over all rows, relative to the geometric mean over the clients,
@@ -170,9 +172,12 @@ class Scaling:
         if sparse.issparse(X):
             return sparse.csr_array(X @ sparse.diags_array((1.0 / self.scale).astype(X.dtype)))
         out = np.empty(X.shape, dtype=X.dtype)
+        level = np.flatnonzero((self.mean != 0.0) & (self.scale == np.abs(self.mean)))
         for rows in _chunks(X, CACHED_BYTES):
             part = X[rows] - self.mean
             part /= self.scale
+            # Rounding beside an intercept would be one more, in units of its own.
+            part[:, level] *= np.abs(part[:, level]) > ROUNDING
             out[rows] = part
         return out
 
