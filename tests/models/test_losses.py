@@ -6,13 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loss_objects import loss_of
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.special import expit, softmax
+from scipy.special import expit, psi, softmax
 from trials import examples
 
 from skcfl.models.losses import (
     CLASSIFICATION_LOSSES,
     LOSSES,
     REGRESSION_LOSSES,
+    Gamma,
     Huber,
     Quantile,
     Tweedie,
@@ -265,3 +266,11 @@ def test_conjugate_of_tweedie_is_a_bound_that_is_met(power, a, y):
         size = np.abs(a * z)[0] + terms + loss.terms(z, y)
         assert (bound >= difference - 1e-14 * size).all()
         assert (bound <= difference + 1e-11 * size).all()
+
+
+@pytest.mark.parametrize("deviance", [0.0, 1e-6, 1e-3, 0.1, 2.0, 30.0])
+def test_the_dispersion_of_a_gamma_loss_is_that_of_greatest_likelihood(deviance):
+    """But for rows that are interpolated, whose likelihood has no end."""
+    dispersion = Gamma().dispersion_of(deviance)
+    slope = np.log(1.0 / dispersion) - psi(1.0 / dispersion)
+    assert_allclose(slope, 0.5 * max(deviance, 1e-8), rtol=1e-6, atol=1e-13)
