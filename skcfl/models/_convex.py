@@ -115,6 +115,12 @@ class ConvexModel(LocalModel):
         np.einsum("ijj->ij", H)[:] += self.decay
         return H
 
+    def _newton_step(self, block, state, g, diagonal, damping):
+        """Solutions (c, p) of ``(H + diagonal) x = g``, H the Hessian of the loss."""
+        H = self._loss_hessian(block, state, damping)
+        np.einsum("ijj->ij", H)[:] += diagonal
+        return solve_scaled(H, g)
+
     def hessian_product(self, block, w, u, damping=0.0):
         """Hessian of ``f_i`` at ``w_i`` times ``u_i``: (c, p), (c, p) -> (c, p)."""
         return self._loss_product(block, self._state(block, w), u, damping) + self.decay * u
@@ -251,11 +257,7 @@ class _ClientOracle:
         """Newton directions, exact or to a falling tolerance."""
         model, block, state = self.model, self.block, self.state
         if model.n_params <= MAX_DENSE:
-            H = model._loss_hessian(block, state, damping)
-            np.einsum("ijj->ij", H)[:] += self.diagonal
-            if self.rho is None:
-                model.pin(H)
-            return -solve_scaled(H, g)
+            return -model._newton_step(block, state, g, self.diagonal, damping)
         precondition = model._preconditioner(block, state, self.diagonal, damping)
         # With one output it is the inverse but for the intercept: what takes longer
         # is flat to rounding.

@@ -13,7 +13,8 @@ from sklearn.utils._param_validation import StrOptions
 from .._checks import NOT_NEGATIVE
 from .._option_objects import parameters
 from .._typing import ClassWeight
-from ..numerics.newton import invert_scaled
+from ..numerics.newton import invert_scaled, solve_scaled
+from ._contrasts import along_contrasts, contrast_blocks
 from ._convex import MAX_DENSE, ConvexModel
 from ._least_squares import Narrow, Sparse, Wide
 from ._level_grams import LevelsMixin
@@ -325,16 +326,22 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
     # ----------------------------------------------------------------- second order
 
     def _loss_hessian(self, block, Z, damping=0.0):
-        c, C, _ = Z.shape
-        D = block.shape[2]
-        H = np.zeros((c, C, D, C, D))
         damping = np.reshape(damping, (-1, 1, 1))
-        for a, outputs, h in self.kernel.curvature_blocks(Z, block.y, damping):
-            h = h * block.weights[:, None, :]
-            grams = block.grams(h)
-            H[:, outputs, :, a] = grams
-            H[:, a, :, outputs] = grams.transpose(0, 2, 1, 3)
-        return H.reshape(c, C * D, C * D)
+        return _hessian_of(block, self.kernel.curvature_blocks(Z, block.y, damping), Z.shape[1])
+
+    def _newton_step(self, block, Z, g, diagonal, damping):
+        c, C, _ = Z.shape
+        if not self.kernel.coupled:
+            return super()._newton_step(block, Z, g, diagonal, damping)
+        blocks = self.kernel.curvature_blocks(Z, block.y, np.reshape(damping, (-1, 1, 1)))
+        H = _hessian_of(block, contrast_blocks(blocks, C), C - 1)
+        np.einsum("ijj->ij", H)[:] += diagonal[:, : H.shape[1]]
+
+        def solve(inner):
+            return solve_scaled(H, inner.reshape(c, -1)).reshape(inner.shape)
+
+        g, diagonal = g.reshape(c, C, -1), diagonal.reshape(c, C, -1)[:, 0]
+        return along_contrasts(solve, g, diagonal).reshape(c, -1)
 
     def hessian(self, block, w, damping=0.0):
         """Hessian of ``f_i`` at ``w_i``: (c, p) -> (c, p, p)."""
@@ -676,3 +683,14 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         if self.fit_intercept:
             raw = raw + W[index, :, -1]
         return raw
+
+
+def _hessian_of(block, blocks, n_outputs):
+    """Hessian (c, p, p) of second derivatives of pairs of outputs, as of ``curvature_blocks``."""
+    c, _, D = block.shape
+    H = np.zeros((c, n_outputs, D, n_outputs, D))
+    for a, outputs, h in blocks:
+        grams = block.grams(h * block.weights[:, None, :])
+        H[:, outputs, :, a] = grams
+        H[:, a, :, outputs] = grams.transpose(0, 2, 1, 3)
+    return H.reshape(c, n_outputs * D, n_outputs * D)
