@@ -3,13 +3,14 @@
 "knn" are least squares of clients in three clusters, 20 rows of 10 features each, fitted by
 ``ConvexClusteredFL(graph="knn", refit=True)``.  "schools" is a made table in the shape of the
 school data of multi-task learning: 139 clients, 15,362 rows, 27 features of which 24 are binary,
-and coefficients that differ a little from client to client.  "sparse" are 20 clients of 100
-rows with 50 of 50,000 columns each, few columns popular and most of them rare, as words are; the
-R2 of as many new rows is told, and that of ``Ridge()`` on all rows.  "few" are eight clients of 30
-rows, without weights of the rows and with weights over 24 decades, and the exchanges of the
-fits.  "exchanges" are those of default fits of eight clients, a line a class: one population, two
-clusters and a continuum, three seeds of each.  "weights" are 60 tables of two classes, half of
-them with weights over 4 or 12 decades: exchanges and log-likelihood of
+and coefficients that differ a little from client to client.  "sparse" are 20 clients of 100 rows
+with 50 of 50,000 columns each, few columns popular and most of them rare, as words are; the R2 of
+as many new rows is told, and that of ``Ridge()`` on all rows.  "few" are eight clients of 30 rows,
+without weights of the rows and with weights over 24 decades, and the exchanges of the fits.
+"classes" are 30 clients of 100 rows of 40 features, three classes, and 60 clients of 10 rows of 30
+features, five classes.  "exchanges" are those of default fits of eight clients, a line a class:
+one population, two clusters and a continuum, three seeds of each.  "weights" are 60 tables of two
+classes, half of them with weights over 4 or 12 decades: exchanges and log-likelihood of
 ``PartialPoolingClassifier``, a line a table, by which two versions are compared.  "many" are
 100,000 clients of 100 rows of 20 features in four clusters, with one thread and with two: its
 lines tell the time on the clock, as threads share the work, and the peak memory, that of the data
@@ -20,8 +21,8 @@ solves about twenty problems (a grid of lam, values around the best, local penal
 in a tenth of a second or, for 3000, in a third, half of which proves its partition.  One BLAS
 thread::
 
-    python benchmarks/fits.py [--clients 1000] [--only knn schools sparse few exchanges many]
-    python benchmarks/fits.py --only weights
+    python benchmarks/fits.py [--clients 1000] [--only knn schools sparse few classes many]
+    python benchmarks/fits.py --only exchanges weights
 """
 
 import argparse
@@ -117,7 +118,7 @@ def line(name, estimator, rows, clock=time.process_time, sample_weight=None):
         seconds = clock() - start
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
-        f"{name:34} {seconds:8.2f} s {estimator.n_clusters_:6} clusters {memory:6.0f} MB",
+        f"{name:38} {seconds:8.2f} s {estimator.n_clusters_:6} clusters {memory:6.0f} MB",
         flush=True,
     )
 
@@ -135,7 +136,18 @@ def few():
                 estimator = kind(random_state=0)
                 name = kind.__name__ + (", weights" if given is not None else "")
                 line(name, estimator, (data.X, data.y, data.groups), sample_weight=given)
-                print(f"{'':34} {estimator.calls_} exchanges")
+                print(f"{'':38} {estimator.calls_} exchanges")
+
+
+def classes():
+    """Default fits of several classes."""
+    for shape in ((30, 3, 40, 100, 3), (60, 3, 30, 10, 5)):
+        names = "n_clients", "n_clusters", "n_features", "n_samples", "n_classes"
+        given = dict(zip(names, shape, strict=True))
+        data = make_clustered_classification(**given, random_state=0)
+        for kind in (*CLASSIFIERS, PartialPoolingClassifier):
+            name = f"{kind.__name__}, {shape[-1]} classes"
+            line(name, kind(random_state=0), (data.X, data.y, data.groups))
 
 
 def make_few(kind, seed, classes=False):
@@ -196,7 +208,7 @@ def main():
     """One line a fit."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, nargs="+", default=[1000, 3000])
-    kinds = ["knn", "schools", "sparse", "few", "many", "exchanges", "weights"]
+    kinds = ["knn", "schools", "sparse", "few", "classes", "many", "exchanges", "weights"]
     parser.add_argument("--only", nargs="+", choices=kinds, default=kinds[:3])
     args = parser.parse_args()
     with threadpool_limits(1):
@@ -220,9 +232,11 @@ def main():
             ):
                 estimator = kind(random_state=0)
                 line(f"sparse, {kind.__name__}", estimator, (X[rows], y[rows], groups[rows]))
-                print(f"{'':34} R2 {estimator.score(X[new], y[new], groups=groups[new]):.3f}")
+                print(f"{'':38} R2 {estimator.score(X[new], y[new], groups=groups[new]):.3f}")
         if "few" in args.only:
             few()
+        if "classes" in args.only:
+            classes()
         if "exchanges" in args.only:
             exchanges()
         if "weights" in args.only:

@@ -37,7 +37,7 @@ def along_contrasts(solve, g, diagonal):
     g : ndarray of shape (c, C, D)
         Right-hand sides.
     diagonal : ndarray of shape (c, D)
-        Of each output.
+        The same for each output.
 
     Returns
     -------
