@@ -128,10 +128,17 @@ def common_models(pool, start, labels, counted, within=False):
     return CommonModels(
         theta + moves[:, :, 0],
         curvature,
-        np.matmul(inverse, np.matmul(rows, inverse)),
-        share * np.matmul(inverse, np.matmul(meat, inverse)),
+        _covariances(inverse, rows),
+        share * _covariances(inverse, meat),
         test or _test(squares, n_clients),
     )
+
+
+def _covariances(inverse, meat):
+    """``inverse meat inverse`` as squares: where no row bends rounding would make some negative."""
+    values, vectors = np.linalg.eigh(meat)
+    half = np.matmul(inverse, vectors) * np.sqrt(np.maximum(values, 0.0))[:, None]
+    return np.matmul(half, half.transpose(0, 2, 1))
 
 
 def differences(pool, start, labels, counted, within=False):

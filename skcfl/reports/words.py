@@ -284,11 +284,10 @@ class _Words:
             errors = est._stack.mean_errors
             if errors is None:
                 return None, None, None, ""
-            variances = np.einsum("ip,kpq,iq->ki", effects, errors, effects)
             shrunk = ", drawn to zero by a prior" if np.isfinite(est.prior_variance_).all() else ""
             text = f" (the means of the population{shrunk})"
             quantiles = t.ppf(0.5 + LEVEL / 2, np.maximum(est.cluster_sizes_ - 1, 1))
-            return est.cluster_params_ @ T.T, np.sqrt(variances), quantiles, text
+            return est.cluster_params_ @ T.T, _deviations(effects, errors), quantiles, text
         if known.common is None:
             return None, None, None, ""
         alike = not known.common.test.p_value < THERE
@@ -296,11 +295,10 @@ class _Words:
         sizes = np.bincount(est.labels_[self._places()], minlength=K)
         rows = np.bincount(est.labels_[self._places()], known.sizes, K)
         degrees = np.maximum(rows - est.model_.n_columns if alike else sizes - 1, 1)
-        errors = np.sqrt(np.einsum("ip,kpq,iq->ki", effects, C, effects))
         text = ", given the clusters" if self.several else ""
         text += ", where rows count" if alike else ", where clients count, who differ"
         means = known.common.theta @ effects.T
-        return means, errors, t.ppf(0.5 + LEVEL / 2, degrees), text
+        return means, _deviations(effects, C), t.ppf(0.5 + LEVEL / 2, degrees), text
 
     # ---------------------------------------------------------------------- single clients
 
@@ -414,6 +412,12 @@ def candidates(est):
         best = sorted(range(len(rows)), key=lambda i: float(rows[i][column]))[:CANDIDATES]
         rows = [rows[i] for i in sorted(best)]
     return Table(columns, [[_plain(value) for value in row] for row in rows])
+
+
+def _deviations(effects, covariances):
+    """Standard errors (K, m) of effects, rows of (m, p), under covariances (K, p, p)."""
+    variances = np.einsum("ip,kpq,iq->ki", effects, covariances, effects)
+    return np.sqrt(np.maximum(variances, 0.0))
 
 
 def _plain(value):

@@ -14,6 +14,7 @@ from skcfl import (
     CFLRegressor,
     CLoVERegressor,
     ConvexClusteredFLRegressor,
+    FedAvgClassifier,
     FedAvgRegressor,
     FedEMRegressor,
     FeSEMRegressor,
@@ -184,6 +185,16 @@ def test_classes_have_effects_of_their_own():
             ("a", "intercept"),
         ]
     assert "Certainties" in str(model.report())
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("seed", [0, 4])
+def test_errors_of_separated_classes_are_no_roots_of_negative_numbers(seed):
+    """Where no row bends inverse curvatures are so large that rounding had a sign."""
+    rng = np.random.RandomState(seed)
+    X, y = rng.randn(33, 9), rng.randint(0, 4, 33)
+    report = FedAvgClassifier(random_state=0).fit(X, y, groups=np.arange(33) % 8).report()
+    assert "nan" not in str(report)
 
 
 def test_one_client_and_clients_of_one_row():
