@@ -49,7 +49,7 @@ def kl_divergences(X: ArrayLike, groups: ClientIds, k: int = 1) -> tuple[Array, 
         few = int(sizes.argmin())
         raise ValueError(
             f"Every client in groups needs more than k={k} rows, got {sizes[few]} of "
-            f"{ids[few]!r}. Lower k, or leave out the client."
+            f"{ids.tolist()[few]!r}. Lower k, or leave out the client."
         )
     tiny = COINCIDE * max(float(X.std(axis=0).max()), 1e-300)
     logs = np.empty((len(X), len(ids)))
