@@ -13,6 +13,7 @@ from skcfl import (
     FPFCRegressor,
     GTVRegressor,
     IFCARegressor,
+    LocalModelsRegressor,
     Training,
 )
 from skcfl.calls import CALLS
@@ -103,6 +104,13 @@ def test_fusion_goes_on_as_without_rows_of_it(model):
 def test_networks():
     model = IFCARegressor(n_clusters=2, hidden_layer_sizes=(4,), max_iter=3, tol=0)
     assert np.isfinite(fit(model, IDS[2], FALSE).params_).all()
+
+
+def test_local_models_of_the_others_are_theirs():
+    model = LocalModelsRegressor(alpha=0.1, standardize=False)
+    found = fit(model, FALSE).params_[IDS != FALSE]
+    model.fit(DATA.X[TRUE], DATA.y[TRUE], groups=DATA.groups[TRUE])
+    assert_allclose(found, model.params_, rtol=1e-9)
 
 
 def pool_of(**faults):
