@@ -16,6 +16,20 @@ def grouped(n_clients=12, n_rows=10, seed=0):
     return X, (X * theta[ids]).sum(axis=1) + 0.3 * rng.standard_normal(len(ids)), ids
 
 
+def schools(n_clients=30, n_rows=80, seed=0):
+    """Rows of schools with three coefficients each, to fit and to judge."""
+    rng = np.random.default_rng(seed)
+    theta = np.array([0.6, -0.4, 0.1]) + 0.3 * rng.standard_normal((n_clients, 3))
+
+    def rows():
+        ids = np.repeat(np.arange(n_clients), n_rows)
+        X = rng.standard_normal((len(ids), 2))
+        y = (np.column_stack([X, np.ones(len(X))]) * theta[ids]).sum(axis=1)
+        return X, y + 0.6 * rng.standard_normal(len(ids)), ids
+
+    return rows(), rows()
+
+
 def where(data, chosen):
     """Some of the rows."""
     return tuple(values[chosen] for values in data)
