@@ -8,8 +8,9 @@ from cases import DATA, make
 from fits_alone import without_reports
 from numpy.testing import assert_allclose
 from pickled_hosts import PickledHost, named, parts_of
-from site_tables import Wire
+from site_tables import Given, Wire
 from sklearn.exceptions import NotFittedError
+from spied import spied
 
 from skcfl import (
     KFED,
@@ -23,8 +24,7 @@ from skcfl import (
 )
 from skcfl.calls import CALLS
 from skcfl.datasets import make_clustered_regression
-from skcfl.federation import Ledger, SiteRows, costs, estimate_cost
-from skcfl.federation.inprocess import InProcessSite
+from skcfl.federation import costs, estimate_cost
 from skcfl.federation.remote import RemoteFederation
 from skcfl.models import LinearModel
 
@@ -44,22 +44,21 @@ def around(model):
 def test_each_part_alone(model):
     up, down = 8 * np.array([model.floats_up_, model.floats_down_]) + 9 * around(model)
     assert model.client_calls_ == 9 * model.calls_  # everybody is asked
-    assert estimate_cost(model, **FREE).wall_time == 0.0
-    cost = estimate_cost(model, **{**FREE, "latency": 0.1})
-    assert_allclose(cost.wall_time, 0.1 * model.calls_)
-    cost = estimate_cost(model, **{**FREE, "uplink": 1e6})
-    assert_allclose(cost.wall_time, 8 * up / 9 / 1e6)
-    cost = estimate_cost(model, **{**FREE, "downlink": 1e6})
-    assert_allclose(cost.transfer_time, 8 * down / 9 / 1e6)
-    cost = estimate_cost(model, **{**FREE, "seconds_per_row": 1e-3})
-    assert_allclose(cost.client_time, 1e-3 * model.calls_ * len(DATA.y) / 9)
+    for change, name, wanted in (
+        ({}, "wall_time", 0.0),
+        ({"latency": 0.1}, "wall_time", 0.1 * model.calls_),
+        ({"uplink": 1e6}, "wall_time", 8 * up / 9 / 1e6),
+        ({"downlink": 1e6}, "transfer_time", 8 * down / 9 / 1e6),
+        ({"seconds_per_row": 1e-3}, "client_time", 1e-3 * model.calls_ * len(DATA.y) / 9),
+        ({"server_seconds": 2.0}, "wall_time", 2.0),
+        ({"seconds_per_request": 2e-3, "n_sites": 3}, "packing_time", 4e-3 * model._requests),
+        ({"seconds_per_request": 2e-3, "n_sites": 3}, "wall_time", 4e-3 * model._requests),
+        ({"server_link": 1e6}, "wall_time", 8 * (up + down) / 1e6),
+    ):
+        assert_allclose(getattr(estimate_cost(model, **FREE | change), name), wanted)
+    cost = estimate_cost(model, **FREE)
     assert_allclose((cost.bytes_up, cost.bytes_down), (up, down))
     assert_allclose(9 * cost.client_bytes_up, cost.bytes_up)
-    assert estimate_cost(model, **FREE, server_seconds=2.0).wall_time == 2.0
-    cost = estimate_cost(model, **FREE, seconds_per_request=2e-3, n_sites=3)
-    assert_allclose((cost.packing_time, cost.wall_time), 4e-3 * model._requests)
-    cost = estimate_cost(model, **FREE, server_link=1e6)
-    assert_allclose(cost.wall_time, 8 * (up + down) / 1e6)
 
 
 def test_sites_share_a_link_and_a_processor(model):
@@ -80,18 +79,13 @@ def test_what_is_for_all_clients_of_a_site_travels_once(name):
     """With one client a site nothing is shared; with one site it is what the site has seen."""
     slow = {"latency": 0.1, "uplink": 1e6, "downlink": 2e6, "seconds_per_row": 1e-3}
     site_bytes = np.zeros(2)
-    answer = InProcessSite.answer
-
-    def seen(site, call, arguments):
-        out = answer(site, call, arguments)
-        for way, values in enumerate((out, CALLS[call].packed(arguments))):
-            site_bytes[way] += sum(getattr(value, "nbytes", 0) for value in values.values())
-        return out
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(InProcessSite, "answer", seen)
+        seen = spied(patch)
         without_reports(patch)
         model = make(name).fit(DATA.X, DATA.y, groups=DATA.groups)
+    for call, arguments, answers in seen:
+        for way, values in enumerate((answers, CALLS[call].packed(arguments))):
+            site_bytes[way] += sum(getattr(value, "nbytes", 0) for value in values.values())
     n, d = 9, DATA.X.shape[1]
     assert estimate_cost(model, **slow, n_sites=n) == estimate_cost(model, **slow)
     one = estimate_cost(model, **slow, n_sites=1)
@@ -114,18 +108,13 @@ def test_what_is_for_all_clients_of_a_site_travels_once(name):
 def test_bytes_of_a_wire(name):
     """A simulation knows within a twentieth what two sites of ten clients send and are sent."""
     data = make_clustered_regression(20, 3, 8, n_samples=20, random_state=0)
-    ids = np.unique(data.groups)
-
-    class Half(SiteRows):
-        def load(self):
-            here = np.isin(data.groups, ids[:10] if self.name == "a" else ids[10:])
-            return data.X[here], data.y[here], data.groups[here]
-
-    groups = np.char.add(np.where(np.isin(data.groups, ids[:10]), "a/", "b/"), data.groups)
+    first = np.isin(data.groups, np.unique(data.groups)[:10])
+    groups = np.char.add(np.where(first, "a/", "b/"), data.groups)
     model = make(name).fit(data.X, data.y, groups=groups)
     cost = estimate_cost(model, **FREE, n_sites=2)
-    sites = RemoteFederation([Wire(Half(name)) for name in "ab"])
-    taken = make(name).fit_federation(sites).wire_bytes_
+    halves = [("a", first), ("b", ~first)]
+    rows = [Given(name, (data.X[m], data.y[m], data.groups[m])) for name, m in halves]
+    taken = make(name).fit_federation(RemoteFederation([*map(Wire, rows)])).wire_bytes_
     assert_allclose((cost.bytes_up, cost.bytes_down), taken, rtol=0.05)
 
 
@@ -179,19 +168,9 @@ def test_participation_is_that_of_fit():
 
 def test_searches_count_their_exchanges():
     """Those of a fold are no single one."""
-    model = GTVRegressor(
-        search=LamSearch(cv=2, n_lams=3), alpha=0.01, graph="knn", max_iter=30, random_state=0
-    )
-    model.fit(DATA.X, DATA.y, groups=DATA.groups)
-    assert model.calls_ > 20
-    ledger, other = Ledger(), Ledger()
-    for _ in range(3):
-        other.book(up=2, down=1, clients=4, shared_bytes=(8, 0), own_bytes=(4, np.int64(2)))
-    ledger.take_over([other])
-    assert (ledger.shared_bytes, ledger.own_bytes) == ((24, 0), (12, 6))
-    assert (other.shared_bytes, other.own_bytes) == ((0, 0), (0, 0))
-    assert (ledger.calls, ledger.client_calls, ledger.up, ledger.down) == (3, 12, 6, 3)
-    assert (other.calls, other.client_calls, other.up, other.down) == (0, 0, 0, 0)
+    search = LamSearch(cv=2, n_lams=3)
+    model = GTVRegressor(search=search, alpha=0.01, graph="knn", max_iter=30, random_state=0)
+    assert model.fit(DATA.X, DATA.y, groups=DATA.groups).calls_ > 20
 
 
 @pytest.mark.parametrize(

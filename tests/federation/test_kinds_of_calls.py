@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from fits_alone import without_reports
 from numpy.testing import assert_allclose
+from spied import spied
 from trials import spread
 
 import skcfl
@@ -16,7 +17,6 @@ from skcfl.calls.first_order import Losses, Objectives
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.exceptions import FederationError, MissingClientWarning
 from skcfl.federation import Faults, InProcessFederation, SitePolicy
-from skcfl.federation.inprocess import InProcessSite
 from skcfl.federation.one_exchange import REFUSALS
 from skcfl.models import LinearModel
 
@@ -60,17 +60,12 @@ def federation(data=REGRESSION, **faults):
 
 def calls_of(name, monkeypatch):
     """A fit with all clients, and the kinds of calls that it uses."""
-    used, answer = set(), InProcessSite.answer
-
-    def spy(self, call, arguments):
-        used.add(call)
-        return answer(self, call, arguments)
-
     data = data_of(name)
     with monkeypatch.context() as patched:
-        patched.setattr(InProcessSite, "answer", spy)
+        seen = spied(patched)
         without_reports(patched)
-        return make(name).fit(data.X, data.y, groups=data.groups), sorted(used)
+        model = make(name).fit(data.X, data.y, groups=data.groups)
+    return model, sorted({call for call, *_ in seen})
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

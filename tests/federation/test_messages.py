@@ -9,23 +9,7 @@ from skcfl.calls.first_order import Objectives
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
 
-SIZES = {
-    "n": 5,
-    "K": 3,
-    "p": 4,
-    "s": 2,
-    "C": 3,
-    "q": 2,
-    "f": 6,
-    "v": 3,
-    "h": 2,
-    "m": 2,
-    "u": 2,
-    "k": 3,
-    "j": 3,
-    "b": 4,
-    "e": 3,
-}
+SIZES = dict(n=5, K=3, p=4, s=2, C=3, q=2, f=6, v=3, h=2, m=2, u=2, k=3, j=3, b=4, e=3)
 
 
 def call_of(down, up):
@@ -69,29 +53,30 @@ def test_a_site_that_answers_something_else_is_found_out(monkeypatch):
 
 def test_what_is_counted():
     theta, w = np.zeros((3, 4)), np.zeros((5, 4))
-    assert CALLS["losses"].floats({"theta": theta}, SIZES) == (5 * 12, 15)
-    assert CALLS["losses"].floats({"theta": theta}, SIZES, n_shared=2) == (5 * (12 - 2 * 2), 15)
-    objectives = {"w": w, "own": None}
-    assert CALLS["objectives"].floats(objectives, SIZES) == (20, 5)
-    assert CALLS["objectives"].floats(objectives, SIZES, known=True) == (0, 5)
     own = np.array([True, False, True, True, False])
-    assert CALLS["objectives"].floats({"w": w, "own": own}, SIZES) == (8, 5)
-    assert CALLS["objectives"].floats({"w": None, "own": ~own | own}, SIZES) == (0, 5)
+    objectives = {"w": w, "own": None}
     update = {**objectives, "center": None, "steps": np.ones(5)}
-    assert CALLS["local_update"].floats(update, SIZES) == (20, 20)
-    assert CALLS["local_update"].floats({**update, "center": w}, SIZES) == (40, 20)
-    assert CALLS["local_update"].floats(update, SIZES, later=True) == (20, 0)
-    assert CALLS["spectrum"].floats({}, SIZES) == (0, 15)
     prototypes = np.zeros((3, 2))
     partial = {"w": w[:, :2], "shared": np.arange(4) < 2, "prototypes": prototypes}
-    assert CALLS["partial_update"].floats(partial, SIZES) == (5 * 2 + 5 * 6, 5 * 2 + 5)
-    moves = {**partial, "theta": theta[:, :2]}
-    assert CALLS["partial_moves"].floats(moves, SIZES) == (5 * 2, 5 * 2 + 5)
-    assert CALLS["prototype_update"].floats({"prototypes": None}, SIZES) == (0, 5 * (6 + 3 + 1))
-    assert CALLS["personal_step"].floats({"center": w}, SIZES, known=True) == (0, 0)
-    fixed = np.array([-1, -1, 0, 2, -1])
-    arguments = {"theta": theta, "fixed": fixed}
-    assert CALLS["best_response"].floats(arguments, SIZES) == (3 * 12 + 2 * 4, 3 * 4 + 2 + 20)
+    fixed = {"theta": theta, "fixed": np.array([-1, -1, 0, 2, -1])}
+    for call, arguments, how, *wanted in (
+        ("losses", {"theta": theta}, {}, 5 * 12, 15),
+        ("losses", {"theta": theta}, {"n_shared": 2}, 5 * (12 - 2 * 2), 15),
+        ("objectives", objectives, {}, 20, 5),
+        ("objectives", objectives, {"known": True}, 0, 5),
+        ("objectives", {"w": w, "own": own}, {}, 8, 5),
+        ("objectives", {"w": None, "own": ~own | own}, {}, 0, 5),
+        ("local_update", update, {}, 20, 20),
+        ("local_update", {**update, "center": w}, {}, 40, 20),
+        ("local_update", update, {"later": True}, 20, 0),
+        ("spectrum", {}, {}, 0, 15),
+        ("partial_update", partial, {}, 5 * 2 + 5 * 6, 5 * 2 + 5),
+        ("partial_moves", {**partial, "theta": theta[:, :2]}, {}, 5 * 2, 5 * 2 + 5),
+        ("prototype_update", {"prototypes": None}, {}, 0, 5 * (6 + 3 + 1)),
+        ("personal_step", {"center": w}, {"known": True}, 0, 0),
+        ("best_response", fixed, {}, 3 * 12 + 2 * 4, 3 * 4 + 2 + 20),
+    ):
+        assert CALLS[call].floats(arguments, SIZES, **how) == tuple(wanted), (call, how)
 
 
 def test_bytes_of_a_place():
