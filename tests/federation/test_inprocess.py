@@ -10,6 +10,7 @@ from kernels import hessians
 from loss_objects import loss_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from spied import spied
 from trials import examples, spread
 
 import skcfl.federation.inprocess
@@ -32,7 +33,7 @@ from skcfl.calls.first_order import (
 )
 from skcfl.calls.proofs_asked import Conjugate, Enclosures
 from skcfl.exceptions import RowsShownError
-from skcfl.federation.inprocess import InProcessSite, open_rows
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel, Location
 from skcfl.search.alpha import alpha_unit
 
@@ -314,16 +315,9 @@ def test_threads_change_nothing(loss, form, monkeypatch):
 @pytest.mark.parametrize(("loss", "n_asked"), [("squared_error", 1), ("huber", 5)])
 def test_the_unit_of_penalties_asks_nothing_twice(loss, n_asked, monkeypatch):
     """Steps to the size of the noise begin at zero, with and without features."""
-    fed, asked, answer = Federation(loss), [], InProcessSite.answer
-    pool = fed.pool()
-
-    def spy(site, call, arguments):
-        if call == "hessians":
-            asked.append(tuple(arguments["theta"].ravel()))
-        return answer(site, call, arguments)
-
-    monkeypatch.setattr(InProcessSite, "answer", spy)
+    pool, seen = Federation(loss).pool(), spied(monkeypatch)
     assert alpha_unit(pool) > 0
+    asked = [tuple(sent["theta"].ravel()) for call, sent, _ in seen if call == "hessians"]
     assert len(set(asked)) == len(asked) >= n_asked
     assert asked[0] == (0.0,) * pool.n_params
 

@@ -60,16 +60,11 @@ def test_what_is_counted():
     partial = {"w": w[:, :2], "shared": np.arange(4) < 2, "prototypes": prototypes}
     fixed = {"theta": theta, "fixed": np.array([-1, -1, 0, 2, -1])}
     for call, arguments, how, *wanted in (
-        ("losses", {"theta": theta}, {}, 5 * 12, 15),
         ("losses", {"theta": theta}, {"n_shared": 2}, 5 * (12 - 2 * 2), 15),
-        ("objectives", objectives, {}, 20, 5),
         ("objectives", objectives, {"known": True}, 0, 5),
         ("objectives", {"w": w, "own": own}, {}, 8, 5),
         ("objectives", {"w": None, "own": ~own | own}, {}, 0, 5),
-        ("local_update", update, {}, 20, 20),
-        ("local_update", {**update, "center": w}, {}, 40, 20),
         ("local_update", update, {"later": True}, 20, 0),
-        ("spectrum", {}, {}, 0, 15),
         ("partial_update", partial, {}, 5 * 2 + 5 * 6, 5 * 2 + 5),
         ("partial_moves", {**partial, "theta": theta[:, :2]}, {}, 5 * 2, 5 * 2 + 5),
         ("prototype_update", {"prototypes": None}, {}, 0, 5 * (6 + 3 + 1)),
