@@ -134,13 +134,6 @@ def test_messages_of_a_wire(model):
     assert_allclose(found._requests, n_requests, rtol=0.2)
 
 
-def test_federations_of_several_places_count_the_same(model):
-    hosts = [PickledHost([part]) for part in named(parts_of(DATA, 3))]
-    other = make("IFCARegressor").fit_federation(RemoteFederation(hosts))
-    assert other._site_bytes == model._site_bytes
-    assert min(map(min, other._site_bytes)) > 0
-
-
 def test_sums_that_are_relayed_travel_once():
     pool = RemoteFederation([PickledHost(named(parts_of(DATA, 2)))]).open(LinearModel().bind(4), 0)
     before = np.array([pool.ledger.shared_bytes, pool.ledger.own_bytes])

@@ -93,16 +93,6 @@ def test_parts_of_a_frame(whole):
         DaskFederation.from_dataframe(whole, table, "z", "who")
 
 
-def test_folds_are_dealt_by_the_workers(whole):
-    model = LinearModel("log_loss", alpha=0.1).bind(4, 2)
-    here = InProcessFederation(CLASSES.X, CLASSES.y, CLASSES.groups)
-    places = here, DaskFederation(whole, parts_of(CLASSES, 2))
-    models = np.random.RandomState(0).normal(size=(2, 9, 5))
-    dealt = [place.open_with_folds(model, 0)[1].deal(2, 5) for place in places]
-    for here, there in zip(*dealt, strict=True):
-        assert_allclose(there.scores(models), here.scores(models), rtol=1e-12)
-
-
 def test_large_messages(whole):
     """Which dask sends as they are; small ones go as bytes."""
     n = 12_000

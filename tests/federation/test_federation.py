@@ -8,7 +8,7 @@ from pickled_hosts import parts_of
 from scipy import sparse
 from sklearn.model_selection import KFold
 
-from skcfl import FedAvgRegressor, GTVRegressor, IFCARegressor, LamSearch, LocalModels
+from skcfl import FedAvgRegressor, GTVRegressor, IFCARegressor, LamSearch
 from skcfl.federation import FanOutFederation, InProcessFederation
 from skcfl.models import MLP, Autoencoder, LinearModel, Location, ModelSpec
 from skcfl.testing import StrictFederation
@@ -49,22 +49,6 @@ def test_units_of_targets_of_several_places():
     compare(found, wanted)
     assert_allclose(found.objective_, wanted.objective_, rtol=1e-10)
     assert booked(found) == booked(wanted)
-
-
-def test_names_of_features_come_by_hello():
-    pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame(DATA.X, columns=["a", "b", "c", "d"])
-    federation = InProcessFederation(frame, DATA.y, DATA.groups)
-    assert federation.hello("regressor").feature_names.tolist() == ["a", "b", "c", "d"]
-    model = FedAvgRegressor().fit_federation(federation)
-    assert model.feature_names_in_.tolist() == ["a", "b", "c", "d"]
-    model.predict(frame, groups=DATA.groups)
-
-
-def test_models_without_targets():
-    federation = InProcessFederation(DATA.X, None, DATA.groups)
-    model = LocalModels(Location()).fit_federation(federation)
-    assert model.params_.shape == (9, 4)
 
 
 def one(rows, y=None, groups=None, columns=4):

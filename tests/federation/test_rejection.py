@@ -5,7 +5,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcfl import (
-    IFCA,
     ConvexClusteredFLRegressor,
     FedAvgRegressor,
     FPFCRegressor,
@@ -256,11 +255,3 @@ def test_searches_along_lines_are_patient():
             values = pool.ask(Objectives, np.full((12, 1), 1e120))
             assert np.isfinite(np.delete(values, 4)).all()
         assert values[4] == 0.0 and pool.rejected.nonzero()[0].tolist() == [4]
-
-
-def test_single_foreign_values_are_refused():
-    for value in (np.nan, np.inf, 1e160):
-        X = DATA.X.copy()
-        X[0, 0] = value
-        with pytest.raises(ValueError, match="X"):
-            IFCA(n_clusters=2).fit(X, DATA.y, groups=DATA.groups)

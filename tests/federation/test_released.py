@@ -155,5 +155,3 @@ def test_bad_declarations():
         SitePolicy(privacy=privacy)
     with pytest.raises(ValueError, match="epsilon must be positive and finite"):
         ClientPrivacy(np.inf, unit="record", bounds=BOUNDS, masked=3, account="file")
-    with pytest.raises(ValueError, match=r"released\(\) protects single records"):
-        federation.private(1.0, unit="record", bounds=BOUNDS)

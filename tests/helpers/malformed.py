@@ -482,22 +482,9 @@ def graph_targets():
 
 
 #: Arguments of the functions of skcfl.datasets under which they are short.
-FEDERATIONS = {
-    "n_clients": 6,
-    "n_clusters": 2,
-    "n_features": 3,
-    "n_samples": 4,
-    "n_pool": 20,
-    "n_test": 5,
-    "clients_per_cluster": 2,
-    "clients_per_rotation": 2,
-    "angles": (0, 180),
-    "n_rotations": 2,
-    "angle": 90,
-    "random_state": 0,
-    "n_swaps": 1,
-    "n_unique": 1,
-}
+FEDERATIONS = dict(n_clients=6, n_clusters=2, n_features=3, n_samples=4, n_pool=20, n_test=5)
+FEDERATIONS |= dict(clients_per_cluster=2, clients_per_rotation=2, angles=(0, 180))
+FEDERATIONS |= dict(n_rotations=2, angle=90, random_state=0, n_swaps=1, n_unique=1)
 
 
 def dataset_targets():
