@@ -24,14 +24,8 @@ DATA = make_clustered_regression(4, 2, 3, n_samples=10, random_state=0)
 SIZES = np.array([2, 5, 0, 9])
 
 
-def site_of(policy=None, guard=None):
-    codes = np.repeat(np.arange(4), SIZES)
-    rng = np.random.RandomState(0)
-    X, y = rng.normal(size=(len(codes), 2)), rng.normal(size=len(codes))
-    guard = guard or (None if policy is None else Guard(policy))
-    fit = None if guard is None else FitGuard(guard)
-    rows = Rows(X, y, codes, None, np.arange(4), guard=fit)
-    return rows.site(LinearModel(alpha=0.1, standardize=False).bind(2))
+def site_of(policy=None):
+    return rows_of(SIZES, policy)[policy is None].site(MODEL)
 
 
 @pytest.mark.parametrize(
@@ -105,8 +99,9 @@ def test_calls_that_are_not_agreed_to():
 
 
 def test_calls_are_counted_in_all_fits():
-    guard = Guard(SitePolicy(max_calls=3))
-    first, second = (site_of(guard=guard) for _ in range(2))
+    rows, _ = rows_of(SIZES, SitePolicy(max_calls=3))
+    first = rows.site(MODEL)
+    second = rows._with(guard=FitGuard(rows.guard.guard)).site(MODEL)
     first.answer("present", {})
     first.subset(np.array([1])).answer("present", {})
     second.answer("present", {})
