@@ -1,6 +1,5 @@
 """Client-level privacy: the account, bounds of what clients add, noise, hostile servers."""
 
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import SimpleNamespace
@@ -279,9 +278,8 @@ def test_the_spread_of_clients_is_found_beside_that_of_their_errors():
 
 @pytest.mark.parametrize("n_clusters", [4, 6])
 def test_more_clusters_than_directions(n_clusters):
-    data, _ = grouped(400, 10, n_features=1)
-    model = PartialPoolingRegressor(n_clusters, random_state=0)
-    model.fit_federation(private(8.0, data))
+    federation = private(8.0, grouped(400, 10, n_features=1)[0])
+    model = PartialPoolingRegressor(n_clusters, random_state=0).fit_federation(federation)
     assert model.cluster_coef_.shape == (n_clusters, 1)
     assert np.isfinite(model.cluster_coef_).all()
 
@@ -362,23 +360,32 @@ def clusters_of_two(n_clients=800, seed=4):
     return (X, y, ids), centres
 
 
-def test_ifca_puts_moves_into_slots():
+KNOWN = {k: "even" if k % 2 == 0 else "odd" for k in range(800)}
+
+
+@pytest.mark.parametrize(
+    ("model", "atol"),
+    [
+        (skcfl.IFCARegressor(2, random_state=1), 0.15),
+        (skcfl.OracleClustersRegressor(labels=KNOWN), 0.12),
+    ],
+    ids=["ifca", "oracle"],
+)
+def test_moves_are_put_into_slots(model, atol):
     data, centres = clusters_of_two()
-    model = skcfl.IFCARegressor(2, random_state=1).fit_federation(private(8.0, data))
+    model.fit_federation(private(8.0, data))
     order = np.argsort(-model.cluster_coef_[:, 0])
-    assert_allclose(model.cluster_coef_[order], centres, atol=0.15)
+    assert_allclose(model.cluster_coef_[order], centres, atol=atol)
     adapted = model.adapt(*data[:2], groups=data[2])
     assert_array_equal(adapted.labels_ == adapted.labels_[0], np.arange(800) % 2 == 0)
     assert_array_equal(model.assign(*data[:2], groups=data[2]), adapted.labels_)
 
 
-def test_oracle_clusters_are_known_to_the_clients():
-    data, centres = clusters_of_two()
-    labels = {k: "even" if k % 2 == 0 else "odd" for k in range(800)}
-    model = skcfl.OracleClustersRegressor(labels=labels)
-    model.fit_federation(private(8.0, data))
-    order = np.argsort(-model.cluster_coef_[:, 0])
-    assert_allclose(model.cluster_coef_[order], centres, atol=0.12)
+@pytest.mark.filterwarnings("ignore::skcfl.exceptions.PrivacyWarning")
+def test_networks_of_private_clients_train():
+    model = FedAvgRegressor(hidden_layer_sizes=(4,), max_iter=3, random_state=0)
+    model.fit_federation(private(50.0, grouped(300, 10, seed=3)[0]))
+    assert model.calls_ == 3
 
 
 def test_clients_outside_the_known_clusters_add_nothing():
@@ -403,15 +410,6 @@ def test_shared_parts_of_personal_methods(cls):
     shared = plain.score(*TEST[:2], groups=TEST[2])
     assert adapted.score(*TEST[:2], groups=TEST[2]) > shared + 0.1
     assert cls(lam=2.0).fit_federation(private(8.0)).lam_ == 2.0
-
-
-def test_networks_of_private_clients_train():
-    data, _ = grouped(300, 10, seed=3)
-    model = FedAvgRegressor(hidden_layer_sizes=(4,), max_iter=3, random_state=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrivacyWarning)
-        model.fit_federation(private(50.0, data))
-    assert model.calls_ == 3
 
 
 def stays(model):
