@@ -14,7 +14,7 @@ from skcfl import (
     Training,
 )
 from skcfl.calls import CALLS
-from skcfl.calls.curvatures import Hessians
+from skcfl.calls.curvatures import Hessians, Prox
 from skcfl.calls.finite_sums import MOST_CULPRITS, non_finite
 from skcfl.calls.first_order import (
     BestResponse,
@@ -108,7 +108,9 @@ def test_every_call():
     made = set()
     # Bounds need not be finite, and some calls send no numbers of rows.
     silent = {"rounding", "conjugate", "present", "fingerprints", "keep", "personal_step"}
-    for name, ask in _calls(pool_of(), np.random.RandomState(0)):
+    near = np.ones((12, 5))
+    started = "prox", lambda pool: pool.ask(Prox, near, 1.0, x0=near)
+    for name, ask in (*_calls(pool_of(), np.random.RandomState(0)), started):
         made.add(name.split()[0])
         if name in silent:
             continue
