@@ -11,7 +11,7 @@ from skcfl import FedAvgRegressor, LocalModelsRegressor
 from skcfl.calls import CALLS
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation import FanOutFederation, InProcessFederation, SitePolicy
-from skcfl.federation.policy import FitGuard, Guard, PolicySite
+from skcfl.federation.policy import FitGuard, Guard
 from skcfl.federation.pool import ClientPool
 from skcfl.federation.row_calls import ROW_CALLS
 from skcfl.federation.rows import Rows, merged
@@ -133,14 +133,6 @@ def test_a_policy_in_one_of_two_places():
     assert model.missing_clients_.tolist() == [ids[0]]
     with pytest.raises(Refused, match="no client has min_rows=50 rows"):
         model.fit_federation(InProcessFederation(*rows[0], policy=SitePolicy(min_rows=50)))
-
-
-def test_a_policy_site_is_a_site():
-    site = site_of(SitePolicy(min_rows=3))
-    assert isinstance(site, PolicySite)
-    assert_array_equal(site.client_sizes, SIZES)
-    assert_array_equal(site.client_weights, SIZES)
-    assert_array_equal(site.without_rows, SIZES == 0)
 
 
 # ------------------------------------------------------------------------- every exit
