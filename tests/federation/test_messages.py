@@ -94,21 +94,3 @@ def test_what_is_the_same_for_all_clients_travels_once():
             assert np.array_equal(value, arguments[name])
     told = {"w": sent["w"], "own": None}
     assert CALLS["objectives"].bytes(told, {"values": rates}) == ((0, 32), (40, 0))
-
-
-def test_arguments_and_answers_of_clients():
-    message = call_of({"w": "n p", "theta": "K p"}, {"sum": "K p", "own": "n"})
-    w = np.arange(20).reshape(5, 4)
-    assert message.own("w", w, [1, 3]).tolist() == w[[1, 3]].tolist()
-    assert message.own("theta", w, [1, 3]) is w
-    assert message.own("w", None, [1]) is None
-    labels, told = np.array([2, 0, 2]), {"u": "K p", "labels": "n", "members": "K", "dense": ""}
-    message = call_of({**message.down, **told}, message.up)
-    own = {"theta": w[:4], "u": None, "labels": labels, "members": np.arange(4), "dense": True}
-    own, used = message.narrowed({**own, "w": w[:3]})
-    assert used.tolist() == [0, 2] and own["labels"].tolist() == [1, 0, 1]
-    assert own["theta"].tolist() == w[[0, 2]].tolist() and own["members"].tolist() == [0, 2]
-    assert own["w"].tolist() == w[:3].tolist() and own["dense"] is True and own["u"] is None
-    assert message.narrowed(own) == (own, None)
-    assert message.narrowed({"labels": labels})[1] is None
-    assert message.is_of_clients("own") and not message.is_of_clients("sum")
