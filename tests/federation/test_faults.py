@@ -147,7 +147,7 @@ def test_every_call_under_loss():
         for number, (found, wanted) in enumerate(answers):
             if (name.split()[0], number) in UNLIKE:
                 wanted[gone] = UNLIKE[name.split()[0], number]
-            assert_allclose(found, wanted, rtol=1e-9, atol=1e-12, err_msg=name)
+            assert_allclose(found, wanted, rtol=1e-9, err_msg=name)
         assert_array_equal(lost.presence.missed > 0, gone)
         assert others.answered is None
         made.add(name.split()[0])
