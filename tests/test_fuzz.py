@@ -346,13 +346,13 @@ def test_verdicts(outcome, said):
             raise outcome
         return outcome
 
-    target = malformed.function_target(call, X=lambda: 1)
+    target = malformed.target(call, X=1)
     found = malformed.verdict(target, [("X", "nan")])
     assert found is None if said is None else said in found
 
 
 def test_a_warning_of_numpy_is_a_fault():
-    target = malformed.function_target(lambda X: float(np.float64(X) * 1e308), X=lambda: 1.0)
+    target = malformed.target(lambda X: float(np.float64(X) * 1e308), X=1.0)
     assert "RuntimeWarning: overflow" in malformed.verdict(target, [("X", "1e308")])
 
 

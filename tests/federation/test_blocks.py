@@ -168,23 +168,6 @@ def test_take_and_batch(as_sparse, sizes, seed, data):
         assert_array_equal(batch.clients, block.clients)
 
 
-@forms
-def test_float32_is_kept_and_converted_on_request(as_sparse):
-    rows = Rows([3, 1, 0, 5], 0, dtype=np.float32, as_sparse=as_sparse)
-    for block in rows.blocks():
-        w = np.ones((len(block.clients), 1, 3), dtype=np.float32)
-        z = block.forward(w)
-        for array in (block.dense(), block.y, block.weights, z, block.backward(z)):
-            assert array.dtype == np.float32
-        assert block.forward_all(w[0]).dtype == np.float32
-        assert block.astype(np.float32) is block
-        wide = block.astype(np.float64)
-        assert type(wide) is type(block)
-        for array in (wide.dense(), wide.y, wide.weights):
-            assert array.dtype == np.float64
-        assert_array_equal(wide.dense(), block.dense())
-
-
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("copied", [0, 2**20])
 def test_few_clients_of_many_blocks_are_gathered(dtype, copied, monkeypatch):
@@ -257,13 +240,3 @@ def test_a_client_that_overflows_leaves_its_neighbours_alone(as_sparse):
     w[0], r[0] = np.nan, np.nan
     assert_array_equal(block.forward(w)[1:], clean[0][1:])
     assert_array_equal(block.backward(r)[1:], clean[1][1:])
-
-
-@forms
-def test_no_rows_at_all(as_sparse):
-    rows = Rows([0, 0], 0, as_sparse=as_sparse)
-    blocks = rows.blocks()
-    assert sorted(np.concatenate([b.clients for b in blocks])) == [0, 1]
-    for block in blocks:
-        assert not block.weights.any()
-        assert not block.forward(np.ones((len(block.clients), 1, 3))).any()

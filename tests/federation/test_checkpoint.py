@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +15,16 @@ import pytest
 from cases import CLASSES, DATA, EVERYDAY, make
 from numpy.testing import assert_array_equal
 from pickled_hosts import PickledHost, named, parts_of
+from site_tables import Given, Wire
 from sklearn.base import clone
 from trials import one_a_method, spread
 
 import skcfl
 from skcfl import FedAvgRegressor, IFCARegressor, LocalModels, datasets
 from skcfl.exceptions import CheckpointError, FederationError
-from skcfl.federation import Faults, InProcessFederation, SiteRows, journal
-from skcfl.federation.host import SiteHost
+from skcfl.federation import Faults, InProcessFederation, journal
 from skcfl.federation.journal import Journal, digest
 from skcfl.federation.remote import RemoteFederation
-from skcfl.federation.wire import WireTransport
 from skcfl.models import Location
 
 FITTED = ["params_", "labels_", "cluster_params_", "objective_", "cluster_centers_", "calls_"]
@@ -109,6 +109,18 @@ def resumed(model, federation, path, journals):
     return model
 
 
+def goes_on(model, federation, path, journals, share=0.5):
+    """A fit, and the same one that goes on after so many of its calls: equal, and asked once."""
+    wanted = model().fit_federation(federation(), path)
+    calls = journals[-1].n_added
+    cut_off(model(), federation(), path, journals, int(share * calls))
+    data = path.read_bytes()
+    found = resumed(model(), federation(), path, journals)
+    assert_same(found, wanted)
+    assert journals[-1].n_found + journals[-1].n_added == calls
+    return found, wanted, data
+
+
 @pytest.mark.parametrize("name", [*spread(one_a_method(EVERYDAY), 11), "KFED"])
 def test_every_method_goes_on(name, tmp_path, journals):
     """Killed after the first answer, and again in the middle: nothing is asked twice."""
@@ -125,49 +137,29 @@ def test_every_method_goes_on(name, tmp_path, journals):
     assert journals[-1].n_found + journals[-1].n_added == calls
 
 
+@pytest.mark.parametrize("share", [0.5, 0.98])
 @pytest.mark.parametrize("name", ["ConvexClusteredFLRegressor", "FPFCClassifier"])
-def test_searches_at_the_server_go_on(name, tmp_path, journals):
+def test_searches_at_the_server_go_on(name, share, tmp_path, journals):
     """The server computes by second moments or expansions what no client answers."""
-    path = tmp_path / "fit"
     kind = "classification" if "Classifier" in name else "regression"
     make_rows = getattr(datasets, f"make_clustered_{kind}")
     data = make_rows(6, 2, 3, n_samples=20, random_state=0)
-
-    def places():
-        return InProcessFederation(data.X, data.y, data.groups)
-
-    def model():
-        search = skcfl.LamSearch(lams=[0.1, 0.6])
-        return getattr(skcfl, name)(random_state=0, search=search, alpha=0.01)
-
-    wanted = model().fit_federation(places(), path)
-    calls = journals[-1].n_added
-    for most in (calls // 2, calls - 2):
-        cut_off(model(), places(), path, journals, most)
-        found = resumed(model(), places(), path, journals)
-        assert_same(found, wanted)
-        assert found.lam_ == wanted.lam_
-        assert (journals[-1].n_found, journals[-1].n_added) == (most, calls - most)
+    search = skcfl.LamSearch(lams=[0.1, 0.6])
+    model = partial(getattr(skcfl, name), random_state=0, search=search, alpha=0.01)
+    places = partial(InProcessFederation, data.X, data.y, data.groups)
+    found, wanted, _ = goes_on(model, places, tmp_path / "fit", journals, share)
+    assert found.lam_ == wanted.lam_
+    assert journals[-1].n_found == journals[-2].n_added
 
 
 @pytest.mark.parametrize("parameters", [{"basis": "splines"}, {"crossed": [4]}], ids=str)
 def test_columns_that_are_made_of_others(parameters, tmp_path, journals):
     """The clients are opened with several sets of columns, whose answers are kept apart."""
-    path = tmp_path / "fit"
     X = np.column_stack([DATA.X, np.arange(len(DATA.X)) % 5])
-
-    def of_levels():
-        return InProcessFederation(X, DATA.y, DATA.groups)
-
-    def model():
-        return skcfl.PartialPoolingRegressor(random_state=0, max_iter=4, **parameters)
-
-    wanted = model().fit_federation(of_levels(), path)
-    calls = journals[-1].n_added
-    assert calls > 20
-    cut_off(model(), of_levels(), path, journals, calls // 2)
-    assert_same(resumed(model(), of_levels(), path, journals), wanted)
-    assert journals[-1].n_found + journals[-1].n_added == calls
+    places = partial(InProcessFederation, X, DATA.y, DATA.groups)
+    model = partial(skcfl.PartialPoolingRegressor, random_state=0, max_iter=4, **parameters)
+    goes_on(model, places, tmp_path / "fit", journals)
+    assert journals[0].n_added > 20
 
 
 @pytest.mark.parametrize(
@@ -175,12 +167,7 @@ def test_columns_that_are_made_of_others(parameters, tmp_path, journals):
 )
 @pytest.mark.parametrize("share", [0.3, 0.9])
 def test_hosts_that_were_started_anew(name, share, tmp_path, journals):
-    path = tmp_path / "fit"
-    wanted = of(name).fit_federation(elsewhere(name), path)
-    calls = journals[-1].n_added
-    cut_off(of(name), elsewhere(name), path, journals, int(share * calls))
-    assert_same(resumed(of(name), elsewhere(name), path, journals), wanted)
-    assert journals[-1].n_found + journals[-1].n_added == calls
+    goes_on(partial(of, name), partial(elsewhere, name), tmp_path / "fit", journals, share)
 
 
 def test_networks_with_parts_of_their_own(tmp_path, journals):
@@ -189,14 +176,10 @@ def test_networks_with_parts_of_their_own(tmp_path, journals):
 
     from skcfl.models import TorchModel
 
-    path = tmp_path / "fit"
-    model = skcfl.FedAvg(TorchModel(Net(norm=True), buffers="local"), max_iter=4)
-    model.set_params(random_state=0)
-    wanted = model.fit_federation(here("Classifier"), path)
-    calls = journals[-1].n_added
-    other = clone(model)
-    cut_off(other, here("Classifier"), path, journals, calls // 2)
-    assert_same(resumed(other, here("Classifier"), path, journals), wanted)
+    local = TorchModel(Net(norm=True), buffers="local")
+    model = skcfl.FedAvg(local, max_iter=4).set_params(random_state=0)
+    places = partial(here, "Classifier")
+    goes_on(partial(clone, model), places, tmp_path / "fit", journals)
 
 
 def test_killed_processes(tmp_path):
@@ -239,9 +222,8 @@ def test_fits_without_a_seed(draws, tmp_path, journals):
         state = None if draws is None else np.random.RandomState(3)
         return IFCARegressor(n_clusters=3, random_state=state, max_iter=3, init="random")
 
-    first = model()
     before = np.random.get_state()[1].copy()
-    cut_off(first, here(), path, journals, 40)
+    cut_off(model(), here(), path, journals, 40)
     data = path.read_bytes()
     found = []
     for _ in range(2):
@@ -252,21 +234,22 @@ def test_fits_without_a_seed(draws, tmp_path, journals):
     assert_array_equal(np.random.get_state()[1], before)
 
 
+def losing(after, **settings):
+    """Two hosts, the second of which is lost after so many messages."""
+    parts = named(parts_of(DATA, 3))
+    hosts = [PickledHost(parts[k::2]) for k in (0, 1)]
+    hosts[1].lost_after = after
+    return RemoteFederation(hosts, **settings), hosts[1]
+
+
 def test_silent_clients_are_silent_again(tmp_path, journals):
     """What was not answered is in the journal, too: who was away is as it was."""
-    path = tmp_path / "fit"
-
-    def federation(lost_after):
-        parts = named(parts_of(DATA, 3))
-        hosts = [PickledHost(parts[k::2]) for k in (0, 1)]
-        hosts[1].lost_after = lost_after
-        return RemoteFederation(hosts, retries=2)
-
-    wanted = of("GTVRegressor").fit_federation(federation(9), path)
+    path, model = tmp_path / "fit", partial(of, "GTVRegressor")
+    wanted = model().fit_federation(losing(9, retries=2)[0], path)
     calls = journals[-1].n_added
     assert len(wanted.missing_clients_) == 3
-    cut_off(of("GTVRegressor"), federation(9), path, journals, calls - 1)
-    found = resumed(of("GTVRegressor"), federation(None), path, journals)
+    cut_off(model(), losing(9, retries=2)[0], path, journals, calls - 1)
+    found = resumed(model(), losing(None, retries=2)[0], path, journals)
     assert journals[-1].n_found >= calls - 1
     assert_array_equal(found.labels_, wanted.labels_)
     assert_array_equal(found.params_, wanted.params_)
@@ -274,22 +257,15 @@ def test_silent_clients_are_silent_again(tmp_path, journals):
 
 def test_a_place_is_reachable_as_it_was(tmp_path, journals):
     """Or silent clients would be asked more often than before, and the answers not be found."""
-    path, log = tmp_path / "fit", []
-
-    def federation(times):
-        parts = named(parts_of(DATA, 3))
-        hosts = [PickledHost(parts[k::2]) for k in (0, 1)]
-        hosts[1].lost_after, hosts[1].reachable = times, times is None
-        log.append(hosts[1])
-        return RemoteFederation(hosts, retries=5)
-
-    model = of("IFCARegressor")
-    wanted = model.fit_federation(federation(9), path)
-    calls, asked = journals[-1].n_added, log[-1].n_asked
-    cut_off(of("IFCARegressor"), federation(9), path, journals, calls - 1)
-    assert log[-1].n_asked <= asked
-    found = resumed(of("IFCARegressor"), federation(None), path, journals)
-    assert log[-1].n_asked < asked / 2
+    path, model = tmp_path / "fit", partial(of, "IFCARegressor")
+    (whole, first), (cut, second), (again, third) = (losing(n, retries=5) for n in (9, 9, None))
+    first.reachable = second.reachable = False
+    third.reachable = True
+    wanted = model().fit_federation(whole, path)
+    cut_off(model(), cut, path, journals, journals[-1].n_added - 1)
+    assert second.n_asked <= first.n_asked
+    found = resumed(model(), again, path, journals)
+    assert third.n_asked < first.n_asked / 2
     assert_array_equal(found.params_, wanted.params_)
 
 
@@ -303,34 +279,18 @@ def test_lost_answers_of_clients_that_remember(tmp_path, journals):
 
 
 def wire_federation():
-    class Clinic(SiteRows):
-        def load(self):
-            first = DATA.groups < "client05"
-            mine = first if self.name == "north" else ~first
-            return DATA.X[mine], DATA.y[mine], DATA.groups[mine]
-
-    class Way(WireTransport):
-        def __init__(self, name):
-            super().__init__(name)
-            self.host = SiteHost(Clinic(name))
-
-        def send(self, message):
-            reply = self.host.handle(message)
-            return lambda: reply
-
-    return RemoteFederation([Way("north"), Way("south")])
+    first = DATA.groups < "client05"
+    parts = ("north", first), ("south", ~first)
+    return RemoteFederation(
+        [Wire(Given(name, (DATA.X[m], DATA.y[m], DATA.groups[m]))) for name, m in parts]
+    )
 
 
 def test_sites_with_rows_of_their_own(tmp_path, journals):
-    path = tmp_path / "fit"
-    wanted = of("ConvexClusteredFLRegressor").fit_federation(wire_federation(), path)
-    calls = journals[-1].n_added
-    cut_off(of("ConvexClusteredFLRegressor"), wire_federation(), path, journals, calls // 2)
-    data = path.read_bytes()
+    model = partial(of, "ConvexClusteredFLRegressor")
+    found, wanted, data = goes_on(model, wire_federation, tmp_path / "fit", journals)
     for number in (*DATA.X[:3].ravel(), *DATA.y[:3]):
         assert np.float64(number).tobytes() not in data
-    found = resumed(of("ConvexClusteredFLRegressor"), wire_federation(), path, journals)
-    assert_same(found, wanted)
     # Those of the fit that was cut off count, and so does what had to be asked again.
     for got, least in zip(found.wire_bytes_, wanted.wire_bytes_, strict=True):
         assert least <= got < 1.5 * least
@@ -478,13 +438,9 @@ def test_what_a_full_disk_has_left_is_taken_away(tmp_path, monkeypatch):
 
 def test_a_fit_that_fails_keeps_its_checkpoint(tmp_path):
     """What was answered until then is written, so that the fit can go on when clients are back."""
-    path = tmp_path / "fit"
-    parts = named(parts_of(DATA, 3))
-    hosts = [PickledHost(parts[k::2]) for k in (0, 1)]
-    hosts[1].lost_after = 12
-    model = of("IFCARegressor")
+    path, model = tmp_path / "fit", of("IFCARegressor")
     with pytest.raises(FederationError, match="min_clients=9"):
-        model.fit_federation(RemoteFederation(hosts, retries=2, min_clients=9), path)
+        model.fit_federation(losing(12, retries=2, min_clients=9)[0], path)
     assert path.stat().st_size > 1000
     found = model.fit_federation(elsewhere("IFCARegressor"), path, resume=True)
     assert np.isfinite(found.params_).all()

@@ -128,29 +128,28 @@ def test_a_refused_fit_leaves_the_checkpoint_to_others(tmp_path):
 # ------------------------------------------------------------------------- full disks
 
 
-@pytest.mark.parametrize("what", ["open", "fsync"])
-def test_a_disk_that_is_full_when_the_fit_begins(what, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("what", "name", "error", "message"),
+    [
+        ("open", "fit.new", errno.ENOSPC, "No space left"),
+        ("fsync", "", errno.ENOSPC, "No space left"),
+        ("open", "", errno.EROFS, "Read-only"),
+    ],
+)
+def test_a_disk_where_nothing_can_be_written(what, name, error, message, tmp_path, monkeypatch):
     """An error that names the file, before the clients compute, and nothing left of it."""
-    name, given = {"open": "fit.new", "fsync": ""}[what], getattr(os, what)
+    given = getattr(os, what)
 
     def full(place, *args):
         if str(place).endswith(name):
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise OSError(error, os.strerror(error))
         return given(place, *args)
 
-    monkeypatch.setattr(os, what, full)
-    with pytest.raises(CheckpointError, match=r"fit' cannot be written \(.*No space left"):
-        model().fit_federation(here(), tmp_path / "fit")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, what, full)
+        with pytest.raises(CheckpointError, match=rf"fit' cannot be written \(.*{message}"):
+            model().fit_federation(here(), tmp_path / "fit")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_where_nothing_can_be_written(tmp_path, monkeypatch):
-    def refused(*args):
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr(os, "open", refused)
-    with pytest.raises(CheckpointError, match=r"fit' cannot be written \(.*Read-only"):
-        model().fit_federation(here(), tmp_path / "fit")
 
 
 def test_a_folder_is_no_checkpoint(tmp_path):

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from site_tables import Wire
+from private_clients import where
+from site_tables import Given, Wire
 
 from skcfl import FedAvgRegressor, IFCARegressor, PartialPoolingRegressor
 from skcfl.datasets import make_clustered_regression
@@ -13,7 +14,6 @@ from skcfl.federation import (
     InProcessFederation,
     Ledger,
     SitePolicy,
-    SiteRows,
     estimate_cost,
 )
 from skcfl.federation.remote import RemoteFederation
@@ -36,15 +36,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
 
 def at_sites(kind, n_sites=3):
     epsilon, masked = TERMS[kind]
-
-    class Clinic(SiteRows):
-        def load(self):
-            here = np.isin(DATA.groups, IDS[int(self.name) :: n_sites])
-            return DATA.X[here], DATA.y[here], DATA.groups[here]
-
-        policy = SitePolicy(privacy=ClientPrivacy(epsilon, 1e-2, bounds=BOUNDS, masked=masked))
-
-    return [Wire(Clinic(str(k))) for k in range(n_sites)]
+    policy = SitePolicy(privacy=ClientPrivacy(epsilon, 1e-2, bounds=BOUNDS, masked=masked))
+    rows = DATA.X, DATA.y, DATA.groups
+    parts = [where(rows, np.isin(DATA.groups, IDS[k::n_sites])) for k in range(n_sites)]
+    return [Wire(Given(str(k), part, policy)) for k, part in enumerate(parts)]
 
 
 @pytest.mark.parametrize("kind", TERMS)

@@ -16,6 +16,7 @@ import pytest
 from cases import CLASSES, DATA, EVERYDAY, compare, make
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import parts_of
+from private_clients import where
 from trials import some
 
 from skcfl import FedAvgRegressor, GTVRegressor
@@ -92,16 +93,6 @@ def test_parts_of_a_frame(whole):
         DaskFederation.from_dataframe(whole, table, "z", "who")
 
 
-def test_folds_are_dealt_by_the_workers(whole):
-    model = LinearModel("log_loss", alpha=0.1).bind(4, 2)
-    here = InProcessFederation(CLASSES.X, CLASSES.y, CLASSES.groups)
-    places = here, DaskFederation(whole, parts_of(CLASSES, 2))
-    models = np.random.RandomState(0).normal(size=(2, 9, 5))
-    dealt = [place.open_with_folds(model, 0)[1].deal(2, 5) for place in places]
-    for here, there in zip(*dealt, strict=True):
-        assert_allclose(there.scores(models), here.scores(models), rtol=1e-12)
-
-
 def test_large_messages(whole):
     """Which dask sends as they are; small ones go as bytes."""
     n = 12_000
@@ -150,18 +141,17 @@ def test_workers_that_the_client_does_not_reach(whole, monkeypatch):
 
 def test_workers_keep_a_policy(whole):
     few = np.unique(DATA.groups)[0]
-    rows = np.concatenate(
-        [np.flatnonzero(DATA.groups == few)[:9], np.flatnonzero(DATA.groups != few)]
-    )
-    X, y, ids = DATA.X[rows], DATA.y[rows], DATA.groups[rows]
+    first = np.flatnonzero(DATA.groups == few)[:9]
+    rows = (DATA.X, DATA.y, DATA.groups)
+    X, y, ids = where(rows, np.r_[first, np.flatnonzero(DATA.groups != few)])
     half = ids <= np.unique(ids)[4]
-    parts = [(X[some], y[some], ids[some]) for some in (half, ~half)]
+    parts = [where((X, y, ids), some) for some in (half, ~half)]
     federation = DaskFederation(whole, parts, policy=SitePolicy(min_rows=10))
     model = FedAvgRegressor(alpha=0.1, standardize=False).fit_federation(federation)
     assert model.missing_clients_.tolist() == [few]
-    wanted = FedAvgRegressor(alpha=0.1, standardize=False).fit(X[9:], y[9:], groups=ids[9:])
     found = model.predict(X[9:], groups=ids[9:])
-    assert_allclose(found, wanted.predict(X[9:], groups=ids[9:]), rtol=1e-8)
+    model.fit(X[9:], y[9:], groups=ids[9:])
+    assert_allclose(found, model.predict(X[9:], groups=ids[9:]), rtol=1e-8)
 
 
 def test_workers_keep_the_account_of_private_clients(whole):
@@ -274,25 +264,26 @@ def test_errors_of_a_worker_are_raised_here(whole):
 
 
 def test_bad_arguments(whole):
-    parts = parts_of(DATA, 2)
-    with pytest.raises(TypeError, match="client must be a synchronous distributed.Client"):
-        DaskFederation("localhost", parts)
-    with pytest.raises(ValueError, match="at least one part"):
-        DaskFederation(whole, [])
-    with pytest.raises(TypeError, match="part 1 must be .* got int"):
-        DaskFederation(whole, [parts[0], 3])
-    with pytest.raises(ValueError, match="timeout must be a positive number"):
-        DaskFederation(whole, parts, timeout=0)
-    with pytest.raises(ValueError, match="rebuild=True needs parts .* part 0 is neither"):
-        DaskFederation(whole, parts, rebuild=True)
-    policy = SitePolicy(privacy=ClientPrivacy(1.0, bounds={"features": (0, 1)}))
-    loaded = parts_of(DATA, 2, loaded=True)
-    with pytest.raises(ValueError, match="rebuild must be False under privacy"):
-        DaskFederation(whole, loaded, rebuild=True, policy=policy)
-    with pytest.raises(TypeError, match="policy must be a SitePolicy or None, got int"):
-        DaskFederation(whole, parts, policy=20)
-    with pytest.raises(ValueError, match="workers must be among"):
-        DaskFederation(whole, parts, workers=["tcp://nowhere"])
+    parts, loaded = parts_of(DATA, 2), parts_of(DATA, 2, loaded=True)
+    private = SitePolicy(privacy=ClientPrivacy(1.0, bounds={"features": (0, 1)}))
+    for error, message, client, given, options in (
+        (TypeError, "client must be a synchronous distributed.Client", "localhost", parts, {}),
+        (ValueError, "at least one part", whole, [], {}),
+        (TypeError, "part 1 must be .* got int", whole, [parts[0], 3], {}),
+        (ValueError, "timeout must be a positive number", whole, parts, {"timeout": 0}),
+        (ValueError, "rebuild=True needs parts .* part 0", whole, parts, {"rebuild": True}),
+        (
+            ValueError,
+            "rebuild must be False under privacy",
+            whole,
+            loaded,
+            {"rebuild": True, "policy": private},
+        ),
+        (TypeError, "policy must be a SitePolicy or None, got int", whole, parts, {"policy": 20}),
+        (ValueError, "workers must be among", whole, parts, {"workers": ["tcp://nowhere"]}),
+    ):
+        with pytest.raises(error, match=message):
+            DaskFederation(client, given, **options)
 
 
 def test_without_dask():

@@ -1,13 +1,14 @@
 """A fit that loses or rejects clients is the fit to the other ones, whatever they had sent."""
 
-import functools
 import warnings
 
 import numpy as np
 import pytest
-from grouped import grouped
+from cases import predicted
+from lost_client import GONE, IDS, KEPT, OTHERS, REGRESSION, federation, fit_without, make, rows_of
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named
+from private_clients import where
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from trials import some
@@ -20,23 +21,16 @@ from skcfl import (
     GTVRegressor,
     IFCARegressor,
     LocalModelsRegressor,
-    OracleClustersRegressor,
     PartialPoolingRegressor,
 )
-from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.exceptions import FederationError, RejectedClientWarning
-from skcfl.federation import Faults, InProcessFederation
+from skcfl.federation import InProcessFederation
 from skcfl.federation.faults import FaultySite
 from skcfl.federation.presence import LOST, Presence
 from skcfl.federation.remote import RemoteFederation
 from skcfl.graphs import chain_graph
 
-REGRESSION = make_clustered_regression(8, 2, 3, n_samples=20, random_state=0)
-CLASSES = make_clustered_classification(8, 2, 3, n_samples=20, random_state=0)
-IDS = np.unique(REGRESSION.groups)
-GONE = IDS[3]
-KEPT = IDS != GONE
-OTHERS = REGRESSION.groups != GONE
+FAR = rows_of("Regressor", 1e6)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
@@ -44,51 +38,15 @@ pytestmark = [
 ]
 
 
-def rows_of(name, factor=1e6):
-    """Rows in which the client that is lost has other units than the others."""
-    data = CLASSES if name.endswith("Classifier") else REGRESSION
-    X = data.X.copy()
-    X[~OTHERS] *= factor
-    return X, data.y, data.groups
-
-
-def make(name, **options):
-    cls = getattr(skcfl, name)
-    # No basis is chosen where clients may be lost.
-    options = {"random_state": 0, "basis": "linear", **options}
-    if name in {"FedProtoClassifier", "FedPACClassifier"}:
-        options.update(hidden_layer_sizes=(4,), batch_size=5, max_iter=4)
-    known = cls().get_params()
-    options = grouped(cls, **options)
-    return cls(**{key: value for key, value in options.items() if key in known})
-
-
-def fit_without(name, model):
-    X, y, groups = rows_of(name)
-    return model.fit(X[OTHERS], y[OTHERS], groups=groups[OTHERS])
-
-
-@functools.cache
-def everyday_without(name):
-    return fit_without(name, make(name))
-
-
 def check_same(found, wanted, name):
     """What is published of the clients that took part, and what is predicted for them."""
-    X, _, groups = rows_of(name)
-    for output in ("predict", "predict_proba"):
-        if hasattr(wanted, output):
-            told = {"X": X[OTHERS], "groups": groups[OTHERS]}
-            expected = getattr(wanted, output)(**told)
-            assert_allclose(getattr(found, output)(**told), expected, rtol=1e-10, atol=1e-10)
+    X, _, groups = where(rows_of(name), OTHERS)
+    expected = predicted(wanted, X, groups)
+    assert_allclose(predicted(found, X, groups), expected, rtol=1e-10, atol=1e-10)
     assert_allclose(found.params_[KEPT], wanted.params_, rtol=1e-10, atol=1e-10)
     for name in ("alpha_", "lam_", "objective_", "n_clusters_"):
         if hasattr(wanted, name) and len(wanted.cluster_params_) < len(wanted.params_):
             assert_allclose(getattr(found, name), getattr(wanted, name), rtol=1e-10, err_msg=name)
-    # Attributes with an entry per client have one for each.
-    for name, value in vars(wanted).items():
-        if name.endswith("_") and np.shape(value)[:1] == (KEPT.sum(),):
-            assert np.shape(getattr(found, name))[0] == len(IDS), name
 
 
 OPTIONS = {
@@ -104,38 +62,27 @@ OPTIONS = {
 }
 
 
-def reduced(model):
-    """The model for a fit without the client, where it was told something by client."""
-    if getattr(model, "record", None) is None:
-        return model
-    return model.set_params(record__true_labels=model.record.true_labels[KEPT])
-
-
 @pytest.mark.parametrize("option", OPTIONS)
 def test_options_see_the_others_only(option):
-    faults = Faults(dead=[GONE])
-    federation = InProcessFederation(*rows_of("Regressor"), faults=faults, retries=1)
-    found = clone(OPTIONS[option]).fit_federation(federation)
-    check_same(found, fit_without("Regressor", reduced(clone(OPTIONS[option]))), "Regressor")
+    found = clone(OPTIONS[option]).fit_federation(federation(FAR, options={"retries": 1}))
+    wanted = clone(OPTIONS[option])
+    if getattr(wanted, "record", None) is not None:
+        wanted.set_params(record__true_labels=wanted.record.true_labels[KEPT])
+    check_same(found, fit_without(wanted), "Regressor")
 
 
-def test_labels_and_trees_name_clients_by_their_places():
-    labels = dict(zip(IDS.tolist(), REGRESSION.labels.tolist(), strict=True))
-    federation = InProcessFederation(*rows_of("Regressor"), faults=Faults(dead=[GONE]))
-    found = OracleClustersRegressor(labels).fit_federation(federation)
-    check_same(found, fit_without("Regressor", OracleClustersRegressor(labels)), "Regressor")
-    cfl = CFLRegressor().fit_federation(federation)
+def test_trees_name_clients_by_their_places():
+    cfl = CFLRegressor().fit_federation(federation(FAR))
     members = np.sort(np.concatenate([n["clients"] for n in cfl.tree_ if not n["children"]]))
     assert_array_equal(members, np.flatnonzero(KEPT))
 
 
 def test_in_a_graph_that_is_given_it_is_a_node_without_rows():
     """The others are as in a fit in which it has no rows, and it follows its neighbours."""
-    X, y, groups = rows_of("Regressor")
+    X, y, groups = FAR
     graph = chain_graph(8)
     model = GTVRegressor(lam=0.1, graph=graph, random_state=0)
-    found = model.fit_federation(InProcessFederation(X, y, groups, faults=Faults(dead=[GONE])))
-    params = found.params_.copy()
+    params = model.fit_federation(federation(FAR)).params_
     wanted = model.set_params(nodes=IDS).fit(X[OTHERS], y[OTHERS], groups=groups[OTHERS])
     assert_allclose(params, wanted.params_, rtol=1e-10)
     assert wanted.without_rows_.nonzero()[0].tolist() == [3]
@@ -171,15 +118,15 @@ LOST_AT += [("IFCARegressor", 40), ("PartialPoolingRegressor", 1), ("CLoVERegres
 
 @pytest.mark.parametrize(("name", "after"), some(LOST_AT, 2))
 def test_it_does_not_matter_when_it_is_lost(name, after):
-    federation, count = dying(*rows_of(name), after)
+    federation, count = dying(*rows_of(name, 1e6), after)
     found = make(name).fit_federation(federation)
     assert count[0] > after and found.missing_clients_.tolist() == [GONE]
-    check_same(found, everyday_without(name), name)
+    check_same(found, fit_without(make(name), name), name)
 
 
 def test_stragglers_are_not_lost():
     """A client that misses a call and comes back is in the fit, with all of its rows."""
-    X, y, groups = rows_of("Regressor", 1.0)
+    X, y, groups = rows_of()
     federation, _ = dying(X, y, groups, 3, forever=False)
     found = LocalModelsRegressor().fit_federation(federation)
     assert found.missing_clients_.size == 0
@@ -199,88 +146,71 @@ def test_stragglers_are_not_lost():
 
 def test_many_are_lost_one_after_the_other(caplog):
     """Each attempt is without one more, down to min_clients; the log names them."""
-    X, y, groups = rows_of("Regressor", 1.0)
+    X, y, groups = rows = rows_of()
     gone = IDS[[1, 3, 6]]
-    faults = Faults(dead=gone[:2], attack="nan", false=gone[2:])
+    faults = {"dead": gone[:2], "attack": "nan", "false": gone[2:]}
     model = FedAvgRegressor(alpha="auto")
-    model.fit_federation(InProcessFederation(X, y, groups, faults=faults, min_clients=5))
-    others = ~np.isin(groups, gone)
-    params = model.params_[~np.isin(IDS, gone)]
+    model.fit_federation(federation(rows, options={"min_clients": 5}, **faults))
     assert model.missing_clients_.tolist() == gone[:2].tolist()
     assert model.rejected_clients_.tolist() == gone[2:].tolist()
     lines = [line for line in caplog.messages if line.endswith("starts again without them.")]
     assert all(line.startswith(f"{line.count(chr(39)) // 2} of 8 clients") for line in lines)
-    assert {name for name in IDS.tolist() if any(repr(name) in line for line in lines)} == set(
-        gone.tolist()
-    )
-    wanted = FedAvgRegressor(alpha="auto").fit(X[others], y[others], groups=groups[others])
-    assert_allclose(params, wanted.params_, rtol=1e-12)
-    few = InProcessFederation(X, y, groups, faults=faults, min_clients=6)
+    assert [name for name in IDS if repr(str(name)) in "".join(lines)] == gone.tolist()
+    others = ~np.isin(groups, gone)
+    params = model.params_[~np.isin(IDS, gone)]
+    model.fit(X[others], y[others], groups=groups[others])
+    assert_allclose(params, model.params_, rtol=1e-12)
     with pytest.raises(FederationError, match="5 of 8 clients answer, and min_clients=6"):
-        FedAvgRegressor().fit_federation(few)
+        FedAvgRegressor().fit_federation(federation(rows, options={"min_clients": 6}, **faults))
 
 
 def test_a_lost_place_is_not_asked_again():
     """It may come back until the end of an attempt, and is not asked in the next one."""
-    X, y, groups = rows_of("Regressor")
-    parts = [(X[OTHERS], y[OTHERS], groups[OTHERS]), (X[~OTHERS], y[~OTHERS], groups[~OTHERS])]
-    hosts = [PickledHost([part]) for part in named(parts)]
+    hosts = [PickledHost([part]) for part in named([where(FAR, m) for m in (OTHERS, ~OTHERS)])]
     hosts[1].lost_after = 4
     linear = PartialPoolingRegressor(basis="linear")
     found = clone(linear).fit_federation(RemoteFederation(hosts, retries=0))
     assert found.missing_clients_.tolist() == [GONE]
-    check_same(found, fit_without("Regressor", linear), "Regressor")
+    check_same(found, fit_without(linear), "Regressor")
     assert hosts[1].n_asked < 0.8 * hosts[0].n_asked
 
 
 def test_what_the_first_attempt_has_cost_is_counted():
-    X, y, groups = rows_of("Regressor", 1.0)
-    found = FedAvgRegressor().fit_federation(
-        InProcessFederation(X, y, groups, faults=Faults(dead=[GONE]))
-    )
-    wanted = fit_without("Regressor", FedAvgRegressor())
+    found = FedAvgRegressor().fit_federation(federation())
+    wanted = fit_without(FedAvgRegressor())
     assert found.calls_ > wanted.calls_ and found.floats_up_ > wanted.floats_up_
 
 
 @pytest.mark.parametrize("name", ["LocalModelsRegressor", "IFCARegressor"])
 def test_clients_that_weigh_nothing_do_not_count_in_alpha(name):
     rng = np.random.RandomState(0)
-    X, y, groups = rows_of(name, 1.0)
+    X, y, groups = rows_of(name)
     ids = np.repeat([f"z{k}" for k in range(20)], 5)
     more = rng.normal(size=(100, 3)), rng.normal(size=100), ids
-    X_all, y_all, all_groups = (
-        np.concatenate(pair) for pair in zip((X, y, groups), more, strict=True)
-    )
+    both = [np.concatenate(pair) for pair in zip((X, y, groups), more, strict=True)]
     weights = np.repeat([1.0, 0.0], [len(y), 100])
     model = make(name, alpha="auto", n_clusters=8)
     wanted = model.fit(X, y, groups=groups).alpha_
     if name != "LocalModelsRegressor":
         model.set_params(n_clusters=12)
-    found = model.fit(X_all, y_all, groups=all_groups, sample_weight=weights)
+    found = model.fit(both[0], both[1], groups=both[2], sample_weight=weights)
     assert_allclose(found.alpha_, wanted, rtol=1e-12)
 
 
 def test_the_warning_is_given_once():
-    X, y, groups = rows_of("Regressor")
-    faults = Faults(attack="nan", false=[GONE])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        IFCARegressor(n_clusters=2).fit_federation(
-            InProcessFederation(X, y, groups, faults=faults)
-        )
+        liar = federation(FAR, dead=(), attack="nan", false=[GONE])
+        IFCARegressor(n_clusters=2).fit_federation(liar)
     kinds = [one.category for one in caught if one.category is not ConvergenceWarning]
     assert kinds == [RejectedClientWarning]
 
 
 def test_a_fusion_of_all_others():
     """The graph has the client apart, or complete; nothing is proved."""
-    federation = InProcessFederation(*rows_of("Regressor"), faults=Faults(dead=[GONE]))
-    found = ConvexClusteredFLRegressor(lam=0.1, graph="knn").fit_federation(federation)
+    model = ConvexClusteredFLRegressor(lam=0.1, graph="knn")
+    found = model.fit_federation(federation(FAR))
     assert found.graph_.n_nodes == 8 and found.graph_.degrees()[3] == 0
     assert found.dual_gap_ == np.inf and found.partition_optimal_ is None
     assert_array_equal(found.params_[3], found.cluster_params_[0])
-    assert (
-        ConvexClusteredFLRegressor(lam=0.1, graph="complete")
-        .fit_federation(federation)
-        .graph_.is_complete
-    )
+    assert model.set_params(graph="complete").fit_federation(federation(FAR)).graph_.is_complete

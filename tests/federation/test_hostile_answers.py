@@ -1,12 +1,11 @@
 """One of three sites answers what no honest site could: it is lost, and the others go on."""
 
 import warnings
-from functools import partial
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from site_tables import Wire
+from site_tables import Given, Wire
 from sklearn.base import clone
 from trials import THOROUGH, some, spread
 
@@ -24,10 +23,9 @@ from skcfl import (
 from skcfl.calls import CALLS
 from skcfl.calls import answer_bounds as bounds
 from skcfl.calls.answer_bounds import OutOfBounds
-from skcfl.calls.mixtures_asked import MixtureSums
 from skcfl.datasets import make_clustered_classification
 from skcfl.exceptions import FederationError
-from skcfl.federation import Faults, InProcessFederation, SiteRows
+from skcfl.federation import Faults, InProcessFederation
 from skcfl.federation.bounds import EXITS, Limits
 from skcfl.federation.pool import ClientPool
 from skcfl.federation.presence import Presence
@@ -47,25 +45,10 @@ GROUPS = NAMES[np.unique(DATA.groups, return_inverse=True)[1]]
 SOUTH = np.char.startswith(NAMES, "south/")
 
 
-class Given(SiteRows):
-    """Rows of the clients of one site."""
-
-    def __init__(self, name, data=DATA):
-        super().__init__(name)
-        here = np.char.startswith(GROUPS, f"{name}/")
-        ids = np.char.partition(GROUPS[here], "/")[:, 2]
-        self.rows = data.X[here], data.y[here], ids
-
-    def load(self):
-        return self.rows
-
-
 class Liar(Wire):
     """A site one of whose answers is changed on its way: `lie(value)` of what `at` selects."""
 
-    def __init__(self, rows):
-        super().__init__(rows)
-        self.at, self.lie, self.seen = None, None, None
+    at, lie, seen = None, None, None
 
     def send(self, message):
         request = loads(message)
@@ -89,14 +72,20 @@ class Liar(Wire):
             asked = (name, *arguments[:2])
         if asked == self.at and status == "done":
             self.seen = value
-            if self.lie is not None:
-                value = self.lie(value)
+            value = value if self.lie is None else self.lie(value)
         return status, value, note
 
 
-def sites():
-    liar = Liar(Given("south"))
-    return RemoteFederation([Wire(Given("mid")), Wire(Given("north")), liar], retries=1), liar
+def rows_at(name):
+    here = np.char.startswith(GROUPS, f"{name}/")
+    return Given(name, (DATA.X[here], DATA.y[here], np.char.partition(GROUPS[here], "/")[:, 2]))
+
+
+def sites(at=None, lie=None):
+    """Three sites, the last of which lies."""
+    liar = Liar(rows_at("south"))
+    liar.at, liar.lie = at, lie
+    return RemoteFederation([*map(Wire, map(rows_at, ("mid", "north"))), liar], retries=1), liar
 
 
 MODELS = [LinearModel("log_loss", alpha=0.1, standardize=False), MLP((2,), alpha=0.1)]
@@ -121,7 +110,7 @@ class Case:
         return pool
 
 
-def changed(value, name, new):
+def changed(name, new):
     return lambda answers: {**answers, name: new}
 
 
@@ -137,15 +126,9 @@ def structural(value):
     yield "text", lambda answers: "no"
     yield "number", lambda answers: 1.0
     yield "list", lambda answers: [answers]
-    yield "extra", lambda answers: {**answers, "rows": np.ones((2, 2))}
-    n = 3
-    for label, flags in {
-        "short": np.ones(n - 1, dtype=bool),
-        "long": np.ones((n, 1), dtype=bool),
-        "numbers": np.ones(n),
-        "no array": True,
-    }.items():
-        yield f"answered {label}", lambda answers, f=flags: {**answers, "answered": f}
+    yield "extra", changed("rows", np.ones((2, 2)))
+    for flags in (np.ones(2, dtype=bool), np.ones((3, 1), dtype=bool), np.ones(3), True):
+        yield f"answered {flags}", changed("answered", flags)
     if value:
         yield "empty", lambda answers: {}
     for name, array in value.items():
@@ -163,29 +146,24 @@ def structural(value):
             "empty": array[:0] if array.ndim else np.zeros(0),
         }
         if array.ndim:
-            wrong["short"] = array[:-1]
-            wrong["long"] = np.concatenate([array, array[:1]])
+            wrong |= {"short": array[:-1], "long": np.concatenate([array, array[:1]])}
         for label, new in wrong.items():
-            yield f"{name} {label}", changed(value, name, new)
+            yield f"{name} {label}", changed(name, new)
 
 
 def out_of_bounds(call, value):
     """Answers of the right form with numbers that no honest client could send."""
+    special = {"UNIT": [5.0, -1e300], "DIGESTS": [0.5, -1.0, 2.0**60]}
     for name, bound in CALLS[call].bounds.items():
-        array = np.asarray(value[name])
-        if bound.kind == "i":
-            numbers = [99, -1, 10**15]
-        elif bound.kind == "b":
+        array, text = np.asarray(value[name]), text_of(bound)
+        if bound.kind == "b":
             continue
-        else:
-            numbers = {"UNIT": [5.0, -1e300], "DIGESTS": [0.5, -1.0, 2.0**60]}.get(
-                text_of(bound), [-1.0, -1e300]
-            )
-            if text_of(bound) not in {"UNIT", "DIGESTS", "NOT_NEGATIVE"}:
-                yield f"{name} x 1e12", changed(value, name, array * 1e12 + 1e12)
-                numbers += [1e300, np.inf]
+        numbers = [99, -1, 10**15] if bound.kind == "i" else special.get(text, [-1.0, -1e300])
+        if bound.kind != "i" and text not in {*special, "NOT_NEGATIVE"}:
+            yield f"{name} x 1e12", changed(name, array * 1e12 + 1e12)
+            numbers = [*numbers, 1e300, np.inf]
         for number in numbers:
-            yield f"{name} {number}", changed(value, name, with_entry(array, number))
+            yield f"{name} {number}", changed(name, with_entry(array, number))
 
 
 def text_of(bound):
@@ -198,12 +176,7 @@ def not_finite(call, value):
         array = np.asarray(value[name])
         if array.dtype.kind == "f" and name not in CALLS[call].unbounded:
             for number in (np.nan, np.inf):
-                yield f"{name} {number}", changed(value, name, np.full(array.shape, number))
-
-
-def spy(used, answer, call, sent):
-    used.add(call)
-    return answer(call, sent)
+                yield f"{name} {number}", changed(name, np.full(array.shape, number))
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
@@ -211,14 +184,20 @@ def test_every_call_of_the_table(model, monkeypatch):
     case = Case(model.bind(3, 2))
     rng, done, count = np.random.RandomState(0), set(), 0
     # Blocks are of other clients than in one process: networks round in single precision.
-    rtol = 1e-9 if case.model.dtype == float else 8 * np.finfo(case.model.dtype).eps
+    exact = case.model.dtype == float
+    rtol = 1e-9 if exact else 8 * np.finfo(case.model.dtype).eps
+    used, answer = set(), case.site.answer
+
+    def spy(call, sent):
+        used.add(call)
+        return answer(call, sent)
+
+    monkeypatch.setattr(case.site, "answer", spy)
     for _, ask in _calls(case.pool(case.site), rng):
-        pool, used = case.pool(case.site), set()
-        with monkeypatch.context() as patched:
-            answer = case.site.answer
-            patched.setattr(case.site, "answer", partial(spy, used, answer))
-            ask(pool)
-        for call in sorted(used - done):
+        used.clear()
+        ask(case.pool(case.site))
+        asked = set(used)
+        for call in sorted(asked - done):
             done.add(call)
             if call.startswith("score_"):  # of reports, which clients elsewhere are not asked for
                 continue
@@ -238,38 +217,31 @@ def test_every_call_of_the_table(model, monkeypatch):
                     found = _arrays(ask(pool))
                 case.liar.lie = None
                 missing = pool.roll_call()[0]
-                texts = [str(one.message) for one in caught]
                 if (label, lie) in lies:
-                    assert len(texts) == 1, (about, texts)
-                    assert "No answer of site 'south': " in texts[0], about
+                    (text,) = [str(one.message) for one in caught]
+                    assert "No answer of site 'south': " in text, about
                     assert (missing == SOUTH).all(), about
                 else:
                     assert ((missing | pool.rejected) == SOUTH).all(), about
-                if used == {call} and not (CALLS[call].remembers or call == "recall"):
+                if asked == {call} and not (CALLS[call].remembers or call == "recall"):
                     for got, expected in zip(found, wanted, strict=True):
                         size = np.abs(expected).max(initial=0.0) if CALLS[call].adds else 0.0
-                        atol = max(1e-12, size * (1e-12 if case.model.dtype == float else rtol))
+                        atol = max(1e-12, size * (1e-12 if exact else rtol))
                         assert_allclose(got, expected, rtol=rtol, atol=atol, err_msg=about)
                 count += 1
     assert done == set(CALLS) or not case.model.second_order
     assert count > (1000 if case.model.second_order else 50) / (1 if THOROUGH else 4)
 
 
-@pytest.mark.parametrize("call", ["posterior_sums", "mixture_sums", "hessians"])
-def test_a_site_whose_sums_are_not_finite(call):
+@pytest.mark.parametrize(
+    "call, name", [("posterior_sums", "slopes"), ("mixture_sums", "gradients"), ("hessians", "H")]
+)
+def test_a_site_whose_sums_are_not_finite(call, name):
     """It leaves out such clients itself, and says so: one that does not is lost, by its name."""
     case = Case(MODELS[0].bind(3, 2))
-    ask = (
-        next(
-            ask
-            for name, ask in _calls(case.pool(case.site), np.random.RandomState(0))
-            if name == call
-        )
-        if call != "mixture_sums"
-        else lambda pool: pool.ask(MixtureSums, np.zeros((2, 4)), np.full((9, 2), 0.5), 1.0)
-    )
-    case.liar.at, name = ("answer", call), {"hessians": "H"}.get(call, "slopes")
-    name = "gradients" if call == "mixture_sums" else name
+    asks = _calls(case.pool(case.site), np.random.RandomState(0))
+    ask = next(ask for asked, ask in asks if asked == call)
+    case.liar.at = "answer", call
     case.liar.lie = lambda answers: {**answers, name: np.asarray(answers[name]) * np.nan}
     pool = case.pool(case.site)
     with pytest.warns(UserWarning, match="No answer of site 'south': .* finite sums"):
@@ -281,6 +253,7 @@ def test_a_site_whose_sums_are_not_finite(call):
 
 @pytest.mark.parametrize("status", ["forgotten", "invalid", "unknown", "refused", "lost"])
 @pytest.mark.parametrize("after", [0, 3, 4, 9])
+@pytest.mark.filterwarnings("ignore:No answer of site 'south'")
 def test_replies_that_are_no_answers(status, after):
     """Whatever a site says in place of an answer, and whenever, it ends its own part only."""
     federation, liar = sites()
@@ -294,20 +267,15 @@ def test_replies_that_are_no_answers(status, after):
 
     liar.send = sometimes
     model = clone(FEDAVG)
-    if after == 0 and status in {"invalid", "lost", "forgotten", "unknown"}:
+    if after == 0 and status != "refused":
         # Nothing is known of its clients: the job does not begin.
-        with (
-            warnings.catch_warnings(),
-            pytest.raises((ValueError, FederationError), match="(?i)site 'south'"),
-        ):
-            warnings.simplefilter("ignore")
+        with pytest.raises((ValueError, FederationError), match="(?i)site 'south'"):
             model.fit_federation(federation)
         return
     with pytest.warns(UserWarning, match="No answer of site 'south': "):
         model.fit_federation(federation)
+    assert model.missing_clients_.tolist() == (NAMES[SOUTH].tolist() if after else [])
     wanted = without_south(FEDAVG)
-    gone = NAMES[SOUTH].tolist() if after else []
-    assert model.missing_clients_.tolist() == gone
     assert_allclose(model.params_[0], wanted.params_[0], rtol=1e-9, atol=1e-9)
 
 
@@ -394,8 +362,7 @@ HELLOS = {
 
 def lied(model, at, lie):
     """The fit with a lie, which the others do not notice but for one warning."""
-    federation, liar = sites()
-    liar.at, liar.lie = at, lie
+    federation, liar = sites(at, lie)
     with pytest.warns(UserWarning, match="No answer of site 'south': ") as caught:
         found = clone(model).fit_federation(federation)
     texts = {str(one.message) for one in caught if one.category is UserWarning}
@@ -416,9 +383,8 @@ ROBUST = FedAvgClassifier(aggregation="median", random_state=0)
 @pytest.mark.parametrize("label", spread(HELLOS, 15))
 def test_hellos(label):
     found = lied(FEDAVG, "hello", HELLOS[label])
-    wanted = without_south(FEDAVG)
     assert found.groups_.tolist() == NAMES[~SOUTH].tolist()
-    assert_allclose(found.params_, wanted.params_, rtol=1e-9)
+    assert_allclose(found.params_, without_south(FEDAVG).params_, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -427,10 +393,8 @@ def test_hellos(label):
 )
 def test_hellos_that_do_not_agree(lie):
     """Which site is right nobody can tell: both are named, and nothing is fitted."""
-    federation, liar = sites()
-    liar.at, liar.lie = "hello", lie
     with pytest.raises(ValueError, match="(?i)site 'mid'.*site 'south'"):
-        FEDAVG.fit_federation(federation)
+        FEDAVG.fit_federation(sites("hello", lie)[0])
 
 
 def scaled(*factors):
@@ -482,12 +446,8 @@ SUMS = {
     "{}": lambda value: {},
 }
 SQUARES = {
-    "negative": lambda value: -value,
-    "nan": lambda value: value * np.nan,
+    **{name: TOTALS[name] for name in ("negative", "nan", "short", "None", "text")},
     "infinite": lambda value: value * np.inf,
-    "short": lambda value: value[:1],
-    "None": lambda value: None,
-    "text": lambda value: value.astype(str),
     "too small": lambda value: value * 0.0,
 }
 MEANS = {
@@ -547,8 +507,8 @@ def test_a_lie_in_the_middle_of_a_fit(call, n_honest):
         return value if len(answers) <= n_honest else {}
 
     found = lied(IN_FITS[call], ("answer", call), lie)
-    wanted = without_south(IN_FITS[call])
     assert found.missing_clients_.tolist() == NAMES[SOUTH].tolist()
+    wanted = without_south(IN_FITS[call])
     assert_allclose(found.params_[~SOUTH], wanted.params_, rtol=1e-6, atol=1e-6)
 
 

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
+from private_clients import grouped, places_of
 
 from skcfl.exceptions import PrivacyError
 from skcfl.federation import ClientPrivacy, InProcessFederation, SiteIdentity, SitePolicy
@@ -33,11 +34,10 @@ def named(name):
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
 
 
-def certified(name, key, issuer="root", issuer_key=None, days=30, began=1):
+def certified(name, key, issuer_key, days=30, began=1):
     now = datetime.now(UTC)
-    issuer_key = key if issuer_key is None else issuer_key
     builder = x509.CertificateBuilder(
-        named(issuer), named(name), key.public_key(), x509.random_serial_number()
+        named("root"), named(name), key.public_key(), x509.random_serial_number()
     )
     builder = builder.not_valid_before(now - timedelta(days=began))
     builder = builder.not_valid_after(now + timedelta(days=days))
@@ -51,18 +51,17 @@ class Kits:
     def __init__(self, folder, kind="ec"):
         self.folder, self.make = folder, KINDS[kind]
         self.root_key = self.make()
-        self.root = certified("root", self.root_key)
+        self.root = certified("root", self.root_key, self.root_key)
 
-    def kit(self, name, root=None, **how):
+    def kit(self, name, **how):
         key = self.make()
-        made = certified(name, key, issuer_key=self.root_key, **how)
+        made = certified(name, key, self.root_key, **how)
         start = self.folder / name / "startup"
         start.mkdir(parents=True, exist_ok=True)
-        pem = PrivateFormat.PKCS8, NoEncryption()
-        (start / "client.key").write_bytes(key.private_bytes(Encoding.PEM, *pem))
+        pem = Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        (start / "client.key").write_bytes(key.private_bytes(*pem))
         (start / "client.crt").write_bytes(made.public_bytes(Encoding.PEM))
-        root = self.root if root is None else root
-        (start / "rootCA.pem").write_bytes(root.public_bytes(Encoding.PEM))
+        (start / "rootCA.pem").write_bytes(self.root.public_bytes(Encoding.PEM))
         return self.folder / name
 
 
@@ -76,26 +75,26 @@ def kits(tmp_path_factory):
 def test_signatures_of_certificates(kind, tmp_path):
     made = Kits(tmp_path, kind)
     north, south = (SiteIdentity.of_kit(made.kit(name), SITES) for name in SITES[:2])
-    proof = north.sign(b"message")
-    assert south.verify(b"message", *proof) == "north"
+    certificate, signature = north.sign(b"message")
+    assert south.verify(b"message", certificate, signature) == "north"
     assert "north" in repr(north)
-    with pytest.raises(Refused, match="'north' .* false signature"):
-        south.verify(b"another message", *proof)
-    with pytest.raises(Refused, match="false signature"):
-        south.verify(b"message", proof[0], proof[1][:-1] + bytes([proof[1][-1] ^ 1]))
-    with pytest.raises(Refused, match="'south' .* false signature"):
-        north.verify(b"message", south.sign(b"message")[0], proof[1])
+    other = signature[:-1] + bytes([signature[-1] ^ 1])
+    theirs = south.sign(b"message")[0]
+    for by, message, *proof in (
+        ("north", b"another message", certificate, signature),
+        ("north", b"message", certificate, other),
+        ("south", b"message", theirs, signature),
+    ):
+        with pytest.raises(Refused, match=f"'{by}' .* false signature"):
+            (south if by == "north" else north).verify(message, *proof)
 
 
 def test_certificates_of_others_are_refused(kits, tmp_path):
     identities, made = kits
-    other = Kits(tmp_path)
-    stranger = SiteIdentity.of_kit(other.kit("south"), SITES)
-    with pytest.raises(Refused, match="same issuer"):
-        identities["north"].verify(b"m", *stranger.sign(b"m"))
-    for nonsense in (b"", b"no certificate"):
+    stranger = SiteIdentity.of_kit(Kits(tmp_path).kit("south"), SITES)
+    for proof in (stranger.sign(b"m"), (b"", b""), (b"no certificate", b"")):
         with pytest.raises(Refused, match="same issuer"):
-            identities["north"].verify(b"m", nonsense, b"")
+            identities["north"].verify(b"m", *proof)
     # A server has a certificate of the same root, of its own name.
     server = SiteIdentity.of_kit(made.kit("localhost"), [*SITES, "localhost"])
     with pytest.raises(Refused, match="'localhost' .* none of the parties, east, north, south"):
@@ -122,31 +121,29 @@ class Signing(Endpoint):
 
 def test_a_server_that_swaps_keys_is_found(kits):
     identities, _ = kits
-    MaskedPlaces([Signing(each) for each in identities.values()], 2)
-    places = [Signing(each) for each in identities.values()]
-    false = MaskParty(2).introduction()["key"]
-    honest = places[1].mask_key
-    places[1].mask_key = lambda: {**honest(), "key": false}
-    with pytest.raises(PrivacyError, match="'south' in masked sums has a false signature"):
-        MaskedPlaces(places, 2)
-    # Unsigned, or signed by a place that is there already.
-    empty = MaskParty(2).introduction()
-    again = MaskParty(2, identity=identities["north"]).introduction()
-    for said, text in ((empty, "same issuer"), (again, "signed several keys")):
-        places = [Signing(each) for each in identities.values()]
+    signing = identities.values()
+    MaskedPlaces([Signing(each) for each in signing], 2)
+    false, honest, again = (
+        MaskParty(2, identity=each).introduction()
+        for each in (None, identities["south"], identities["north"])
+    )
+    swapped, nobody = {**honest, "key": false["key"]}, (None, None)
+    for parties, said, text in (
+        (signing, swapped, "'south' in masked sums has a false signature"),
+        (signing, false, "same issuer"),  # unsigned
+        (signing, again, "signed several keys"),  # by a place that is there already
+        (nobody, {"key": false["key"]}, "something else than a key"),
+        (nobody, false["key"], "something else than a key"),
+    ):
+        places = [Signing(each) for each in parties]
         places[1].mask_key = lambda said=said: said
         with pytest.raises(PrivacyError, match=text):
             MaskedPlaces(places, 2)
     place = Signing(identities["north"])
-    keys = np.array([place.mask_key()["key"], false])
+    keys = np.array([place.mask_key()["key"], false["key"]])
     for proofs in (None, [], ["a", "b"], [(1, 2), (3, 4)]):
         with pytest.raises(Refused, match="not signed"):
             place.party.agree(0, keys, proofs)
-    for wrong in ({"key": false}, false):
-        places = [Signing(None), Signing(None)]
-        places[0].mask_key = lambda wrong=wrong: wrong
-        with pytest.raises(PrivacyError, match="something else than a key"):
-            MaskedPlaces(places, 2)
 
 
 def test_identities_are_declared_with_masks(kits):
@@ -158,17 +155,9 @@ def test_identities_are_declared_with_masks(kits):
         ClientPrivacy(4.0, bounds=bounds, masked=3, identity="north")
     privacy = ClientPrivacy(4.0, bounds=bounds, masked=3, identity=identity)
     assert privacy.with_masks(4).identity is identity
-    rng = np.random.default_rng(0)
-    rows = rng.standard_normal((40, 2)), rng.standard_normal(40), np.repeat(np.arange(8), 5)
-    federation = InProcessFederation(*rows, policy=SitePolicy(privacy=privacy))
-    (place,) = federation.rows(*_model_and_hello(federation))
+    policy = SitePolicy(privacy=privacy)
+    (place,) = places_of(InProcessFederation(*grouped(), policy=policy))
     said = place.mask_key()
     proof = said["certificate"].tobytes(), said["signature"].tobytes()
     message = b"skcfl: key of masked sums: " + said["key"].tobytes()
     assert kits[0]["south"].verify(message, *proof) == "north"
-
-
-def _model_and_hello(federation):
-    from skcfl.models import LinearModel
-
-    return LinearModel(alpha=0.0).bind(2), federation.hello("regressor")

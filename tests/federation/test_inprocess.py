@@ -1,5 +1,7 @@
 """Clients of this process against a naive federation: one at a time, formulas written out."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,6 +10,7 @@ from kernels import hessians
 from loss_objects import loss_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from spied import spied
 from trials import examples, spread
 
 import skcfl.federation.inprocess
@@ -30,7 +33,7 @@ from skcfl.calls.first_order import (
 )
 from skcfl.calls.proofs_asked import Conjugate, Enclosures
 from skcfl.exceptions import RowsShownError
-from skcfl.federation.inprocess import InProcessSite, open_rows
+from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel, Location
 from skcfl.search.alpha import alpha_unit
 
@@ -131,6 +134,13 @@ def rows_of(pool):
     return [rows[codes == i] for i in range(pool.n_clients)]
 
 
+def retaken(fed, rows, weights=None):
+    """The pool of some rows, or of rows again."""
+    fed.X, fed.codes = fed.X[rows], fed.codes[rows]
+    fed.y = None if fed.y is None else fed.y[rows]
+    return fed.pool(sample_weight=weights)
+
+
 LOSSES = [
     "squared_error",
     "huber",
@@ -143,6 +153,9 @@ LOSSES = [
 every_loss = pytest.mark.parametrize("loss", LOSSES)
 FORMS = {"dense": np.asarray, "csr": sparse.csr_matrix, "csc": sparse.csc_array}
 every_form = pytest.mark.parametrize("form", FORMS.values(), ids=list(FORMS))
+dense_and_sparse = pytest.mark.parametrize(
+    "form", [np.asarray, sparse.csr_array], ids=["dense", "csr"]
+)
 
 
 def models(pool, K, seed=0):
@@ -175,7 +188,10 @@ def test_first_order_is_that_of_every_client_alone(
     assert_allclose(pool.model.penalties(w), [fed.penalty(x) for x in w], rtol=1e-12)
     both, gradients = pool.ask(ObjectivesGradients, w)
     assert_array_equal(both, pool.ask(Objectives, w))
-    assert_array_equal(gradients, pool.ask(ObjectivesGradients, w)[1])
+    # One model serves all clients.
+    shared = [pool.ask(ObjectivesGradients, x) for x in (w[0], np.repeat(w[:1], fed.m, axis=0))]
+    assert_array_equal(shared[0][0], shared[1][0])
+    assert_array_equal(shared[0][1], shared[1][1])
     slopes = np.array([fed.slope(i, w[i]) for i in range(fed.m)])
     # Central differences cross the kink of a second derivative with an error of order h.
     assert_allclose(gradients, slopes, rtol=1e-5, atol=2e-5)
@@ -188,19 +204,6 @@ def test_first_order_is_that_of_every_client_alone(
         [np.bincount(fed.codes, v, fed.m) for v in (fed.weights, np.ones(len(fed.codes)))],
     )
     assert pool.n_samples == len(fed.codes)
-
-
-@every_loss
-def test_one_model_serves_all_clients(loss):
-    """(p,) broadcasts to (n_clients, p)."""
-    fed = Federation(loss)
-    pool = fed.pool()
-    w = models(pool, 1)
-    everyone = np.repeat(w, fed.m, axis=0)
-    assert_array_equal(pool.ask(Objectives, w[0]), pool.ask(Objectives, everyone))
-    assert_array_equal(
-        pool.ask(ObjectivesGradients, w[0])[1], pool.ask(ObjectivesGradients, everyone)[1]
-    )
 
 
 @every_loss
@@ -237,14 +240,14 @@ def test_a_model_that_is_no_number_is_not_chosen():
 # ---------------------------------------------------------------------------- invariances
 
 
-def everything(pool, seed=0, skip=()):
+def everything(pool, seed=0):
     """Every answer of a pool, as a dict of arrays."""
     rng = np.random.default_rng(seed)
     n, p = pool.n_clients, pool.n_params
     theta, w = rng.normal(scale=0.3, size=(3, p)), rng.normal(scale=0.3, size=(n, p))
     rho, labels = rng.uniform(0.1, 3, size=n), rng.integers(3, size=n)
     slopes = pool.ask(ObjectivesGradients, w)[1]
-    answers = {
+    return {
         "losses": pool.ask(Losses, theta),
         "objectives": pool.ask(Objectives, w),
         "gradients": slopes,
@@ -261,7 +264,6 @@ def everything(pool, seed=0, skip=()):
         "monotone": pool.ask(LocalUpdate, w, 4, 10.0, monotone=True),
         "weights": pool.client_weights,
     }
-    return {name: np.asarray(a) for name, a in answers.items() if name not in skip}
 
 
 def assert_same(found, wanted, rtol=1e-10, atol=1e-11):
@@ -271,23 +273,19 @@ def assert_same(found, wanted, rtol=1e-10, atol=1e-11):
 
 
 @every_loss
-def test_block_size_changes_nothing(loss):
+@every_form
+def test_sizes_of_blocks_and_forms_of_rows_change_nothing(loss, form):
     fed = Federation(loss, weighted=True)
     wanted = everything(fed.pool())
     for size in (1, 250, 1000):
-        assert len(fed.pool(block_bytes=1)._site._blocks) == fed.m - 1  # one has no rows
-        assert_same(everything(fed.pool(block_bytes=size)), wanted, rtol=1e-11, atol=1e-12)
-
-
-@every_loss
-@every_form
-def test_sparse_is_dense(loss, form):
-    fed = Federation(loss, weighted=True)
-    assert_same(everything(fed.pool(form, block_bytes=500)), everything(fed.pool()))
+        pool = fed.pool(form, block_bytes=size)
+        assert size > 1 or len(pool._site._blocks) == fed.m - 1  # one has no rows
+        close = {"rtol": 1e-11, "atol": 1e-12} if form is np.asarray else {}
+        assert_same(everything(pool), wanted, **close)
 
 
 @pytest.mark.parametrize("loss", spread(LOSSES, 2))
-@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
+@dense_and_sparse
 def test_threads_change_nothing(loss, form, monkeypatch):
     """Bit by bit: the same blocks, whoever works on them."""
     fed = Federation(loss, sizes=SIZES * 3, weighted=True)
@@ -306,8 +304,7 @@ def test_threads_change_nothing(loss, form, monkeypatch):
     assert len(pools[1]._site._blocks) > 8
     assert used
     assert set(used) == {2}
-    for name, a in one.items():
-        assert_array_equal(two[name], a, err_msg=name)
+    assert_same(two, one, rtol=0, atol=0)
     w = models(pools[0], fed.m)
     for pool in pools:
         pool.random_state.seed(1)
@@ -318,16 +315,9 @@ def test_threads_change_nothing(loss, form, monkeypatch):
 @pytest.mark.parametrize(("loss", "n_asked"), [("squared_error", 1), ("huber", 5)])
 def test_the_unit_of_penalties_asks_nothing_twice(loss, n_asked, monkeypatch):
     """Steps to the size of the noise begin at zero, with and without features."""
-    fed, asked, answer = Federation(loss), [], InProcessSite.answer
-    pool = fed.pool()
-
-    def spy(site, call, arguments):
-        if call == "hessians":
-            asked.append(tuple(arguments["theta"].ravel()))
-        return answer(site, call, arguments)
-
-    monkeypatch.setattr(InProcessSite, "answer", spy)
+    pool, seen = Federation(loss).pool(), spied(monkeypatch)
     assert alpha_unit(pool) > 0
+    asked = [tuple(sent["theta"].ravel()) for call, sent, _ in seen if call == "hessians"]
     assert len(set(asked)) == len(asked) >= n_asked
     assert asked[0] == (0.0,) * pool.n_params
 
@@ -335,13 +325,9 @@ def test_the_unit_of_penalties_asks_nothing_twice(loss, n_asked, monkeypatch):
 @every_loss
 def test_integer_weights_are_repetitions(loss):
     fed = Federation(loss, weighted=True)
-    weighted = fed.pool()
-    times = fed.weights.astype(int)
-    fed.X, fed.codes = np.repeat(fed.X, times, axis=0), np.repeat(fed.codes, times)
-    fed.y = None if fed.y is None else np.repeat(fed.y, times)
-    repeated = fed.pool(sample_weight=None)
+    found = everything(fed.pool())
+    wanted = everything(retaken(fed, np.repeat(np.arange(len(fed.X)), fed.weights.astype(int))))
     # The geometric mean of the curvature is over as many directions as there are rows.
-    found, wanted = everything(weighted), everything(repeated)
     found["spectrum"], wanted["spectrum"] = found["spectrum"][:2], wanted["spectrum"][:2]
     assert_same(found, wanted)
 
@@ -349,50 +335,17 @@ def test_integer_weights_are_repetitions(loss):
 @every_loss
 def test_rows_of_weight_zero_are_not_there(loss):
     fed = Federation(loss)
-    rng = np.random.default_rng(3)
-    weights = rng.integers(0, 3, size=len(fed.codes)).astype(float)
+    weights = np.random.default_rng(3).integers(0, 3, size=len(fed.codes)).astype(float)
     weights[fed.codes == 4] = 0.0
     with_zeros = fed.pool(sample_weight=weights)
     keep = weights > 0
     # All but one, without which a client would not be there itself.
     owner, first = np.unique(fed.codes, return_index=True)
     keep[first[np.bincount(fed.codes, keep)[owner] == 0]] = True
-    fed.X, fed.codes = fed.X[keep], fed.codes[keep]
-    fed.y = None if fed.y is None else fed.y[keep]
-    without = fed.pool(sample_weight=weights[keep])
+    without = retaken(fed, keep, weights[keep])
     assert with_zeros.n_samples == without.n_samples == (weights > 0).sum()
     assert with_zeros.client_weights[4] == 0
-    one, two = everything(with_zeros), everything(without)
-    for name, a in one.items():
-        assert_array_equal(two[name], a, err_msg=name)
-
-
-@every_loss
-def test_the_order_of_rows_and_the_names_of_clients_do_not_matter(loss):
-    fed = Federation(loss, weighted=True)
-    wanted = everything(fed.pool())
-    rng = np.random.default_rng(5)
-    order = rng.permutation(len(fed.codes))
-    fed.X, fed.codes, fed.weights = fed.X[order], fed.codes[order], fed.weights[order]
-    fed.y = None if fed.y is None else fed.y[order]
-    assert_same(everything(fed.pool()), wanted)
-    pool = fed.pool()
-    w = models(pool, fed.m)
-    new = rng.permutation(fed.m)
-    fed.codes = new[fed.codes]
-    renamed = fed.pool()
-    moved = np.empty_like(w)
-    moved[new] = w
-    assert_allclose(
-        renamed.ask(ObjectivesGradients, moved)[1][new],
-        pool.ask(ObjectivesGradients, w)[1],
-        rtol=1e-10,
-        atol=1e-13,
-    )
-    assert_allclose(
-        renamed.ask(Prox, moved, 1.0)[new], pool.ask(Prox, w, 1.0), rtol=1e-8, atol=1e-9
-    )
-    assert_allclose(np.stack(renamed.spectrum())[:, new], np.stack(pool.spectrum()), rtol=1e-10)
+    assert_same(everything(with_zeros), everything(without), rtol=0, atol=0)
 
 
 @every_loss
@@ -414,23 +367,17 @@ def test_float32_is_kept(loss):
 def test_clients_of_weight_zero_have_their_penalty_only(loss):
     fed = Federation(loss, sizes=[3, 4, 5])
     pool = fed.pool(sample_weight=(fed.codes != 1).astype(float))
-    empty = np.flatnonzero(pool.client_sizes == 0)
-    assert empty.tolist() == [1] and not pool.without_rows.any()
-    w = models(pool, fed.m)
-    assert_array_equal(pool.ask(Losses, w[:2])[empty], 0.0)
-    assert_allclose(pool.ask(Objectives, w)[empty], pool.model.penalties(w)[empty])
-    assert_allclose(
-        pool.ask(Prox, w, 2.0)[empty], 2 * w[empty] / (2 + pool.model.decay), rtol=1e-9
-    )
-    assert np.isfinite(pool.ask(Solve)[0][empty]).all()
-    bound = pool.ask(Conjugate, np.zeros_like(w))
-    assert_allclose(bound[empty], 0.0, atol=1e-12)
+    assert_array_equal(pool.client_sizes == 0, [False, True, False])
+    assert not pool.without_rows.any()
+    w, decay = models(pool, fed.m), pool.model.decay
+    assert not pool.ask(Losses, w[:2])[1].any()
+    assert_allclose(pool.ask(Objectives, w)[1], pool.model.penalties(w)[1])
+    assert_allclose(pool.ask(Prox, w, 2.0)[1], 2 * w[1] / (2 + decay), rtol=1e-9)
+    assert np.isfinite(pool.ask(Solve)[0][1]).all()
+    assert_allclose(pool.ask(Conjugate, np.zeros_like(w))[1], 0.0, atol=1e-12)
     lipschitz, strong, mean = pool.spectrum()
-    top = pool.model.decay.max(initial=0.0)
-    assert_allclose([lipschitz[empty], mean[empty]], top, atol=1e-12)
-    assert_allclose(
-        pool.ask(LocalUpdate, w, 5, 0.1)[empty], w[empty] * (1 - 0.1 * pool.model.decay) ** 5
-    )
+    assert_allclose([lipschitz[1], mean[1]], decay.max(initial=0.0), atol=1e-12)
+    assert_allclose(pool.ask(LocalUpdate, w, 5, 0.1)[1], w[1] * (1 - 0.1 * decay) ** 5)
 
 
 @every_loss
@@ -464,7 +411,7 @@ def test_clients_without_rows_have_no_objective(loss):
 
 
 @every_loss
-@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
+@dense_and_sparse
 def test_pools_of_clients_without_rows_only(loss, form):
     fed = Federation(loss, sizes=[0, 4, 0])
     sub = fed.pool(form).subset([2, 0])
@@ -479,7 +426,7 @@ def test_pools_of_clients_without_rows_only(loss, form):
 
 
 @every_loss
-@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
+@dense_and_sparse
 @examples(5)
 @given(
     seed=seeds, C=st.sampled_from([2, 3]), weighted=st.booleans(), size=st.sampled_from([1, 2**21])
@@ -502,12 +449,8 @@ def test_hessians_are_the_derivatives_of_the_gradients(loss, form, seed, C, weig
         assert_allclose(H, H.transpose(0, 2, 1), atol=1e-12)
         direction = np.random.default_rng(seed + 2).normal(size=theta.shape)
         products = np.einsum("kij,kj->ki", H, direction)
-        assert_allclose(
-            pool.ask(HessianProducts, theta, direction, labels, weights),
-            products,
-            rtol=1e-10,
-            atol=1e-10,
-        )
+        found = pool.ask(HessianProducts, theta, direction, labels, weights)
+        assert_allclose(found, products, rtol=1e-10, atol=1e-10)
         h = 1e-6
         ahead = (slope(theta + h * direction) - slope(theta)) / h
         behind = (slope(theta) - slope(theta - h * direction)) / h
@@ -526,12 +469,8 @@ def test_damping_only_adds_curvature(loss):
     assert_allclose(half, 0.5 * (none + full), rtol=1e-10, atol=1e-12)
     assert (np.linalg.eigvalsh(full - none) >= -1e-10).all()
     u = models(pool, 2, 1)
-    assert_allclose(
-        pool.ask(HessianProducts, theta, u, labels, damping=0.5),
-        np.einsum("kij,kj->ki", half, u),
-        rtol=1e-10,
-        atol=1e-10,
-    )
+    found = pool.ask(HessianProducts, theta, u, labels, damping=0.5)
+    assert_allclose(found, np.einsum("kij,kj->ki", half, u), rtol=1e-10, atol=1e-10)
     if loss.endswith("huber"):
         assert np.abs(full - none).max() > 1e-3
 
@@ -569,26 +508,12 @@ def test_full_batches_are_gradient_descent(loss):
     fed = Federation(loss, sizes=[1, 3, 7, 2, 5])
     pool = fed.pool()
     w, center = models(pool, fed.m), models(pool, fed.m, 1)
-    steps, rates = np.array([0, 1, 2, 5, 3]), np.linspace(0.01, 0.1, 5)
-    rho = np.array([0.0, 1.0, 2.0, 0.5, 3.0])
-    assert_allclose(
-        pool.ask(LocalUpdate, w, steps, rates),
-        hand_loop(pool, w, steps, rates),
-        rtol=1e-12,
-        atol=1e-13,
-    )
-    assert_allclose(
-        pool.ask(LocalUpdate, w, steps, rates, center=center, rho=rho),
-        hand_loop(pool, w, steps, rates, center, rho),
-        rtol=1e-12,
-        atol=1e-13,
-    )
-    assert_allclose(
-        pool.ask(LocalUpdate, w, 3, 0.05),
-        hand_loop(pool, w, [3] * 5, [0.05] * 5),
-        rtol=1e-12,
-        atol=1e-13,
-    )
+    each = np.array([0, 1, 2, 5, 3]), np.linspace(0.01, 0.1, 5)
+    pull = {"center": center, "rho": np.array([0.0, 1.0, 2.0, 0.5, 3.0])}
+    for (steps, rates), pulled in ((each, {}), (each, pull), ((3, 0.05), {})):
+        found = pool.ask(LocalUpdate, w, steps, rates, **pulled)
+        by_hand = hand_loop(pool, w, np.full(5, steps), np.full(5, rates), **pulled)
+        assert_allclose(found, by_hand, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
@@ -632,9 +557,8 @@ def test_batches_depend_on_the_random_state_only(optimizer, size):
 
 
 def test_calls_draw_new_batches():
-    fed = Federation("log_loss")
-    pool = fed.pool(random_state=0)
-    w = models(pool, fed.m)
+    pool = Federation("log_loss").pool(random_state=0)
+    w = models(pool, pool.n_clients)
     one, two = (pool.ask(LocalUpdate, w, 3, 0.1, batch_size=2) for _ in range(2))
     assert np.abs(one - two).max() > 1e-6
 
@@ -655,14 +579,8 @@ def test_the_pull_ends_at_the_proximal_point():
         fed = Federation(loss)
         pool = fed.pool()
         center, rho = models(pool, fed.m), np.linspace(0.5, 2, fed.m)
-        trained = pool.ask(
-            LocalUpdate,
-            np.zeros_like(center),
-            2000,
-            1 / (pool.spectrum()[0] + rho),
-            center=center,
-            rho=rho,
-        )
+        rates, pulled = 1 / (pool.spectrum()[0] + rho), {"center": center, "rho": rho}
+        trained = pool.ask(LocalUpdate, 0 * center, 2000, rates, **pulled)
         assert_allclose(trained, pool.ask(Prox, center, rho), rtol=1e-7, atol=1e-8)
 
 
@@ -692,15 +610,11 @@ def test_monotone_training_never_raises_an_objective(loss, seed, log_rate, log_u
 
 
 def test_monotone_training_is_gradient_descent_where_that_descends():
-    fed = Federation("log_loss")
-    pool = fed.pool()
-    w = models(pool, fed.m)
-    rates, steps = 0.5 / np.maximum(pool.spectrum()[0], 1e-3), np.arange(fed.m)
-    assert_allclose(
-        pool.ask(LocalUpdate, w, steps, rates, monotone=True),
-        pool.ask(LocalUpdate, w, steps, rates),
-        rtol=1e-12,
-    )
+    pool = Federation("log_loss").pool()
+    w = models(pool, pool.n_clients)
+    asked = w, np.arange(pool.n_clients), 0.5 / np.maximum(pool.spectrum()[0], 1e-3)
+    descent = pool.ask(LocalUpdate, *asked)
+    assert_allclose(pool.ask(LocalUpdate, *asked, monotone=True), descent, rtol=1e-12)
 
 
 # --------------------------------------------------------------------------- other pools
@@ -713,8 +627,8 @@ def test_subsets(loss, seed, data):
     """Of subsets, in any order; every answer is that of the client in the whole pool."""
     fed = Federation(loss, seed, weighted=True)
     pool = fed.pool(block_bytes=data.draw(st.sampled_from([1, 2**21])))
-    places = np.arange(fed.m)
-    sub = pool
+    places, sub = np.arange(fed.m), pool
+    theta, w = models(pool, 3), models(pool, fed.m, 1)
     for _ in range(2):
         chosen = data.draw(
             st.lists(st.integers(0, sub.n_clients - 1), min_size=1, unique=True).map(np.array)
@@ -724,38 +638,26 @@ def test_subsets(loss, seed, data):
         assert_array_equal(sub.client_weights, pool.client_weights[places])
         assert_array_equal(sub.client_sizes, pool.client_sizes[places])
         assert sub.n_samples == pool.client_sizes[places].sum()
-        theta, w = models(pool, 3), models(pool, fed.m, 1)
-        close = {"rtol": 1e-11, "atol": 1e-12}
-        assert_allclose(sub.ask(Losses, theta), pool.ask(Losses, theta)[places], **close)
-        assert_allclose(
-            sub.ask(ObjectivesGradients, w[places])[1],
-            pool.ask(ObjectivesGradients, w)[1][places],
-            **close,
-        )
-        assert_allclose(
-            sub.ask(Prox, w[places], 0.7), pool.ask(Prox, w, 0.7)[places], rtol=1e-7, atol=1e-8
-        )
-        assert_allclose(np.stack(sub.spectrum()), np.stack(pool.spectrum())[:, places], **close)
+        for found, wanted in (
+            (sub.ask(Losses, theta), pool.ask(Losses, theta)),
+            (sub.ask(ObjectivesGradients, w[places])[1], pool.ask(ObjectivesGradients, w)[1]),
+            (np.stack(sub.spectrum(), axis=1), np.stack(pool.spectrum(), axis=1)),
+        ):
+            assert_allclose(found, wanted[places], rtol=1e-11, atol=1e-12)
+        prox = sub.ask(Prox, w[places], 0.7)
+        assert_allclose(prox, pool.ask(Prox, w, 0.7)[places], rtol=1e-7, atol=1e-8)
         rows, whole = rows_of(sub), rows_of(pool)
         for k, i in enumerate(places):
             assert_allclose(rows[k], whole[i], rtol=1e-15)
 
 
-def test_subsets_share_ledger_and_random_state():
-    fed = Federation("log_loss")
-    pool = fed.pool(random_state=0)
-    sub = pool.subset([4, 2])
-    assert sub.ledger is pool.ledger
-    assert sub.random_state is pool.random_state
-    assert pool.n_clients == fed.m
-
-
-def test_subsets_by_mask_and_bad_subsets():
+def test_ledgers_masks_and_bad_subsets():
     fed = Federation("squared_error")
-    pool = fed.pool()
+    pool = fed.pool(random_state=0)
     mask = pool.client_sizes > 3
-    w = models(pool, fed.m)
-    assert_array_equal(pool.subset(mask).ask(Objectives, w[mask]), pool.ask(Objectives, w)[mask])
+    w, sub = models(pool, fed.m), pool.subset(mask)
+    assert sub.ledger is pool.ledger and sub.random_state is pool.random_state
+    assert_array_equal(sub.ask(Objectives, w[mask]), pool.ask(Objectives, w)[mask])
     with pytest.raises(ValueError, match="once"):
         pool.subset([1, 1])
     with pytest.raises(IndexError):
@@ -763,7 +665,7 @@ def test_subsets_by_mask_and_bad_subsets():
 
 
 @every_loss
-@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
+@dense_and_sparse
 @examples(6)
 @given(seed=seeds, fraction=st.floats(0.01, 0.99))
 def test_hold_out_splits_every_client(loss, form, seed, fraction):
@@ -782,8 +684,7 @@ def test_hold_out_splits_every_client(loss, form, seed, fraction):
             assert_allclose(a, all_rows)
             assert_allclose(b, all_rows)
             continue
-        expected = np.clip(round(fraction * n), 1, n - 1)
-        assert len(b) == expected
+        assert len(b) == np.clip(round(fraction * n), 1, n - 1)
         both = np.vstack([a, b])
         order, wanted = (np.lexsort(np.round(table, 9).T) for table in (both, all_rows))
         assert_allclose(both[order], all_rows[wanted], rtol=1e-14)
@@ -792,20 +693,27 @@ def test_hold_out_splits_every_client(loss, form, seed, fraction):
 def test_hold_out_does_not_depend_on_blocks_and_works_on_subsets():
     fed = Federation("log_loss", weighted=True)
     theta = models(fed.pool(), 2)
-    wanted = [p.ask(Losses, theta) for p in fed.pool().hold_out(0.3, random_state=0)]
+
+    def losses(seed, **options):
+        return [p.ask(Losses, theta) for p in fed.pool(**options).hold_out(0.3, random_state=seed)]
+
+    wanted = losses(0)
     for size in (1, 700):
-        found = [
-            p.ask(Losses, theta) for p in fed.pool(block_bytes=size).hold_out(0.3, random_state=0)
-        ]
-        assert_allclose(found, wanted, rtol=1e-12)
-    other = [p.ask(Losses, theta) for p in fed.pool().hold_out(0.3, random_state=1)]
-    assert np.abs(other[1] - wanted[1]).max() > 1e-3
-    sub = fed.pool().subset([8, 0, 4])
-    train, held = sub.hold_out(0.5, random_state=0)
+        assert_allclose(losses(0, block_bytes=size), wanted, rtol=1e-12)
+    assert np.abs(losses(1)[1] - wanted[1]).max() > 1e-3
+    train, held = fed.pool().subset([8, 0, 4]).hold_out(0.5, random_state=0)
     assert_array_equal(train.client_sizes + held.client_sizes, [30, 2, 12])
 
 
 # --------------------------------------------------------------------------------- ledger
+
+
+def sent(pool, name, *arguments, **options):
+    """What a call sends, in floats up and down, and what it gives."""
+    pool.ledger.since_mark()
+    ask = getattr(pool, name) if isinstance(name, str) else partial(pool.ask, name)
+    answer = ask(*arguments, **options)
+    return pool.ledger.since_mark(), answer
 
 
 def test_last_answers_are_not_sent_again():
@@ -817,34 +725,31 @@ def test_last_answers_are_not_sent_again():
     idle = int(pool.without_rows.sum())  # who make nothing of a start
     assert idle == 1
 
-    def sent(call):
-        pool.ledger.since_mark()
-        x = call()
-        return x, pool.ledger.since_mark()[1] - n * p
+    def more(*asked, of=pool, **options):
+        (_, down), x = sent(of, *asked, **options)
+        return x, down - n * p
 
-    x, more = sent(lambda: pool.ask(Prox, v, 1.0))
-    assert more == 0
-    y, more = sent(lambda: pool.ask(Prox, v, 1.0, x0=x, max_iter=1))
-    assert more == 0
+    x, floats = more(Prox, v, 1.0)
+    assert floats == 0
+    y, floats = more(Prox, v, 1.0, x0=x, max_iter=1)
+    assert floats == 0
     one = x.copy()
     one[np.flatnonzero(~pool.without_rows)[:2]] += 1.0
-    assert sent(lambda: pool.ask(Conjugate, v, x0=y + 1.0))[1] == (n - idle) * p
-    assert sent(lambda: pool.ask(Conjugate, v, x0=y))[1] == 0
-    far, more = sent(lambda: pool.ask(Prox, v, 1.0, x0=one, max_iter=1))
-    assert more == (2 if np.array_equal(x, y) else n - idle) * p
-    alone = fed.pool()
-    assert_array_equal(far, alone.ask(Prox, v, 1.0, x0=one, max_iter=1))
+    assert more(Conjugate, v, x0=y + 1.0)[1] == (n - idle) * p
+    assert more(Conjugate, v, x0=y)[1] == 0
+    far, floats = more(Prox, v, 1.0, x0=one, max_iter=1)
+    assert floats == (2 if np.array_equal(x, y) else n - idle) * p
+    assert_array_equal(far, fed.pool().ask(Prox, v, 1.0, x0=one, max_iter=1))
     # Pools of some clients share what these remember; other rows and penalties are other pools.
     some = np.flatnonzero(~pool.without_rows)[:3]
-    part = pool.subset(some)
-    again = part.ask(Prox, v[some], 2.0, x0=far[some], max_iter=1)
-    far[some] = again
-    assert sent(lambda: pool.ask(Prox, v, 1.0, x0=far, max_iter=1))[1] == 0
-    assert sent(lambda: pool.hold_out(0.5)[0].ask(Prox, v, 1.0, x0=far))[1] == (n - idle) * p
-    assert sent(lambda: pool.penalised(3.0).ask(Prox, v, 1.0, x0=far))[1] == (n - idle) * p + n
+    far[some] = pool.subset(some).ask(Prox, v[some], 2.0, x0=far[some], max_iter=1)
+    assert more(Prox, v, 1.0, x0=far, max_iter=1)[1] == 0
+    assert more(Prox, v, 1.0, x0=far, of=pool.hold_out(0.5)[0])[1] == (n - idle) * p
+    assert more("penalised", 3.0)[1] == n - n * p
+    assert more(Prox, v, 1.0, x0=far, of=pool.penalised(3.0))[1] == (n - idle) * p
     # In training clients without rows have their starts, too.
     w = pool.ask(LocalUpdate, v, 2, 0.1, later=True)
-    assert sent(lambda: pool.ask(LocalUpdate, w, 2, 0.1, last=True))[1] == -n * p
+    assert more(LocalUpdate, w, 2, 0.1, last=True)[1] == -n * p
     with pytest.raises(RuntimeError, match="asked to continue from their last answers"):
         fed.pool()._site.answer("objectives", {"w": None, "own": np.ones(n, dtype=bool)})
 
@@ -857,19 +762,18 @@ def test_no_matrix_shows_the_rows_of_a_client():
     assert p == 4
     theta, own = models(pool, n), np.arange(n)
     assert_array_equal(shows_rows(pool, own, n), [True, False, True, False, False, True])
-    with pytest.raises(RowsShownError, match="3 such Hessians were asked for"):
-        pool.ask(Hessians, theta, own)
-    with pytest.raises(RowsShownError, match="1 such Hessians were asked for"):
-        pool.ask(Hessians, theta, np.array([0, 1, 1, 1, 1, 1]))
     # One that has no part, or whose partner has none, is alone all the same.
-    weights = np.array([0.0, 1.0, 0.0, 1.0, 1.0, 0.0])
-    H = pool.ask(Hessians, theta, own, weights)
+    partless = np.array([1.0, 1, 1, 0, 1, 0])
+    for labels, count, *weights in (
+        (own, 3),
+        ([0, 1, 1, 1, 1, 1], 1),
+        ([0, 0, 1, 1, 2, 2], 1),  # the partner has no rows
+        ([0, 0, 1, 1, 0, 1], 1, partless),
+    ):
+        with pytest.raises(RowsShownError, match=f"{count} such Hessians were asked for"):
+            pool.ask(Hessians, theta, np.array(labels), *weights)
+    H = pool.ask(Hessians, theta, own, np.array([0.0, 1.0, 0.0, 1.0, 1.0, 0.0]))
     assert not H[[0, 1, 2, 5]].any() and H[3].any()
-    pairs = np.array([0, 0, 1, 1, 2, 2])
-    with pytest.raises(RowsShownError, match="1 such Hessians were asked for"):
-        pool.ask(Hessians, theta, pairs)  # the partner has no rows
-    with pytest.raises(RowsShownError, match="1 such Hessians were asked for"):
-        pool.ask(Hessians, theta, np.array([0, 0, 1, 1, 0, 1]), np.array([1.0, 1, 1, 0, 1, 0]))
     assert np.isfinite(pool.ask(Hessians, theta, np.array([0, 0, 1, 1, 0, 1]))).all()
     # Bounds of the curvature are numbers there, and no larger than it is.
     _, _, floor = pool.ask(Enclosures, theta, own, np.full((n, p), 1e-3), True)
@@ -896,59 +800,34 @@ def test_what_every_call_sends():
     theta, w = models(pool, K), models(pool, n)
     labels = np.arange(n) % K
     fixed = np.where(np.arange(n) < 3, 1, -1)
-
-    def sent(call):
-        pool.ledger.since_mark()
-        call()
-        return pool.ledger.since_mark()
-
-    triangle = p * (p + 1) // 2
-    calls = {
-        "losses": (lambda: pool.ask(Losses, theta), (n * K, n * K * p)),
-        "best response": (
-            lambda: pool.ask(BestResponse, theta),
-            (n * K + n + n * p, n * K * p),
-        ),
-        "fixed clients get one model and send one loss": (
-            lambda: pool.ask(BestResponse, theta, fixed),
-            ((n - 3) * (K + 1) + 3 + n * p, (n - 3) * K * p + 3 * p),
-        ),
-        "shared parameters are sent once": (
-            lambda: pool.ask(BestResponse, theta, n_shared=2),
-            (n * K + n + n * p, n * (K * (p - 2) + 2)),
-        ),
-        "objectives": (lambda: pool.ask(Objectives, w), (n, n * p)),
-        "gradients": (lambda: pool.ask(ObjectivesGradients, w)[1], (n + n * p, n * p)),
-        "both": (lambda: pool.ask(ObjectivesGradients, w), (n + n * p, n * p)),
-        "penalties": (lambda: pool.model.penalties(w), (0, 0)),
-        "hessians": (lambda: pool.ask(Hessians, theta, 0 * labels), (n * triangle, n * p)),
-        "products": (lambda: pool.ask(HessianProducts, theta, theta, labels), (n * p, 2 * n * p)),
-        "solutions": (
-            lambda: pool.ask(HessianSolves, theta, theta, labels, 1.0),
-            (n * p, 2 * n * p),
-        ),
-        "training": (lambda: pool.ask(LocalUpdate, w, 5, 0.1), (n * p, n * p)),
-        "pulled": (
-            lambda: pool.ask(LocalUpdate, w, 5, 0.1, center=w, rho=1.0),
-            (n * p, 2 * n * p),
-        ),
-        "prox": (lambda: pool.ask(Prox, w, 1.0), (n * p, n * p)),
-        "prox, another start": (
-            lambda: pool.ask(Prox, w, 1.0, x0=w),
-            (n * p, (2 * n - pool.without_rows.sum()) * p),
-        ),
-        "solve": (lambda: pool.ask(Solve), (n * p, 0)),
-        "conjugate": (lambda: pool.ask(Conjugate, w), (n, n * p)),
-        "spectrum": (lambda: pool.spectrum(), (3 * n, 0)),
-        "fingerprints": (lambda: pool.ask(Fingerprints, 1), (2 * n, 0)),
-        "between neighbours": (lambda: pool.relay(up=3, down=4), (3, 4)),
-        "start": (lambda: pool.start(), (0, 0)),
-        "subset": (lambda: pool.subset([0, 1]), (0, 0)),
-        "hold out": (lambda: pool.hold_out(0.5), (0, 0)),
-        "losses of a subset": (lambda: pool.subset([0, 1]).ask(Losses, theta), (2 * K, 2 * K * p)),
-    }
-    for name, (call, wanted) in calls.items():
-        assert sent(call) == wanted, name
+    started = 2 * n - pool.without_rows.sum()
+    for asked, options, *wanted in (
+        ((Losses, theta), {}, n * K, n * K * p),
+        ((BestResponse, theta), {}, n * K + n + n * p, n * K * p),
+        # Fixed clients get one model and send one loss.
+        ((BestResponse, theta, fixed), {}, (n - 3) * (K + 1) + 3 + n * p, (n - 3) * K * p + 3 * p),
+        # Shared parameters are sent once.
+        ((BestResponse, theta), {"n_shared": 2}, n * K + n + n * p, n * (K * (p - 2) + 2)),
+        ((Objectives, w), {}, n, n * p),
+        ((ObjectivesGradients, w), {}, n + n * p, n * p),
+        ((Hessians, theta, 0 * labels), {}, n * (p * (p + 1) // 2), n * p),
+        ((HessianProducts, theta, theta, labels), {}, n * p, 2 * n * p),
+        ((HessianSolves, theta, theta, labels, 1.0), {}, n * p, 2 * n * p),
+        ((LocalUpdate, w, 5, 0.1), {}, n * p, n * p),
+        ((LocalUpdate, w, 5, 0.1), {"center": w, "rho": 1.0}, n * p, 2 * n * p),
+        ((Prox, w, 1.0), {}, n * p, n * p),
+        ((Prox, w, 1.0), {"x0": w}, n * p, started * p),
+        ((Solve,), {}, n * p, 0),
+        ((Conjugate, w), {}, n, n * p),
+        (("spectrum",), {}, 3 * n, 0),
+        ((Fingerprints, 1), {}, 2 * n, 0),
+        (("relay",), {"up": 3, "down": 4}, 3, 4),
+        (("start",), {}, 0, 0),
+        (("subset", [0, 1]), {}, 0, 0),
+        (("hold_out", 0.5), {}, 0, 0),
+    ):
+        assert sent(pool, *asked, **options)[0] == tuple(wanted), (asked[0], options)
+    assert sent(pool.subset([0, 1]), Losses, theta)[0] == (2 * K, 2 * K * p)
 
 
 @pytest.mark.parametrize(("loss", "most"), [("squared_error", 8), ("gamma", 40), ("huber", 75)])

@@ -2,10 +2,13 @@
 
 import warnings
 
+import lost_client
 import numpy as np
 import pytest
 from fits_alone import without_reports
+from lost_client import GONE, IDS, KEPT, REGRESSION, federation, fit_without, rows_of
 from numpy.testing import assert_allclose
+from spied import spied
 from trials import spread
 
 import skcfl
@@ -13,18 +16,10 @@ from skcfl import FedAvgRegressor, IFCARegressor
 from skcfl.calls import CALLS
 from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import Losses, Objectives
-from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.exceptions import FederationError, MissingClientWarning
 from skcfl.federation import Faults, InProcessFederation, SitePolicy
-from skcfl.federation.inprocess import InProcessSite
 from skcfl.federation.one_exchange import REFUSALS
 from skcfl.models import LinearModel
-
-REGRESSION = make_clustered_regression(8, 2, 3, n_samples=20, random_state=0)
-CLASSES = make_clustered_classification(8, 2, 3, n_samples=20, random_state=0)
-IDS = np.unique(REGRESSION.groups)
-GONE = IDS[3]
-OTHERS = REGRESSION.groups != GONE
 
 # One everyday class of each method: regressors, where a method has one.
 METHODS = [name for name in skcfl.__all__ if name.endswith("Regressor")]
@@ -34,61 +29,39 @@ METHODS += [
     "CLoVEClassifier",
     "PartialPoolingClassifier",
 ]
+HOW = {"lam": 0.1, "max_iter": 10, "eps2": 0.3}
+HOW["labels"] = dict(zip(IDS, REGRESSION.labels, strict=True))
 
 
 def make(name):
-    cls = getattr(skcfl, name)
-    given = {"n_clusters": 2, "lam": 0.1, "random_state": 0, "max_iter": 10}
-    if name.startswith("PartialPooling"):
-        # No basis is chosen where clients may be lost.
-        given |= {"n_clusters": 1, "basis": "linear"}
-    if name.startswith("CFL"):
-        given["eps2"] = 0.3
-    if name.startswith("Oracle"):
-        given["labels"] = dict(zip(IDS, REGRESSION.labels, strict=True))
-    known = cls().get_params()
-    return cls(**{key: value for key, value in given.items() if key in known})
-
-
-def data_of(name):
-    return CLASSES if "Classifier" in name else REGRESSION
-
-
-def federation(data=REGRESSION, **faults):
-    return InProcessFederation(data.X, data.y, data.groups, faults=Faults(**faults))
+    return lost_client.make(name, n_clusters=1 if "PartialPooling" in name else 2, **HOW)
 
 
 def calls_of(name, monkeypatch):
     """A fit with all clients, and the kinds of calls that it uses."""
-    used, answer = set(), InProcessSite.answer
-
-    def spy(self, call, arguments):
-        used.add(call)
-        return answer(self, call, arguments)
-
-    data = data_of(name)
+    X, y, groups = rows_of(name)
     with monkeypatch.context() as patched:
-        patched.setattr(InProcessSite, "answer", spy)
+        seen = spied(patched)
         without_reports(patched)
-        return make(name).fit(data.X, data.y, groups=data.groups), sorted(used)
+        model = make(name).fit(X, y, groups=groups)
+    return model, sorted({call for call, *_ in seen})
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", spread(METHODS, 6))
 def test_a_client_that_fails_one_kind_of_call(name, monkeypatch):
     """It is named and the others are as without it; answers that are proofs change no model."""
-    data = data_of(name)
     whole, calls = calls_of(name, monkeypatch)
     without = make(name)
     if "labels" in without.get_params():
         without.set_params(labels={id: k for id, k in without.labels.items() if id != GONE})
-    without.fit(data.X[OTHERS], data.y[OTHERS], groups=data.groups[OTHERS])
+    fit_without(without, name)
     scale = np.abs(without.params_).max()
     assert calls
     for call in calls:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", MissingClientWarning)
-            found = make(name).fit_federation(federation(data, dead=[GONE], calls=[call]))
+            found = make(name).fit_federation(federation(rows_of(name), calls=[call]))
         told = [str(one.message) for one in caught if one.category is MissingClientWarning]
         if CALLS[call].proof:
             assert found.missing_clients_.size == 0 and not told, call
@@ -101,12 +74,12 @@ def test_a_client_that_fails_one_kind_of_call(name, monkeypatch):
         assert "1 of 8 clients left all of 1" in text and f"'{call}'" in text
         assert repr(str(GONE)) in text
         assert np.isfinite(found.params_).all(), call
-        others = found.params_[IDS != GONE]
+        others = found.params_[KEPT]
         assert_allclose(others, without.params_, rtol=1e-6, atol=1e-6 * scale, err_msg=call)
 
 
 def test_a_client_is_left_out_once_it_has_failed_often_enough():
-    pool = federation(dead=[GONE], calls=["losses"]).open(LinearModel(alpha=0.1).bind(3), 0)
+    pool = federation(calls=["losses"]).open(LinearModel(alpha=0.1).bind(3), 0)
     theta = np.zeros((2, pool.n_params))
     with pytest.warns(MissingClientWarning, match=f"all of {REFUSALS} calls of 'losses'"):
         losses = pool.ask(Losses, theta)
@@ -120,30 +93,23 @@ def test_a_client_is_left_out_once_it_has_failed_often_enough():
 
 
 def test_a_refusal_is_found_whoever_else_comes_and_goes():
-    faults = Faults(0.2, [GONE], calls=["losses"], random_state=0)
-    pool = InProcessFederation(*rows_of(REGRESSION), faults=faults)
-    pool = pool.open(LinearModel(alpha=0.1).bind(3), 0)
+    faults = {"dropout": 0.2, "calls": ["losses"], "random_state": 0}
+    pool = federation(**faults).open(LinearModel(alpha=0.1).bind(3), 0)
     with pytest.warns(MissingClientWarning, match="1 of 8 clients"):
         for _ in range(5):
             pool.ask(Losses, np.zeros((1, pool.n_params)))
     assert pool.roll_call()[0].nonzero()[0].tolist() == [3]
 
 
-def rows_of(data):
-    return data.X, data.y, data.groups
-
-
 @pytest.mark.parametrize("call", ["losses", "best_response_sums", "gradient_sums", "hessians"])
 def test_stragglers_have_their_part(call):
-    faults = Faults(0.5, calls=[call], random_state=0)
     model = IFCARegressor(n_clusters=2, random_state=0)
-    model.fit_federation(InProcessFederation(*rows_of(REGRESSION), faults=faults))
+    model.fit_federation(federation(dead=(), dropout=0.5, calls=[call], random_state=0))
     assert model.missing_clients_.size == 0
 
 
 def test_too_few_clients_answer_a_kind_of_call():
-    faults = Faults(dead=IDS[:4], calls=["hessians"])
-    few = InProcessFederation(*rows_of(REGRESSION), faults=faults, min_clients=5)
+    few = federation(dead=IDS[:4], calls=["hessians"], options={"min_clients": 5})
     with (
         pytest.warns(MissingClientWarning, match="4 of 8 clients"),
         pytest.raises(FederationError, match="4 of 8 clients answer, and min_clients=5"),
@@ -153,7 +119,7 @@ def test_too_few_clients_answer_a_kind_of_call():
 
 def test_one_that_was_away_when_it_was_asked_is_missing():
     """It comes back and answers everything else: what it never answered was without it."""
-    pool = federation().open(LinearModel(alpha=0.1).bind(3), 0)
+    pool = federation(dead=()).open(LinearModel(alpha=0.1).bind(3), 0)
     site, away = pool._site, [True]
     answer = site.answer
 
@@ -191,7 +157,7 @@ def test_parts_of_rows_that_are_too_few_are_no_reason():
     """Held-out rows may be too few under a policy, and the others would tell of them."""
     few = np.flatnonzero(REGRESSION.groups == GONE)[8:]
     keep = np.setdiff1d(np.arange(len(REGRESSION.y)), few)
-    rows = [values[keep] for values in rows_of(REGRESSION)]
+    rows = [values[keep] for values in rows_of()]
     federation = InProcessFederation(*rows, policy=SitePolicy(min_rows=5))
     pool = federation.open(LinearModel(alpha=0.1).bind(3), 0)
     train, held = pool.hold_out(0.3)

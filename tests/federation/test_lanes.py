@@ -110,6 +110,7 @@ class Counted(Transport):
 
 
 def test_requests_of_all_tasks_go_in_one_message():
+    """In each exchange: a task that is ahead waits for the others' requests."""
     here, there = Counted(), Counted()
 
     def task(number, times):
@@ -119,24 +120,11 @@ def test_requests_of_all_tasks_go_in_one_message():
             assert [wait() for wait in waiting] == [2 * number] * 2
         return number
 
-    meters = [Meter(), Meter()]
-    assert in_turns([partial(task, 1, 1), partial(task, 10, 3)], meters) == [1, 10]
-    assert here.messages == there.messages == [[1, 10], [10], [10]]
-    assert [meter() for meter in meters] == [(48, 24), (3 * 48, 3 * 24)]
-
-
-def test_they_do_so_in_each_exchange():
-    """Not in the first one alone: a task that is ahead waits for the others' requests."""
-    host = Counted()
-
-    def task(number, times):
-        for _ in range(times):
-            wait = post(host, number)
-            pass_turn()
-            wait()
-
-    in_turns([partial(task, number, times) for number, times in ((1, 4), (10, 2), (100, 4))])
-    assert host.messages == [[1, 10, 100]] * 2 + [[1, 100]] * 2
+    meters = [Meter() for _ in range(3)]
+    tasks = [partial(task, number, times) for number, times in ((1, 4), (10, 2), (100, 4))]
+    assert in_turns(tasks, meters) == [1, 10, 100]
+    assert here.messages == there.messages == [[1, 10, 100]] * 2 + [[1, 100]] * 2
+    assert [meter() for meter in meters] == [(n * 48, n * 24) for n in (4, 2, 4)]
 
 
 def test_an_answer_that_there_is_not_is_raised_where_it_was_asked_for():

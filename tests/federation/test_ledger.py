@@ -9,11 +9,6 @@ from skcfl.federation.ledger import Ledger
 amounts = st.integers(0, 10**12)
 
 
-def test_a_new_ledger_is_empty():
-    ledger = Ledger()
-    assert (ledger.up, ledger.down, ledger.since_mark()) == (0, 0, (0, 0))
-
-
 @examples(18)
 @given(rounds=st.lists(st.lists(st.tuples(amounts, amounts), max_size=4), max_size=5))
 def test_rounds_add_up_to_the_totals(rounds):

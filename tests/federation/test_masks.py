@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from private_clients import BOUNDS, grouped, moves, places_of, where
 from scipy.sparse.csgraph import connected_components
+from site_tables import Given, Wire
 from sklearn.base import clone, is_classifier
 from trials import examples
 
@@ -23,18 +25,15 @@ from skcfl.calls.posteriors_asked import Posteriors
 from skcfl.calls.releases import Moves
 from skcfl.exceptions import FederationError, PrivacyError
 from skcfl.federation import ClientPrivacy, FanOutFederation, InProcessFederation, SitePolicy
-from skcfl.federation.host import SiteHost, SiteRows
 from skcfl.federation.masked_sums import MaskedPlaces
 from skcfl.federation.masks import Graph, MaskParty, decoded, encoded, graph_of, rooms_of, scale_of
 from skcfl.federation.private_sums import Releases
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.serialization import dumps, loads
 from skcfl.federation.sites import Endpoint, PlaceLost, Refused
-from skcfl.federation.wire import WireTransport
 from skcfl.models import LinearModel
 
 SCALE = scale_of(2.0**30)
-BOUNDS = {"features": (-2, 2), "target": (-2, 2)}
 
 
 class Party(Endpoint):
@@ -111,7 +110,7 @@ def test_parties_without_a_key_have_no_part(step):
     some[2].lost_at = step
     total, count = add_up(MaskedPlaces(some, 2), 0)
     assert count == 4
-    assert_allclose(total, np.delete(values[:, 0], 2, axis=0).sum(axis=0), atol=1e-5)
+    assert_allclose(total, values[[0, 1, 3, 4], 0].sum(axis=0), atol=1e-5)
 
 
 def test_one_more_exchange_after_a_loss_only():
@@ -122,16 +121,6 @@ def test_one_more_exchange_after_a_loss_only():
     some[3].lost_at = "release"
     assert places.sum("release", (0,), [20]).n_asked == 2
     assert places.sum("release", (0,), [20]).n_asked == 1
-
-
-def test_fewer_than_the_least_are_an_error():
-    _, some = parties(4, least=4)
-    places = MaskedPlaces(some, 4)
-    some[0].lost_at = "release"
-    with pytest.raises(FederationError, match="3 places answer .* at least 4"):
-        add_up(places, 0)
-    with pytest.raises(FederationError, match="2 places answer .* at least 3"):
-        MaskedPlaces(parties(2)[1], 3)
 
 
 def test_a_message_is_independent_of_its_vector():
@@ -204,54 +193,51 @@ def listed(n, *here):
 
 def test_a_sum_over_two_is_refused():
     some, _ = ready()
+
+    def refused(party, number, here, message):
+        with pytest.raises(Refused, match=message):
+            party.masked(number, here, NOTHING)
+
     for here in ((0, 1), (0,)):
-        with pytest.raises(Refused, match="3 is the least"):
-            some[0].masked(0, listed(4, *here), NOTHING)
-    with pytest.raises(Refused, match="its own part"):
-        some[0].masked(0, listed(4, 1, 2, 3), NOTHING)
+        refused(some[0], 0, listed(4, *here), "3 is the least")
+    refused(some[0], 0, listed(4, 1, 2, 3), "its own part")
     some[0].masked(0, listed(4, 0, 1, 2), NOTHING)
     for number in (0, -1, 1.5, True, "1"):
-        with pytest.raises(Refused, match=r"before|is none"):
-            some[0].masked(number, listed(4, 0, 1, 2), NOTHING)
+        refused(some[0], number, listed(4, 0, 1, 2), r"before|is none")
     # Sums with and without a party differ by it: it never comes back.
-    with pytest.raises(Refused, match="left out of one before"):
-        some[0].masked(1, np.ones(4, bool), NOTHING)
+    refused(some[0], 1, np.ones(4, bool), "left out of one before")
     for here in (None, np.ones(3, bool), np.ones(4)):
-        with pytest.raises(Refused, match="not listed"):
-            some[1].masked(2, here, NOTHING)
+        refused(some[1], 2, here, "not listed")
+    refused(MaskParty(2), 0, np.ones(2, bool), "no keys")
 
 
 def test_a_party_that_is_cut_off_refuses():
     """All of its neighbours are said to be lost: its masks would be none."""
-    n = 80
-    some, keys = ready(n)
-    graph = graph_of(keys.tobytes())
-    here = np.ones(n, dtype=bool)
-    here[graph.neighbours[7]] = False
+    some, keys = ready(80)
+    here = np.ones(80, dtype=bool)
+    here[graph_of(keys.tobytes()).neighbours[7]] = False
     assert np.count_nonzero(here) > 50
     with pytest.raises(Refused, match="over 1 places"):
         some[7].masked(0, here, NOTHING)
-    other = int(np.flatnonzero(here & (np.arange(n) != 7))[0])
+    other = int(np.flatnonzero(here & (np.arange(80) != 7))[0])
     some[other].masked(0, here, NOTHING)
 
 
 def test_keys_that_are_false_are_refused():
     some, keys = ready()
     fresh = MaskParty(3)
-    with pytest.raises(Refused, match="different places"):
-        fresh.agree(0, keys)  # not its key
-    twice = np.array([fresh.public_key()] * 3)
-    with pytest.raises(Refused, match="different places"):
-        fresh.agree(0, twice)
-    with pytest.raises(Refused, match="2 places take part"):
-        fresh.agree(0, np.array([fresh.public_key(), keys[0]]))
-    with pytest.raises(Refused, match="agreed .* before"):
-        some[0].agree(0, keys)
-    for wrong in (keys[:, :5], keys.astype(int), "keys"):
-        with pytest.raises(Refused, match="32 bytes"):
-            fresh.agree(0, wrong)
-    with pytest.raises(Refused, match="no keys"):
-        MaskParty(2).masked(0, np.ones(2, bool), NOTHING)
+    own = fresh.public_key()
+    for party, wrong, message in (
+        (fresh, keys, "different places"),  # not its key
+        (fresh, np.array([own] * 3), "different places"),
+        (fresh, np.array([own, keys[0]]), "2 places take part"),
+        (some[0], keys, "agreed .* before"),
+        (fresh, keys[:, :5], "32 bytes"),
+        (fresh, keys.astype(int), "32 bytes"),
+        (fresh, "keys", "32 bytes"),
+    ):
+        with pytest.raises(Refused, match=message):
+            party.agree(0, wrong)
 
 
 def test_parties_that_were_told_different_lists_share_no_mask():
@@ -309,40 +295,16 @@ def test_numbers_beyond_fixed_point_are_an_error():
 # ------------------------------------------------------------------------------ federations
 
 
-def grouped(n_clients=12, n_rows=10, seed=0):
-    rng = np.random.default_rng(seed)
-    ids = np.repeat(np.arange(n_clients), n_rows)
-    theta = np.array([1.0, -0.5]) + 0.3 * rng.standard_normal((n_clients, 2))
-    X = rng.standard_normal((len(ids), 2))
-    return X, (X * theta[ids]).sum(axis=1) + 0.3 * rng.standard_normal(len(ids)), ids
-
-
 DATA = grouped()
+NAMES = ["east", "north", "south"]
 
 
-class Table(SiteRows):
+def sites(cls=Wire, masked=3, epsilon=np.inf):
     """Four clients at each of three sites, with masks and without noise."""
-
-    policy = SitePolicy(privacy=ClientPrivacy(np.inf, bounds=BOUNDS, masked=3))
-
-    def load(self):
-        some = DATA[2] % 3 == ["east", "north", "south"].index(self.name)
-        return tuple(values[some] for values in DATA)
-
-
-class Wire(WireTransport):
-    """Messages of this process, as bytes."""
-
-    rows = Table
-
-    def __init__(self, name):
-        super().__init__(name)
-        self.host, self.seen = SiteHost(self.rows(name)), []
-
-    def send(self, message):
-        reply = self.host.handle(message)
-        self.seen.append(reply)
-        return lambda: reply
+    how = {"bounds": BOUNDS, "masked": masked, "random_state": 0}
+    policy = SitePolicy(privacy=ClientPrivacy(epsilon, **how))
+    rows = [Given(name, where(DATA, DATA[2] % 3 == k), policy) for k, name in enumerate(NAMES)]
+    return [cls(row) if row.name == "north" else Wire(row) for row in rows]
 
 
 EXACTLY = [
@@ -371,76 +333,81 @@ def test_masked_fits_are_plain_fits(model, sizes):
     masked = InProcessFederation(X, y, ids).masked(3, bounds=bounds)
     found = clone(model).set_params(random_state=0).fit_federation(masked)
     plain = clone(model).set_params(random_state=0).fit(X, y, groups=ids)
-    close = {"rtol": 1e-5, "atol": 1e-5 * np.abs(plain.cluster_params_).max()}
-    assert_allclose(found.cluster_params_, plain.cluster_params_, **close)
+    compared = [(found.cluster_params_, plain.cluster_params_)]
     if hasattr(plain, "covariance_"):
-        close["atol"] = 1e-5 * np.abs(plain.covariance_).max()
-        assert_allclose(found.covariance_, plain.covariance_, **close)
+        compared += [
+            (found.covariance_, plain.covariance_),
+            (found.adapt(X, y, groups=ids).coef_, plain.coef_),
+        ]
         assert_allclose(found.dispersion_, plain.dispersion_, rtol=1e-5)
-        adapted = found.adapt(X, y, groups=ids)
-        close["atol"] = 1e-5 * np.abs(plain.coef_).max()
-        assert_allclose(adapted.coef_, plain.coef_, **close)
+    for got, wanted in compared:
+        assert_allclose(got, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
     assert found.epsilon_ == np.inf
 
 
 def test_exact_sums_are_of_sums_only():
     masked = InProcessFederation(*DATA).masked(3, bounds=BOUNDS)
-    model, hello = _model_and_hello(masked)
-    (place,) = masked.rows(model, hello)
+    (place,) = places_of(masked)
     for call in ("objectives_gradients", "posteriors", "cluster_values", "hessians", "site"):
         with pytest.raises(Refused, match="sums over clients only"):
             place.exact(call, {}, (None,) * 4, 0, None, None)
-    noisy = InProcessFederation(*DATA).private(4.0, bounds=BOUNDS).masked(3)
-    (place,) = noisy.rows(model, hello)
-    for ask in (partial(place.exact_moments, "features"), partial(place.exact, "any", {})):
-        with pytest.raises(Refused, match="have noise"):
-            ask(None, 0, None, None)
-    releases = Releases(masked, hello, model, 1, np.random.RandomState(0))
+    releases = releases_of(masked, 1)
     with pytest.raises(PrivacyError, match="asks for single answers"):
         releases.pool().ask(Posteriors, np.zeros((1, 3)), np.zeros(3), np.ones(1), 1.0)
 
 
+def test_exact_sums_are_refused_where_noise_was_promised():
+    unmasked = InProcessFederation(*DATA).private(4.0, bounds=BOUNDS)
+    (place,) = places_of(unmasked.masked(3))
+    for ask in (partial(place.exact_moments, "features"), partial(place.exact, "any", {})):
+        with pytest.raises(Refused, match="have noise"):
+            ask(None, 0, None, None)
+    with pytest.raises(Refused, match="positive multiplier"):
+        place.release("moves", moves(), 0.0, 0)
+    (place,) = places_of(unmasked)
+    with pytest.raises(Refused, match="not masked"):
+        place.mask_key()
+
+
+def releases_of(federation, n_releases):
+    model, hello = LinearModel(alpha=0.0).bind(2), federation.hello("regressor")
+    return Releases(federation, hello, model, n_releases, np.random.RandomState(0))
+
+
 @pytest.mark.parametrize("cls", [PartialPoolingRegressor, FedAvgRegressor])
 def test_masked_fits_are_those_of_exact_sums(cls):
+    """However the clients are dealt; masked fits may be repeated, as no budget is spent."""
     whole = InProcessFederation(*DATA).masked(3, bounds=BOUNDS)
     model = cls(random_state=0).fit_federation(whole)
-    sites = RemoteFederation([Wire(name) for name in ("east", "north", "south")])
-    other = cls(random_state=0).fit_federation(sites)
-    assert_allclose(other.cluster_params_, model.cluster_params_, atol=1e-5)
-    assert model.epsilon_ == np.inf
-    assert model.delta_ == 0.0
-    # Masked fits may be repeated: no budget is spent.
-    again = cls(random_state=0).fit_federation(whole)
-    assert_allclose(again.cluster_params_, model.cluster_params_, atol=1e-5)
+    for federation in (RemoteFederation(sites()), in_two_parts().masked(3, bounds=BOUNDS), whole):
+        other = cls(random_state=0).fit_federation(federation)
+        assert_allclose(other.cluster_params_, model.cluster_params_, atol=1e-5)
+    assert (model.epsilon_, model.delta_) == (np.inf, 0.0)
 
 
 def in_two_parts(data=DATA, at=2):
     """The first clients in one place and the others in another one."""
-    return FanOutFederation(
-        [InProcessFederation(*(v[some] for v in data)) for some in (data[2] < at, data[2] >= at)]
-    )
+    parts = where(data, data[2] < at), where(data, data[2] >= at)
+    return FanOutFederation([InProcessFederation(*part) for part in parts])
 
 
 def test_clients_of_a_process_count_as_parties():
-    """Sums over two places of this process, one of which has too few clients by itself."""
-    whole = InProcessFederation(*DATA).masked(3, bounds=BOUNDS)
-    model = PartialPoolingRegressor(random_state=0).fit_federation(whole)
-    parts = in_two_parts().masked(3, bounds=BOUNDS)
-    other = PartialPoolingRegressor(random_state=0).fit_federation(parts)
-    assert_allclose(other.cluster_params_, model.cluster_params_, atol=1e-5)
-    few, many = parts.rows(*_model_and_hello(parts))
+    """One of two places of this process has too few clients by itself."""
+    few, many = places_of(in_two_parts().masked(3, bounds=BOUNDS))
     with pytest.raises(Refused, match="no keys"):
-        few.release("moves", _arguments(few), 0.0, 0)
-    assert "masked" in many.release("moves", _arguments(many), 0.0, 0, None, np.array([1e9] * 3))
+        few.release("moves", moves(), 0.0, 0)
+    assert "masked" in many.release("moves", moves(), 0.0, 0, None, np.array([1e9] * 3))
 
 
 def test_noise_is_inside_the_masks():
     data = grouped(60)
+    plain = InProcessFederation(*data).private(50.0, bounds=BOUNDS, random_state=0)
     guarded = InProcessFederation(*data).private(50.0, bounds=BOUNDS, random_state=0).masked(50)
-    model = PartialPoolingRegressor(random_state=0).fit_federation(guarded)
+    model, other = (
+        PartialPoolingRegressor(random_state=0).fit_federation(federation)
+        for federation in (guarded, plain)
+    )
     assert_allclose(model.epsilon_, 50.0, rtol=1e-6)
-    alone = InProcessFederation(*data).private(50.0, bounds=BOUNDS, random_state=0)
-    other = PartialPoolingRegressor(random_state=0).fit_federation(alone)
     # Sixty parties add the noise of fifty each.
     ratio = model.releases_["noise"] / other.releases_["noise"]
     assert_allclose(ratio, np.sqrt(60 / 50))
@@ -463,72 +430,46 @@ def test_parties_add_their_share_of_the_noise():
     """The same release many times: its noise is what is published, and no less than promised."""
     n_releases, least = 25, 8
     guarded = InProcessFederation(*DATA).private(50.0, bounds=BOUNDS, random_state=0)
-    guarded = guarded.masked(least)
-    model, hello = _model_and_hello(guarded)
-    releases = Releases(guarded, hello, model, n_releases, np.random.RandomState(0))
-    theta = np.zeros((1, 3))
-    how = dict(theta=theta, unit=1.0, rho=0.3, step_size=0.1, steps=1, draw=0, known=None)
-    found = [releases.ask(Moves, **how) for _ in range(n_releases)]
+    releases = releases_of(guarded.masked(least), n_releases)
+    found = [releases.ask(Moves, **moves()) for _ in range(n_releases)]
     noise = found[0][1]
     values = np.array(
         [np.concatenate([(sums[key] / noise[key]).ravel() for key in noise]) for sums, _ in found]
     )
     spread = np.sqrt(values.var(axis=0, ddof=1).mean())
     assert abs(spread - 1.0) < 6 / np.sqrt(2 * values.size)
-    block = Moves.blocks(model, how)["moves"]
+    block = Moves.blocks(LinearModel(alpha=0.0).bind(2), moves())["moves"]
     promised = releases.multiplier * block.clip / np.sqrt(block.share)
     assert_allclose(noise["moves"], promised * np.sqrt(12 / least))
 
 
-class NoisyTable(Table):
-    """The same with noise inside the masks, that of two sites."""
-
-    policy = SitePolicy(privacy=ClientPrivacy(1000.0, bounds=BOUNDS, masked=2, random_state=0))
-
-
 class LostWire(Wire):
-    """A site that is lost after some releases."""
-
-    lost_after = np.inf
+    """A site that is lost after hello, rows, two of keys, and two releases."""
 
     def send(self, message):
-        reply = super().send(message)
-        if len(self.seen) > self.lost_after:
-            raise self._lost("it is gone")
-        return reply
+        if len(self.sent) >= 6:
+            raise OSError("it is gone")
+        return super().send(message)
+
+
+def without_north(model):
+    return model.fit_federation(
+        InProcessFederation(*where(DATA, DATA[2] % 3 != 1)).masked(2, bounds=BOUNDS)
+    )
 
 
 @pytest.mark.filterwarnings("ignore:No answer of site")
-@pytest.mark.parametrize("kind", [Table, NoisyTable])
-def test_a_site_that_is_lost_costs_one_more_exchange(kind):
+@pytest.mark.parametrize("epsilon", [np.inf, 1000.0])
+def test_a_site_that_is_lost_costs_one_more_exchange(epsilon):
     """With noise also a release: the others have spent what they answered."""
-    wires = [LostWire(name) for name in ("east", "north", "south")]
-    for wire in wires:
-        wire.host = SiteHost(kind(wire.name))
-        wire.host.rows.policy.privacy.masked = 2
-    wires[1].lost_after = 6  # hello, rows, two of keys, and two releases
-    model = PartialPoolingRegressor(random_state=0).fit_federation(RemoteFederation(wires))
-    here = DATA[2] % 3 != 1
-    left = InProcessFederation(*(values[here] for values in DATA)).masked(2, bounds=BOUNDS)
-    wanted = PartialPoolingRegressor(random_state=0).fit_federation(left)
-    if kind is Table:
-        assert_allclose(model.cluster_params_, wanted.cluster_params_, atol=1e-5)
-        return
-    assert model.n_iter_ == 4
-    assert_allclose(model.epsilon_, 1000.0, rtol=1e-6)
-    assert_allclose(model.cluster_params_, wanted.cluster_params_, atol=0.3)
-
-
-class TableOfTwo(Table):
-    """The same where two sites are enough."""
-
-    policy = SitePolicy(privacy=ClientPrivacy(np.inf, masked=2))
-
-
-class PlainTable(Table):
-    """The same with noise and no masks."""
-
-    policy = SitePolicy(privacy=ClientPrivacy(1000.0, bounds=BOUNDS, random_state=0))
+    federation = RemoteFederation(sites(LostWire, 2, epsilon))
+    model = PartialPoolingRegressor(random_state=0).fit_federation(federation)
+    wanted = without_north(PartialPoolingRegressor(random_state=0))
+    atol = 1e-5 if epsilon == np.inf else 0.3
+    assert_allclose(model.cluster_params_, wanted.cluster_params_, atol=atol)
+    if epsilon < np.inf:
+        assert model.n_iter_ == 4
+        assert_allclose(model.epsilon_, epsilon, rtol=1e-6)
 
 
 class LyingWire(Wire):
@@ -548,7 +489,7 @@ def of(*names, **values):
     return {name: np.full(1, np.nan) for name in names} | values
 
 
-@pytest.mark.parametrize("kind", [TableOfTwo, NoisyTable, PlainTable])
+@pytest.mark.parametrize("privacy", [(2, np.inf), (2, 1000.0), (None, 1000.0)], ids=str)
 @pytest.mark.parametrize(
     "lie",
     [
@@ -558,17 +499,13 @@ def of(*names, **values):
     ],
     ids=["number", "None", "empty", "floats", "sums", "both", "small", "none", "text"],
 )
-def test_a_site_that_answers_something_else_is_lost(kind, lie):
-    names = ["east", "north", "south"]
-    wires = [LyingWire(name) if name == "north" else Wire(name) for name in names]
-    for wire in wires:
-        wire.host = SiteHost(kind(wire.name))
-        wire.lie = lie
-    model = FedAvgRegressor(random_state=0)
+def test_a_site_that_answers_something_else_is_lost(privacy, lie):
+    wires, model = sites(LyingWire, *privacy), FedAvgRegressor(random_state=0)
+    wires[1].lie = lie
     with pytest.warns(UserWarning, match="'north': .* it has no more part in the fit"):
         model.fit_federation(RemoteFederation(wires))
-    here = DATA[2] % 3 != 1
-    wanted = FedAvgRegressor().fit(*(part[here] for part in DATA[:2]), groups=DATA[2][here])
+    X, y, groups = where(DATA, DATA[2] % 3 != 1)
+    wanted = FedAvgRegressor().fit(X, y, groups=groups)
     assert_allclose(model.cluster_coef_, wanted.cluster_coef_, atol=0.3)
 
 
@@ -576,6 +513,12 @@ def test_too_few_parties_are_an_error():
     few = InProcessFederation(*DATA).masked(20, bounds=BOUNDS)
     with pytest.raises(FederationError, match="12 places answer a masked sum, and at least 20"):
         PartialPoolingRegressor().fit_federation(few)
+    _, some = parties(4, least=4)
+    some[0].lost_at = "release"
+    with pytest.raises(FederationError, match="3 places answer .* at least 4"):
+        add_up(MaskedPlaces(some, 4), 0)
+    with pytest.raises(FederationError, match="2 places answer .* at least 3"):
+        MaskedPlaces(parties(2)[1], 3)
 
 
 def test_bad_declarations():
@@ -585,22 +528,21 @@ def test_bad_declarations():
             federation.masked(least, bounds=BOUNDS)
     with pytest.raises(ValueError, match="bounds must be declared"):
         federation.masked(3, bounds="wide")
-    with pytest.raises(ValueError, match="bounds must be declared"):
-        federation.private(1.0)
     with pytest.raises(ValueError, match=r"those of private\(\)"):
         federation.private(1.0, bounds=BOUNDS).masked(3, bounds=BOUNDS)
     with pytest.raises(PrivacyError, match="their owners keep the account"):
-        RemoteFederation([Wire("east")]).masked(3, bounds=BOUNDS)
+        RemoteFederation(sites()).masked(3, bounds=BOUNDS)
 
 
-@pytest.mark.parametrize("model", [PartialPoolingRegressor(random_state=0), FedAvgRegressor()])
+@pytest.mark.parametrize(
+    "model",
+    [PartialPoolingRegressor(random_state=0, n_clusters=1), FedAvgRegressor(alpha=0.0)],
+)
 def test_fits_that_measure_units_need_no_bounds(model):
     X, y, groups = DATA
     federation = InProcessFederation(1e3 * X - 7e4, 1e-2 * y + 5.0, groups)
-    given = {"alpha": 0.0} if isinstance(model, FedAvgRegressor) else {"n_clusters": 1}
-    model = clone(model).set_params(**given)
     wanted = clone(model).fit_federation(federation)
-    found = model.fit_federation(federation.masked(3))
+    found = clone(model).fit_federation(federation.masked(3))
     assert_allclose(found.cluster_coef_, wanted.cluster_coef_, rtol=1e-6)
     assert found.calls_ > 3
 
@@ -612,41 +554,17 @@ def test_rounds_and_classes_need_bounds():
     with pytest.raises(PrivacyError, match="IFCARegressor.*bounds of features and target are mis"):
         IFCARegressor(2).fit_federation(masked)
     classes = InProcessFederation(X, y > 0, groups)
+    model = PartialPoolingClassifier(1, basis="linear")
     with pytest.raises(ValueError, match="bounds must declare 'classes' for a classifier"):
-        PartialPoolingClassifier().fit_federation(classes.masked(3))
-    found = PartialPoolingClassifier(1, basis="linear").fit_federation(
-        classes.masked(3, bounds={"classes": [False, True]})
-    )
-    wanted = PartialPoolingClassifier(1, basis="linear").fit_federation(classes)
+        model.fit_federation(classes.masked(3))
+    wanted = clone(model).fit_federation(classes)
+    found = model.fit_federation(classes.masked(3, bounds={"classes": [False, True]}))
     assert_allclose(found.cluster_coef_, wanted.cluster_coef_, rtol=1e-5)
-
-
-def test_exact_sums_are_refused_where_noise_was_promised():
-    guarded = InProcessFederation(*DATA).private(4.0, bounds=BOUNDS).masked(3)
-    places = guarded.rows(*_model_and_hello(guarded))
-    with pytest.raises(Refused, match="positive multiplier"):
-        places[0].release("moves", _arguments(places[0]), 0.0, 0)
-    unmasked_place = InProcessFederation(*DATA).private(4.0, bounds=BOUNDS)
-    (place,) = unmasked_place.rows(*_model_and_hello(unmasked_place))
-    with pytest.raises(Refused, match="not masked"):
-        place.mask_key()
-
-
-def _model_and_hello(federation):
-    return LinearModel(alpha=0.0).bind(2), federation.hello("regressor")
-
-
-def _arguments(place):
-    return dict(
-        theta=np.zeros((1, 3)), unit=1.0, rho=0.3, step_size=0.1, steps=1, draw=0, known=None
-    )
 
 
 def test_masks_without_cryptography(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography", None)
     # The clients of one process are added up where they are.
-    whole = InProcessFederation(*DATA).masked(3, bounds=BOUNDS)
-    PartialPoolingRegressor().fit_federation(whole)
-    federation = in_two_parts().masked(3, bounds=BOUNDS)
+    FedAvgRegressor().fit_federation(InProcessFederation(*DATA).masked(3, bounds=BOUNDS))
     with pytest.raises(ImportError, match=r"skcfl\[privacy\]"):
-        PartialPoolingRegressor().fit_federation(federation)
+        FedAvgRegressor().fit_federation(in_two_parts().masked(3, bounds=BOUNDS))

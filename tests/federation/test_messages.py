@@ -5,27 +5,8 @@ import pytest
 
 from skcfl.calls import CALLS, Call
 from skcfl.calls.answers import check_answers
-from skcfl.calls.first_order import Objectives
-from skcfl.federation.inprocess import open_rows
-from skcfl.models import LinearModel
 
-SIZES = {
-    "n": 5,
-    "K": 3,
-    "p": 4,
-    "s": 2,
-    "C": 3,
-    "q": 2,
-    "f": 6,
-    "v": 3,
-    "h": 2,
-    "m": 2,
-    "u": 2,
-    "k": 3,
-    "j": 3,
-    "b": 4,
-    "e": 3,
-}
+SIZES = dict(n=5, K=3, p=4, s=2, C=3, q=2, f=6, v=3, h=2, m=2, u=2, k=3, j=3, b=4, e=3)
 
 
 def call_of(down, up):
@@ -58,40 +39,27 @@ def test_answers_of_the_right_shape_only(call):
             check_answers(call, fewer, arguments, SIZES)
 
 
-def test_a_site_that_answers_something_else_is_found_out(monkeypatch):
-    X = np.arange(8.0)[:, None]
-    pool = open_rows(LinearModel().bind(1), X, X[:, 0], np.repeat([0, 1], 4), 2)
-    wrong = classmethod(lambda cls, clients, w, own: {"values": np.zeros(8)})
-    monkeypatch.setattr(Objectives, "answer", wrong)
-    with pytest.raises(RuntimeError, match=r"values of shape \(2,\), got \(8,\)"):
-        pool.ask(Objectives, np.zeros((2, 2)))
-
-
 def test_what_is_counted():
     theta, w = np.zeros((3, 4)), np.zeros((5, 4))
-    assert CALLS["losses"].floats({"theta": theta}, SIZES) == (5 * 12, 15)
-    assert CALLS["losses"].floats({"theta": theta}, SIZES, n_shared=2) == (5 * (12 - 2 * 2), 15)
-    objectives = {"w": w, "own": None}
-    assert CALLS["objectives"].floats(objectives, SIZES) == (20, 5)
-    assert CALLS["objectives"].floats(objectives, SIZES, known=True) == (0, 5)
     own = np.array([True, False, True, True, False])
-    assert CALLS["objectives"].floats({"w": w, "own": own}, SIZES) == (8, 5)
-    assert CALLS["objectives"].floats({"w": None, "own": ~own | own}, SIZES) == (0, 5)
+    objectives = {"w": w, "own": None}
     update = {**objectives, "center": None, "steps": np.ones(5)}
-    assert CALLS["local_update"].floats(update, SIZES) == (20, 20)
-    assert CALLS["local_update"].floats({**update, "center": w}, SIZES) == (40, 20)
-    assert CALLS["local_update"].floats(update, SIZES, later=True) == (20, 0)
-    assert CALLS["spectrum"].floats({}, SIZES) == (0, 15)
     prototypes = np.zeros((3, 2))
     partial = {"w": w[:, :2], "shared": np.arange(4) < 2, "prototypes": prototypes}
-    assert CALLS["partial_update"].floats(partial, SIZES) == (5 * 2 + 5 * 6, 5 * 2 + 5)
-    moves = {**partial, "theta": theta[:, :2]}
-    assert CALLS["partial_moves"].floats(moves, SIZES) == (5 * 2, 5 * 2 + 5)
-    assert CALLS["prototype_update"].floats({"prototypes": None}, SIZES) == (0, 5 * (6 + 3 + 1))
-    assert CALLS["personal_step"].floats({"center": w}, SIZES, known=True) == (0, 0)
-    fixed = np.array([-1, -1, 0, 2, -1])
-    arguments = {"theta": theta, "fixed": fixed}
-    assert CALLS["best_response"].floats(arguments, SIZES) == (3 * 12 + 2 * 4, 3 * 4 + 2 + 20)
+    fixed = {"theta": theta, "fixed": np.array([-1, -1, 0, 2, -1])}
+    for call, arguments, how, *wanted in (
+        ("losses", {"theta": theta}, {"n_shared": 2}, 5 * (12 - 2 * 2), 15),
+        ("objectives", objectives, {"known": True}, 0, 5),
+        ("objectives", {"w": w, "own": own}, {}, 8, 5),
+        ("objectives", {"w": None, "own": ~own | own}, {}, 0, 5),
+        ("local_update", update, {"later": True}, 20, 0),
+        ("partial_update", partial, {}, 5 * 2 + 5 * 6, 5 * 2 + 5),
+        ("partial_moves", {**partial, "theta": theta[:, :2]}, {}, 5 * 2, 5 * 2 + 5),
+        ("prototype_update", {"prototypes": None}, {}, 0, 5 * (6 + 3 + 1)),
+        ("personal_step", {"center": w}, {"known": True}, 0, 0),
+        ("best_response", fixed, {}, 3 * 12 + 2 * 4, 3 * 4 + 2 + 20),
+    ):
+        assert CALLS[call].floats(arguments, SIZES, **how) == tuple(wanted), (call, how)
 
 
 def test_bytes_of_a_place():
@@ -126,21 +94,3 @@ def test_what_is_the_same_for_all_clients_travels_once():
             assert np.array_equal(value, arguments[name])
     told = {"w": sent["w"], "own": None}
     assert CALLS["objectives"].bytes(told, {"values": rates}) == ((0, 32), (40, 0))
-
-
-def test_arguments_and_answers_of_clients():
-    message = call_of({"w": "n p", "theta": "K p"}, {"sum": "K p", "own": "n"})
-    w = np.arange(20).reshape(5, 4)
-    assert message.own("w", w, [1, 3]).tolist() == w[[1, 3]].tolist()
-    assert message.own("theta", w, [1, 3]) is w
-    assert message.own("w", None, [1]) is None
-    labels, told = np.array([2, 0, 2]), {"u": "K p", "labels": "n", "members": "K", "dense": ""}
-    message = call_of({**message.down, **told}, message.up)
-    own = {"theta": w[:4], "u": None, "labels": labels, "members": np.arange(4), "dense": True}
-    own, used = message.narrowed({**own, "w": w[:3]})
-    assert used.tolist() == [0, 2] and own["labels"].tolist() == [1, 0, 1]
-    assert own["theta"].tolist() == w[[0, 2]].tolist() and own["members"].tolist() == [0, 2]
-    assert own["w"].tolist() == w[:3].tolist() and own["dense"] is True and own["u"] is None
-    assert message.narrowed(own) == (own, None)
-    assert message.narrowed({"labels": labels})[1] is None
-    assert message.is_of_clients("own") and not message.is_of_clients("sum")

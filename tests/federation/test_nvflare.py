@@ -58,11 +58,10 @@ class FakeCollab:
     def __init__(self, folder):
         self.folder, self.sites, self.timeouts = folder, {}, []
         self.workspace = types.SimpleNamespace(get_run_dir=lambda job: str(folder / job))
-        job = types.SimpleNamespace(get_job_id=lambda: "job")
-        self.fl_ctx, self.site_name, self.is_aborted = job, None, False
-        self.aborts_after = None
+        self.fl_ctx = types.SimpleNamespace(get_job_id=lambda: "job")
+        self.site_name, self.is_aborted, self.aborts_after = None, False, None
         self.context, self.threads = object(), threading.local()
-        self.asking = set()
+        self.asking, self.sent = set(), []
 
     def get_call_context(self):
         return getattr(self.threads, "context", None)
@@ -70,19 +69,19 @@ class FakeCollab:
     def set_call_context(self, context):
         self.threads.context = context
 
-    def publish(self, method):
-        return self._marked(method, "publish")
-
-    def main(self, method):
-        return self._marked(method, "main")
-
     @staticmethod
-    def _marked(method, role):
+    def _marked(role, method):
         def wrapper(*args):
             return method(*args)
 
         wrapper.role = role
         return wrapper
+
+    def publish(self, method):
+        return self._marked("publish", method)
+
+    def main(self, method):
+        return self._marked("main", method)
 
     @property
     def clients(self):
@@ -148,43 +147,41 @@ class FakeSimEnv:
 @pytest.fixture
 def fake(tmp_path, monkeypatch):
     (tmp_path / "job").mkdir()
-    module = types.ModuleType("nvflare.collab")
-    module.collab, module.CollabRecipe = FakeCollab(tmp_path), FakeRecipe
-    contexts = types.ModuleType("nvflare.collab.api.context")
-    contexts.get_call_context = module.collab.get_call_context
-    contexts.set_call_context = module.collab.set_call_context
-    monkeypatch.setitem(sys.modules, "nvflare.collab.api.context", contexts)
-    environments = types.ModuleType("nvflare.recipe")
-    environments.SimEnv = FakeSimEnv
-    monkeypatch.setitem(sys.modules, "nvflare.recipe", environments)
+    fake = FakeCollab(tmp_path)
+
+    def install(name, **attributes):
+        module = types.ModuleType(name)
+        vars(module).update(attributes)
+        monkeypatch.setitem(sys.modules, name, module)
+        return module
+
+    collab = install("nvflare.collab", collab=fake, CollabRecipe=FakeRecipe)
+    install("nvflare", collab=collab)
+    contexts = {name: getattr(fake, name) for name in ("get_call_context", "set_call_context")}
+    install("nvflare.collab.api.context", **contexts)
+    install("nvflare.recipe", SimEnv=FakeSimEnv)
     # What the history goes to: the events that writers such as TensorBoard's listen to.
-    sent = module.collab.sent = []
-    analytix = types.ModuleType("nvflare.apis.analytix")
-    analytix.ANALYTIC_EVENT_TYPE = "analytix_log_stats"
-    analytix.AnalyticsDataType = types.SimpleNamespace(SCALAR="scalar")
-    components = types.ModuleType("nvflare.apis.fl_component")
-    components.FLComponent = object
-    streaming = types.ModuleType("nvflare.app_common.widgets.streaming")
-    streaming.create_analytic_dxo = lambda **number: number
-    streaming.send_analytic_dxo = lambda sender, number, context, event_type: sent.append(number)
-    for other in (analytix, components, streaming):
-        monkeypatch.setitem(sys.modules, other.__name__, other)
-    policy = types.ModuleType("nvflare.app_common.default_component_policy")
-    policy.DEFAULT_CLASS_ALLOW_LIST = ("nvflare.some.Class",)
-    monkeypatch.setitem(sys.modules, "nvflare.app_common", types.ModuleType("app_common"))
-    monkeypatch.setitem(sys.modules, policy.__name__, policy)
-    package = types.ModuleType("nvflare")
-    package.collab = module
-    monkeypatch.setitem(sys.modules, "nvflare", package)
-    monkeypatch.setitem(sys.modules, "nvflare.collab", module)
+    scalar = types.SimpleNamespace(SCALAR="scalar")
+    kinds = {"ANALYTIC_EVENT_TYPE": "analytix_log_stats", "AnalyticsDataType": scalar}
+    install("nvflare.apis.analytix", **kinds)
+    install("nvflare.apis.fl_component", FLComponent=object)
+    install(
+        "nvflare.app_common.widgets.streaming",
+        create_analytic_dxo=lambda **number: number,
+        send_analytic_dxo=lambda sender, number, context, event_type: fake.sent.append(number),
+    )
+    install("nvflare.app_common")
+    allowed = {"DEFAULT_CLASS_ALLOW_LIST": ("nvflare.some.Class",)}
+    install("nvflare.app_common.default_component_policy", **allowed)
     monkeypatch.setitem(sys.modules, "clinic", sys.modules[__name__])
     for cls, name in ((FitApp, "fit"), (SiteApp, "exchange")):
         monkeypatch.setattr(cls, name, getattr(cls, name))
-    return module.collab
+    return fake
 
 
-def run(fake, recipe):
+def run(fake, model, rows="clinic:Clinic", **options):
     """What NVFlare does with a recipe: objects of class names and arguments in a configuration."""
+    recipe = fit_recipe(model, rows, **options)
     server = FitApp(**json.loads(json.dumps(vars(recipe.server))))
     for site in ("north", "south"):
         fake.sites[site] = SiteApp(rows=recipe.client.rows)
@@ -193,34 +190,40 @@ def run(fake, recipe):
         server.fit()
     finally:
         fake.set_call_context(None)
+    return load_fitted(fake.folder)
+
+
+NAMES = [("north/" if name in IDS[:2] else "south/") + name for name in DATA.groups]
 
 
 def report_of(fake):
     return json.loads((fake.folder / "job" / collab.REPORT).read_text())
 
 
-def test_a_job_leaves_the_fitted_estimator(fake):
-    wanted = IFCARegressor(n_clusters=2, random_state=0)
-    recipe = fit_recipe(wanted, "clinic:Clinic", name="wards", min_sites=2, timeout=7)
+def test_recipes(fake):
+    model = IFCARegressor(n_clusters=2, random_state=0)
+    recipe = fit_recipe(model, "clinic:Clinic", name="wards", min_sites=2)
     assert (recipe.job_name, recipe.min_clients) == ("wards", 2)
     # A job with any file of code is refused by sites that forbid it.
     assert recipe.packages == ["skcfl"]
     assert recipe._user_source_entries([recipe.server, recipe.client]) == []
-    assert recipe.server.description == repr(wanted)
+    assert recipe.server.description == repr(model)
+    assert recipe.server.timeout == TIMEOUT
     assert FitApp.fit.role == "main" and SiteApp.exchange.role == "publish"
-    run(fake, recipe)
-    found = load_fitted(fake.folder)
-    names = [("north/" if name in IDS[:2] else "south/") + name for name in DATA.groups]
-    wanted.fit(DATA.X, DATA.y, groups=names)
+
+
+def test_a_job_leaves_the_fitted_estimator(fake):
+    wanted = IFCARegressor(n_clusters=2, random_state=0)
+    found = run(fake, wanted, timeout=7)
+    wanted.fit(DATA.X, DATA.y, groups=NAMES)
     assert found.groups_.tolist() == wanted.groups_.tolist()
     assert_allclose(found.params_, wanted.params_, rtol=1e-10)
-    assert_allclose(found.predict(DATA.X, groups=names), wanted.predict(DATA.X, groups=names))
+    assert_allclose(found.predict(DATA.X, groups=NAMES), wanted.predict(DATA.X, groups=NAMES))
     report = report_of(fake)
     assert report["sites"] == ["north", "south"] and report["clients"] == 6
     assert report["missing_clients"] == report["rejected_clients"] == report["failures"] == []
     assert report["calls"] == wanted.calls_ and report["messages"] >= 2 * wanted.calls_
     assert set(fake.timeouts) == {7.0}
-    assert fit_recipe(wanted, "clinic:Clinic").server.timeout == TIMEOUT
     assert (report["bytes_up"], report["bytes_down"]) == found.wire_bytes_ > (0, 0)
     objectives = [number for number in fake.sent if number["tag"] == "skcfl/objective"]
     assert [number["value"] for number in objectives] == found.history_["objective"].tolist()
@@ -237,11 +240,9 @@ def test_a_search_asks_from_several_threads(fake):
     """Folds are fitted at the same time: the same model, and every thread may ask."""
     options = {"search": LamSearch(cv=3, lams=[0.1, 1.0]), "alpha": 0.01, "random_state": 0}
     search = ConvexClusteredFLRegressor(**options)
-    run(fake, fit_recipe(search, "clinic:Clinic"))
-    found = load_fitted(fake.folder)
+    found = run(fake, search)
     assert len(fake.asking) > 1
-    names = [("north/" if name in IDS[:2] else "south/") + name for name in DATA.groups]
-    search.fit(DATA.X, DATA.y, groups=names)
+    search.fit(DATA.X, DATA.y, groups=NAMES)
     assert_allclose(found.coef_, search.coef_, rtol=1e-10)
     assert found.calls_ == search.calls_
 
@@ -298,21 +299,20 @@ def test_a_job_whose_fit_did_not_begin_says_why(tmp_path):
 
 
 def test_a_job_that_fails_says_why(fake):
-    run(fake, fit_recipe(FedAvgRegressor(), "clinic:Clinic"))
+    run(fake, FedAvgRegressor())
     with pytest.raises(ValueError, match="Site 'south': load"):
-        run(fake, fit_recipe(FedAvgRegressor(), "clinic:Closed"))
+        run(fake, FedAvgRegressor(), "clinic:Closed")
     # What an earlier job has left is gone.
     with pytest.raises(FederationError, match=r"Site 'south': load\(\) raised OSError, see"):
         load_fitted(fake.folder)
 
 
 def test_a_site_that_never_answers(fake):
-    recipe = fit_recipe(FedAvgRegressor(), "clinic:Missing")
     with (
         pytest.warns(UserWarning, match="site '.*': AttributeError: .*'Missing'"),
         pytest.raises(FederationError, match="2 of 2 places do not answer"),
     ):
-        run(fake, recipe)
+        run(fake, FedAvgRegressor(), "clinic:Missing")
     with pytest.raises(FederationError, match="(?s)2 of 2 places.*No answer of site 'south'"):
         load_fitted(fake.folder)
     assert len(report_of(fake)["failures"]) == 2
@@ -323,7 +323,7 @@ def test_an_aborted_job_ends_at_once(fake, number):
     """That is no failure of the sites."""
     fake.aborts_after = number
     with pytest.raises(FederationError, match="NVFlare has aborted the job, see the log"):
-        run(fake, fit_recipe(IFCARegressor(n_clusters=2), "clinic:Clinic"))
+        run(fake, IFCARegressor(n_clusters=2))
     assert report_of(fake)["failures"] == []
     assert report_of(fake)["messages"] <= number + 2
 
@@ -332,26 +332,19 @@ def test_a_job_that_was_killed_goes_on(fake, tmp_path):
     """The same job, submitted again, begins where the first one ended; then its file is gone."""
     path = tmp_path / "wards.checkpoint"
     model = IFCARegressor(n_clusters=2, random_state=0)
-    wanted = fit_recipe(model, "clinic:Clinic")
-    run(fake, wanted)
-    wanted, messages = load_fitted(fake.folder), report_of(fake)["messages"]
-    recipe = fit_recipe(model, "clinic:Clinic", checkpoint=path)
+    wanted, messages = run(fake, model), report_of(fake)["messages"]
     fake.aborts_after = messages // 2
     with pytest.raises(FederationError, match="aborted"):
-        run(fake, recipe)
+        run(fake, model, checkpoint=path)
     assert path.exists()
     fake.aborts_after, fake.is_aborted = None, False
-    run(fake, recipe)
-    found = load_fitted(fake.folder)
+    found = run(fake, model, checkpoint=path)
     assert found.params_.tobytes() == wanted.params_.tobytes()
     assert report_of(fake)["messages"] < 0.8 * messages
     assert not path.exists()
-    with pytest.raises(ValueError, match="the whole path of a file at the server, got 'fit'"):
-        fit_recipe(model, "clinic:Clinic", checkpoint="fit")
 
 
 def test_a_site_that_is_late(fake):
-    recipe = fit_recipe(FedAvgRegressor(), "clinic:Clinic")
     answered = SiteApp.exchange
 
     def exchange(self, message):
@@ -362,9 +355,8 @@ def test_a_site_that_is_late(fake):
 
     SiteApp.exchange = exchange  # undone by the fixture
     with pytest.warns(UserWarning, match="site 'south': (TimeoutError: function|not waited)"):
-        run(fake, recipe)
-    assert load_fitted(fake.folder).missing_clients_.tolist() == report_of(fake)["missing_clients"]
-    assert len(report_of(fake)["missing_clients"]) == 4
+        missing = run(fake, FedAvgRegressor()).missing_clients_.tolist()
+    assert missing == report_of(fake)["missing_clients"] and len(missing) == 4
 
 
 def test_results_that_are_not_there(tmp_path):
@@ -382,6 +374,7 @@ def test_results_that_are_not_there(tmp_path):
         ({"min_clients": 0}, ValueError, "min_clients must be an integer of at least 1, got 0"),
         ({"min_sites": 0}, ValueError, "min_sites must be an integer of at least 1, got 0"),
         ({"retries": -1}, ValueError, "retries must be"),
+        ({"checkpoint": "fit"}, ValueError, "the whole path of a file at the server, got 'fit'"),
         ({"rows": "clinic"}, ValueError, "rows must be 'module:Class', .*, got 'clinic'"),
         ({"rows": 3}, ValueError, "rows must be"),
         ({"rows": Clinic}, ValueError, "rows must be .*, got <class .*: jobs bring no code"),

@@ -54,23 +54,6 @@ def test_updates_are_the_textbook_s(name, seed, steps, size):
     assert_allclose(found, wanted, rtol=1e-12, atol=1e-12 * max(size, 1.0))
 
 
-@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
-def test_float32_is_kept_and_w_changed_in_place(name):
-    w = np.ones(SHAPE, dtype=np.float32)
-    same = w
-    optimizer = make_optimizer(name, SHAPE, np.float32)
-    for _ in range(3):
-        optimizer.step(w, np.ones(SHAPE, dtype=np.float32), np.full((3, 1), 0.1, np.float32))
-    assert w is same
-    assert w.dtype == np.float32
-    assert (w < 1).all()
-
-
-def test_a_name_that_is_not_known_is_refused():
-    with pytest.raises(KeyError):
-        make_optimizer("sdg", SHAPE, float)
-
-
 # --------------------------------------------------------------------------------- batches
 
 

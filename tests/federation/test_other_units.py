@@ -1,12 +1,11 @@
 """One client in other units: a warning names it, and it sets nobody's scales."""
 
-import warnings
-
 import numpy as np
 import pytest
 from cases import EVERYDAY
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named
+from private_clients import where
 from scipy import sparse
 from sklearn.metrics import accuracy_score, adjusted_rand_score, r2_score
 from trials import one_a_method, spread
@@ -43,6 +42,11 @@ def rows_of(data=REGRESSION, factor=1e6, feature=slice(None)):
     return X, data.y, data.groups
 
 
+def others_of(data=REGRESSION):
+    """Rows of the other clients."""
+    return where((data.X, data.y, data.groups), data.groups != ODD)
+
+
 def make(name):
     cls = getattr(skcfl, name)
     options = {"n_clusters": 2, "lam": 0.1, "random_state": 0}
@@ -56,21 +60,20 @@ def test_it_is_named_and_the_others_are_not_ruined(name):
     X, y, groups = rows_of(data)
     with pytest.warns(UnitsWarning, match=r"spread of feature \d at client 'client03' is \de\+0"):
         found = make(name).fit(X, y, groups=groups)
-    others = groups != ODD
     if name.startswith(MEANS):
         return
     score = r2_score if name.endswith("Regressor") else accuracy_score
-    wanted = make(name).fit(X[others], y[others], groups=groups[others])
-    told = {"X": X[others], "groups": groups[others]}
-    fall = score(y[others], wanted.predict(**told)) - score(y[others], found.predict(**told))
-    assert fall < FALL
+    X, y, groups = others_of(data)
+    wanted, found = (
+        score(y, model.predict(X, groups=groups))
+        for model in (make(name).fit(X, y, groups=groups), found)
+    )
+    assert wanted - found < FALL
 
 
 def test_scales_are_those_of_the_others():
-    X, y, groups = rows_of(feature=[1])
-    others = groups != ODD
-    found = InProcessFederation(X, y, groups).open(LinearModel().bind(3), 0)
-    wanted = InProcessFederation(X[others], y[others], groups[others]).open(LinearModel().bind(3))
+    found = InProcessFederation(*rows_of(feature=[1])).open(LinearModel().bind(3), 0)
+    wanted = InProcessFederation(*others_of()).open(LinearModel().bind(3))
     assert_array_equal(found.scaling.scale, wanted.scaling.scale)
     assert_array_equal(found.scaling.mean, wanted.scaling.mean)
     assert list(found.other_units) == [(3, 1)]
@@ -94,11 +97,10 @@ def test_a_single_false_cell():
     with pytest.warns(UnitsWarning, match="feature 2 at client 'client03'") as caught:
         found = LocalModelsRegressor().fit(X, y, groups=groups)
     assert len(caught) == 1 and "feature 1" not in str(caught[0].message)
-    others = groups != ODD
-    wanted = LocalModelsRegressor().fit(X[others], y[others], groups=groups[others])
-    told = {"X": X[others], "groups": groups[others]}
+    X, y, groups = others_of()
+    wanted = LocalModelsRegressor().fit(X, y, groups=groups).predict(X, groups=groups)
     # The local penalty, alpha="auto", still depends on the client a little.
-    assert_allclose(found.predict(**told), wanted.predict(**told), atol=0.05)
+    assert_allclose(found.predict(X, groups=groups), wanted, atol=0.05)
 
 
 def test_names_of_features_and_targets():
@@ -112,23 +114,19 @@ def test_names_of_features_and_targets():
         LocalModelsRegressor(loss="quantile").fit(REGRESSION.X, y, groups=groups)
 
 
+@pytest.mark.filterwarnings("error::skcfl.exceptions.UnitsWarning")
 def test_a_client_that_is_lost_is_not_warned_of():
-    X, y, groups = rows_of()
-    federation = InProcessFederation(X, y, groups, faults=Faults(dead=[ODD]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UnitsWarning)
-        LocalModelsRegressor().fit_federation(federation)
+    federation = InProcessFederation(*rows_of(), faults=Faults(dead=[ODD]))
+    LocalModelsRegressor().fit_federation(federation)
 
 
 @pytest.mark.parametrize("aggregation", ["mean", "geometric_median"])
 def test_places_elsewhere_and_medians(aggregation):
-    X, y, groups = rows_of()
-    here = np.isin(groups, IDS[:5])
-    parts = [(X[some], y[some], groups[some]) for some in (here, ~here)]
-    federation = RemoteFederation([PickledHost([part]) for part in named(parts)])
+    rows, first = rows_of(), np.isin(REGRESSION.groups, IDS[:5])
+    parts = named([where(rows, some) for some in (first, ~first)])
     model = CLoVERegressor(2, aggregation=aggregation, random_state=0)
     with pytest.warns(UnitsWarning, match="client03"):
-        model.fit_federation(federation)
+        model.fit_federation(RemoteFederation([PickledHost([part]) for part in parts]))
     if aggregation != "mean":
         kept = IDS != ODD
         assert adjusted_rand_score(REGRESSION.labels[kept], model.labels_[kept]) == 1.0
@@ -143,8 +141,8 @@ def test_rare_values_tell_nothing_of_units():
 
 def test_partial_pooling_begins_with_the_units_of_the_others():
     X, y, groups = rows_of()
-    others = groups != ODD
     with pytest.warns(UnitsWarning):
         found = PartialPoolingRegressor(covariance="diag", n_clusters=1).fit(X, y, groups=groups)
     assert found.covariance_.diagonal()[:-1].max() > 0.01
-    assert r2_score(y[others], found.predict(X[others], groups=groups[others])) > 0.9
+    X, y, groups = others_of()
+    assert r2_score(y, found.predict(X, groups=groups)) > 0.9

@@ -11,7 +11,7 @@ from skcfl import FedAvgRegressor, LocalModelsRegressor
 from skcfl.calls import CALLS
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation import FanOutFederation, InProcessFederation, SitePolicy
-from skcfl.federation.policy import FitGuard, Guard, PolicySite
+from skcfl.federation.policy import FitGuard, Guard
 from skcfl.federation.pool import ClientPool
 from skcfl.federation.row_calls import ROW_CALLS
 from skcfl.federation.rows import Rows, merged
@@ -24,30 +24,25 @@ DATA = make_clustered_regression(4, 2, 3, n_samples=10, random_state=0)
 SIZES = np.array([2, 5, 0, 9])
 
 
-def site_of(policy=None, guard=None):
-    codes = np.repeat(np.arange(4), SIZES)
-    rng = np.random.RandomState(0)
-    X, y = rng.normal(size=(len(codes), 2)), rng.normal(size=len(codes))
-    guard = guard or (None if policy is None else Guard(policy))
-    fit = None if guard is None else FitGuard(guard)
-    rows = Rows(X, y, codes, None, np.arange(4), guard=fit)
-    return rows.site(LinearModel(alpha=0.1, standardize=False).bind(2))
+def site_of(policy=None):
+    return rows_of(SIZES, policy)[policy is None].site(MODEL)
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    "arguments, error, message",
     [
-        ({"min_rows": 0}, "min_rows must be a positive integer, got 0"),
-        ({"min_rows": None}, "min_rows"),
-        ({"min_rows": 2.5}, "min_rows"),
-        ({"max_calls": True}, "max_calls must be a positive integer, got True"),
-        ({"calls": ["losses", "rows"]}, "calls must be names of calls, .*got rows"),
-        ({"calls": "everything"}, "got everything"),
-        ({"min_clients": 0}, "min_clients must be a positive integer, got 0"),
+        ({"min_rows": 0}, ValueError, "min_rows must be a positive integer, got 0"),
+        ({"min_rows": None}, ValueError, "min_rows"),
+        ({"min_rows": 2.5}, ValueError, "min_rows"),
+        ({"max_calls": True}, ValueError, "max_calls must be a positive integer, got True"),
+        ({"calls": ["losses", "rows"]}, ValueError, "calls must be names of calls, .*got rows"),
+        ({"calls": "everything"}, ValueError, "got everything"),
+        ({"min_clients": 0}, ValueError, "min_clients must be a positive integer, got 0"),
+        ({"privacy": 4.0}, TypeError, "privacy must be ClientPrivacy"),
     ],
 )
-def test_bad_policies(arguments, message):
-    with pytest.raises(ValueError, match=message):
+def test_bad_policies(arguments, error, message):
+    with pytest.raises(error, match=message):
         SitePolicy(**arguments)
 
 
@@ -59,29 +54,23 @@ def test_policies_are_read():
 
 
 def test_clients_of_few_rows_are_silent():
-    plain, site = site_of(), site_of(SitePolicy(min_rows=5))
-    theta = np.ones((2, 3))
-    answers = site.answer("losses", {"theta": theta})
+    theta = {"theta": np.ones((2, 3))}
+    answers = site_of(SitePolicy(min_rows=5)).answer("losses", theta)
     # One without rows says so: there is nothing to know.
     assert answers["answered"].tolist() == [False, True, True, True]
-    wanted = plain.answer("losses", {"theta": theta})["losses"]
-    assert_allclose(answers["losses"][1:], wanted[1:])
+    assert_allclose(answers["losses"][1:], site_of().answer("losses", theta)["losses"][1:])
     assert not answers["losses"][0].any()
 
 
 def test_sums_are_of_those_who_answer():
-    arguments = {
-        "theta": np.ones((1, 3)),
-        "labels": np.zeros(4, dtype=int),
-        "weights": np.ones(4),
-        "damping": np.zeros(1),
-        "members": np.array([4]),
-    }
-    site = site_of(SitePolicy(min_rows=5))
-    found = site.answer("hessians", arguments)
-    some = {k: v if k in ("theta", "damping", "members") else v[1:] for k, v in arguments.items()}
-    wanted = site_of().subset(np.array([1, 2, 3])).answer("hessians", some)["H"]
-    assert_allclose(found["H"], wanted)
+    known = {"theta": np.ones((1, 3)), "damping": np.zeros(1), "members": np.array([4])}
+
+    def hessians(site, n):
+        each = {"labels": np.zeros(n, dtype=int), "weights": np.ones(n)}
+        return site.answer("hessians", known | each)
+
+    found = hessians(site_of(SitePolicy(min_rows=5)), 4)
+    assert_allclose(found["H"], hessians(site_of().subset(np.array([1, 2, 3])), 3)["H"])
     assert found["answered"].tolist() == [False, True, True, True]
 
 
@@ -110,8 +99,9 @@ def test_calls_that_are_not_agreed_to():
 
 
 def test_calls_are_counted_in_all_fits():
-    guard = Guard(SitePolicy(max_calls=3))
-    first, second = (site_of(guard=guard) for _ in range(2))
+    rows, _ = rows_of(SIZES, SitePolicy(max_calls=3))
+    first = rows.site(MODEL)
+    second = rows._with(guard=FitGuard(rows.guard.guard)).site(MODEL)
     first.answer("present", {})
     first.subset(np.array([1])).answer("present", {})
     second.answer("present", {})
@@ -133,27 +123,16 @@ def test_a_policy_in_one_process():
 
 
 def test_a_policy_in_one_of_two_places():
-    here = DATA.groups < np.unique(DATA.groups)[2]
-    keep = here.copy()
-    first = np.flatnonzero(DATA.groups == np.unique(DATA.groups)[0])
-    keep[first[3:]] = False
-    rows = [(DATA.X[m], DATA.y[m], DATA.groups[m]) for m in (keep, ~here)]
-    parts = [
-        InProcessFederation(*rows[0], policy=SitePolicy(min_rows=5)),
-        InProcessFederation(*rows[1]),
-    ]
-    model = LocalModelsRegressor().fit_federation(FanOutFederation(parts))
-    assert model.missing_clients_.tolist() == [np.unique(DATA.groups)[0]]
+    ids = np.unique(DATA.groups)
+    few = np.flatnonzero(DATA.groups == ids[0])[3:]
+    here = np.setdiff1d(np.flatnonzero(DATA.groups < ids[2]), few)
+    rows = [(DATA.X[m], DATA.y[m], DATA.groups[m]) for m in (here, DATA.groups >= ids[2])]
+    policed = InProcessFederation(*rows[0], policy=SitePolicy(min_rows=5))
+    both = FanOutFederation([policed, InProcessFederation(*rows[1])])
+    model = LocalModelsRegressor().fit_federation(both)
+    assert model.missing_clients_.tolist() == [ids[0]]
     with pytest.raises(Refused, match="no client has min_rows=50 rows"):
         model.fit_federation(InProcessFederation(*rows[0], policy=SitePolicy(min_rows=50)))
-
-
-def test_a_policy_site_is_a_site():
-    site = site_of(SitePolicy(min_rows=3))
-    assert isinstance(site, PolicySite)
-    assert_array_equal(site.client_sizes, SIZES)
-    assert_array_equal(site.client_weights, SIZES)
-    assert_array_equal(site.without_rows, SIZES == 0)
 
 
 # ------------------------------------------------------------------------- every exit
@@ -195,21 +174,17 @@ def test_no_exit_tells_of_a_client_of_few_rows(name):
     """Whatever its row is, the answers are those without it."""
     answers = []
     for shift in (0.0, 1e3, None):
-        sizes = [12, 1, 14] if shift is not None else [12, 0, 14]
-        rows, _ = rows_of(sizes, SitePolicy(min_rows=5))
-        full, _ = rows_of([12, 1, 14], SitePolicy(min_rows=5))
-        keep = np.arange(27) != 12
-        rows._X, rows.y = full._X.copy(), full.y.copy()
+        rows, _ = rows_of([12, 1, 14], SitePolicy(min_rows=5))
+        X, y = rows._X, rows.y
         if shift is None:
-            rows._X, rows.y = rows._X[keep], rows.y[keep]
+            rows, _ = rows_of([12, 0, 14], SitePolicy(min_rows=5))
+            rows._X, rows.y = np.delete(X, 12, axis=0), np.delete(y, 12)
         else:
-            rows._X[12] += shift
-            rows.y[12] -= shift
-        answers.append(
-            np.hstack([np.ravel(part) for part in EXITS[name](rows)])
-            if isinstance(EXITS[name](rows), tuple)
-            else EXITS[name](rows)
-        )
+            X[12] += shift
+            y[12] -= shift
+        answer = EXITS[name](rows)
+        parts = answer if isinstance(answer, tuple) else (answer,)
+        answers.append(np.hstack([np.ravel(part) for part in parts]))
     assert_array_equal(answers[0], answers[1])
     assert_allclose(answers[0], answers[2], rtol=1e-12)
 
@@ -239,20 +214,21 @@ def test_sums_are_over_enough_clients(name):
 
 def test_summed_calls_are_over_enough_clients():
     rows, _ = rows_of([12, 8, 9], SitePolicy(min_clients=2))
+    known = {"theta": np.ones((2, 3)), "damping": np.zeros(2), "members": np.array([2, 1])}
+
+    def hessians(site, labels, weights):
+        given = {"labels": np.array(labels), "weights": np.array(weights)}
+        return site.answer("hessians", {**known, **given})
+
     site = rows.site(MODEL)
-    arguments = {"theta": np.ones((2, 3)), "damping": np.zeros(2), "members": np.array([2, 1])}
-    labels, weights = np.array([0, 0, 1]), np.ones(3)
-    with pytest.raises(Refused, match="over 1 of its clients"):
-        site.answer("hessians", {**arguments, "labels": labels, "weights": weights})
-    labels = np.zeros(3, dtype=int)
-    with pytest.raises(Refused, match="over 1 of its clients"):
-        weights = np.array([1.0, 0.0, 0.0])
-        site.answer("hessians", {**arguments, "labels": labels, "weights": weights})
-    site.answer("hessians", {**arguments, "labels": labels, "weights": np.ones(3)})
-    with pytest.raises(Refused, match="over 1 of its clients"):
-        site.subset(np.array([1])).answer(
-            "hessians", {**arguments, "labels": labels[:1], "weights": np.ones(1)}
-        )
+    for asked in (
+        (site, [0, 0, 1], np.ones(3)),
+        (site, [0, 0, 0], [1.0, 0.0, 0.0]),
+        (site.subset(np.array([1])), [0], np.ones(1)),
+    ):
+        with pytest.raises(Refused, match="over 1 of its clients"):
+            hessians(*asked)
+    hessians(rows_of([12, 8, 9], SitePolicy(min_clients=2))[0].site(MODEL), [0, 0, 0], np.ones(3))
 
 
 def answered(site):
@@ -303,21 +279,18 @@ def test_answers_about_classes_and_centres_of_few_rows():
     y = np.r_[np.zeros(19, int), 1, np.repeat([0, 1], 10)]
     rows, plain = rows_of([20, 20], SitePolicy(min_rows=5), y)
     model = LinearModel("log_loss", standardize=False).bind(2, 2)
+    site = rows.site(model)
     spanned = {"n_vectors": 1, "n_columns": 2, "by_class": True}
-    answers = rows.site(model).answer("subspaces", spanned)
+    answers = site.answer("subspaces", spanned)
     assert answers["answered"].tolist() == [False, True] and not answers["bases"][0].any()
-    assert "answered" not in rows.site(model).answer("subspaces", {**spanned, "by_class": False})
-    means = rows.site(model).answer("class_statistics", {"w": np.ones((2, 3))})
+    assert "answered" not in site.answer("subspaces", {**spanned, "by_class": False})
+    means = site.answer("class_statistics", {"w": np.ones((2, 3))})
     assert means["answered"].tolist() == [False, True]
-    centres = rows.site(model).answer("local_centres", {"n_centres": 20, "draw": (0, 0)})
+    many, one = ({"n_centres": n, "draw": (0, 0)} for n in (20, 1))
+    centres = site.answer("local_centres", many)
     assert centres["answered"].tolist() == [False, False] and not centres["centres"].any()
-    assert (
-        plain.site(model)
-        .answer("local_centres", {"n_centres": 20, "draw": (0, 0)})["counts"]
-        .any()
-    )
-    centres = rows.site(model).answer("local_centres", {"n_centres": 1, "draw": (0, 0)})
-    assert centres["answered"].tolist() == [True, True]
+    assert plain.site(model).answer("local_centres", many)["counts"].any()
+    assert site.answer("local_centres", one)["answered"].tolist() == [True, True]
 
 
 def test_single_rows_make_no_entry_of_a_sum_by_bins():
@@ -337,11 +310,10 @@ def test_single_rows_make_no_entry_of_a_sum_by_bins():
 def test_batches_of_few_rows():
     rows, _ = rows_of([20, 20], SitePolicy(min_rows=5))
     arguments = {
-        **{"w": np.ones((2, 3)), "own": None, "center": None, "rho": None, "keep": False},
+        **{"w": np.ones((2, 3)), "own": None, "center": None, "rho": np.zeros(2), "keep": False},
         **{"steps": np.ones(2, int), "step_size": np.full(2, 0.1), "optimizer": "sgd"},
         **{"draw": (0, 0), "monotone": False},
     }
-    arguments["rho"] = np.zeros(2)
     few = rows.site(MODEL).answer("local_update", {**arguments, "batch_size": 1})
     assert few["answered"].tolist() == [False, False] and not few["w"].any()
     many = rows.site(MODEL).answer("local_update", {**arguments, "batch_size": 5})
@@ -350,14 +322,14 @@ def test_batches_of_few_rows():
 
 def test_scores_of_one_row():
     rows, plain = rows_of([20, 20], SitePolicy(min_rows=5))
+    few, all_rows = (one.folds(2, 0, False)[0] for one in (rows, plain))
     arguments = MODEL, None, np.zeros((1, 2, 3))
-    for scoring in {"max_error", "neg_max_error", "neg_median_absolute_error"} & {
-        *get_scorer_names()
-    }:
+    single = {"max_error", "neg_max_error", "neg_median_absolute_error"}
+    for scoring in single & {*get_scorer_names()}:
         with pytest.raises(Refused, match="about single rows"):
-            rows.folds(2, 0, False)[0].scores(*arguments, scoring)
-        assert plain.folds(2, 0, False)[0].scores(*arguments, scoring)[1] > 0
-    assert rows.folds(2, 0, False)[0].scores(*arguments, "r2")[1] == 20
+            few.scores(*arguments, scoring)
+        assert all_rows.scores(*arguments, scoring)[1] > 0
+    assert few.scores(*arguments, "r2")[1] == 20
 
 
 def test_targets_are_no_classes():
@@ -378,27 +350,28 @@ def test_targets_are_no_classes():
 def test_settings_of_other_shapes_are_refused():
     """An array with an entry a row, where there is one for all, would tell rows apart."""
     rows, _ = rows_of([20, 20], SitePolicy(min_rows=5))
-    each = np.zeros((40, 2))
-    with pytest.raises(ValueError, match=r"means must be numbers of shape \(2,\)"):
-        rows.moments("features", "squares", each)
-    for mean, scale in ((each, np.ones(2)), (np.zeros(2), each + 1), (np.zeros(2), np.zeros(2))):
-        with pytest.raises(ValueError, match="(mean|scale) must be"):
-            rows.scaled(Scaling(mean, scale))
-    with pytest.raises(ValueError, match="mean must be numbers of shape"):
-        scored(rows).squares(np.zeros(40))
-    with pytest.raises(ValueError, match="index must have the place of a model for each client"):
-        rows.scored(MODEL, np.ones((1, 3)), np.zeros(40, int), None)
-    for n_folds in (1, 10**6, 2.5):
-        with pytest.raises(ValueError, match="n_folds must be an integer from 2"):
-            rows.folds(n_folds, 0, False)
-    site = rows.site(MODEL)
-    with pytest.raises(ValueError, match="clients must be positions, each once"):
-        site.subset(np.zeros(25, int))
-    for arguments in ({"theta": np.ones((2, 40, 3))}, {"theta": np.ones((1, 3)), "X": 1}):
-        with pytest.raises(ValueError, match="losses takes"):
-            site.answer("losses", arguments)
-    with pytest.raises(ValueError, match="local_update takes batch_size of shape"):
-        site.answer("local_update", {"batch_size": np.ones(2)})
+    site, each = rows.site(MODEL), np.zeros((40, 2))
+    places = np.ones((1, 3)), np.zeros(40, int), None
+    for message, call, *arguments in (
+        (r"means must be numbers of shape \(2,\)", rows.moments, "features", "squares", each),
+        ("(mean|scale) must be", rows.scaled, Scaling(each, np.ones(2))),
+        ("(mean|scale) must be", rows.scaled, Scaling(np.zeros(2), each + 1)),
+        ("(mean|scale) must be", rows.scaled, Scaling(np.zeros(2), np.zeros(2))),
+        ("mean must be numbers of shape", scored(rows).squares, np.zeros(40)),
+        ("index must have the place of a model for each client", rows.scored, MODEL, *places),
+        *(("n_folds must be an integer from 2", rows.folds, n, 0, False) for n in (1, 10**6, 2.5)),
+        ("clients must be positions, each once", site.subset, np.zeros(25, int)),
+        ("losses takes", site.answer, "losses", {"theta": np.ones((2, 40, 3))}),
+        ("losses takes", site.answer, "losses", {"theta": np.ones((1, 3)), "X": 1}),
+        (
+            "local_update takes batch_size of shape",
+            site.answer,
+            "local_update",
+            {"batch_size": np.ones(2)},
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call(*arguments)
 
 
 def test_every_call_passes_a_policy_that_allows_it():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from private_clients import moves, places_of
 from scipy.stats import beta
 
 from skcfl.calls.releases import Moves, PosteriorMoments, PosteriorSpread, StartScores, noisy
@@ -16,17 +17,11 @@ MODEL = LinearModel(alpha=0.0, standardize=False).bind(2)
 def sums_with_and_without(release, arguments):
     """Sums of a release without the most extreme client, and what it adds."""
     rng = np.random.default_rng(0)
-    X, y, ids = rng.standard_normal((300, 2)), rng.standard_normal(300), np.repeat(range(30), 10)
+    rows = rng.standard_normal((300, 2)), rng.standard_normal(300), np.repeat(range(30), 10)
     more = np.full((10, 2), 50.0), np.full(10, 1e4), np.full(10, 30)
-    found = []
-    for rows in (
-        (X, y, ids),
-        [np.concatenate(pair) for pair in zip((X, y, ids), more, strict=True)],
-    ):
-        federation = InProcessFederation(*rows)
-        (part,) = federation.rows(MODEL, federation.hello("regressor"))
-        found.append(release.sums(part.site(MODEL), arguments))
-    out, inside = found
+    both = [np.concatenate(pair) for pair in zip(rows, more, strict=True)]
+    sites = [places_of(InProcessFederation(*r), MODEL)[0].site(MODEL) for r in (rows, both)]
+    out, inside = (release.sums(site, arguments) for site in sites)
     return out, {name: inside[name] - out[name] for name in out}
 
 
@@ -61,7 +56,6 @@ def audited(release, arguments, multiplier, epsilon):
     return shown(statistics)
 
 
-MOVES = dict(theta=np.zeros((1, 3)), unit=1.0, rho=0.3, step_size=0.1, steps=1, draw=0, known=None)
 POSTERIORS = dict(theta=np.zeros((1, 3)), root=np.full(3, 0.5), weights=np.ones(1))
 POSTERIORS |= {"dispersion": 0.5, "scatters": True}
 SPREAD = {name: value for name, value in POSTERIORS.items() if name != "weights"}
@@ -73,7 +67,7 @@ STARTS |= {"dispersion": 0.5, "n_starts": 2}
 @pytest.mark.parametrize(
     "release, arguments",
     [
-        (Moves, MOVES),
+        (Moves, moves()),
         (PosteriorMoments, POSTERIORS),
         (PosteriorSpread, SPREAD),
         (StartScores, STARTS),

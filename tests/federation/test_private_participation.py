@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from private_clients import BOUNDS, grouped, moves, places_of
 from scipy.stats import norm
 from trials import some
 
@@ -24,19 +25,10 @@ from skcfl.numerics.gaussian_mechanism import (
 
 pytest.importorskip("dp_accounting")
 
-BOUNDS = {"features": (-2, 2), "target": (-2, 2)}
 DELTA = 1e-5
 
 
-def grouped(n_clients=600, n_rows=10, seed=0):
-    rng = np.random.default_rng(seed)
-    ids = np.repeat(np.arange(n_clients), n_rows)
-    theta = np.array([1.0, -0.5]) + 0.3 * rng.standard_normal((n_clients, 2))
-    X = rng.standard_normal((len(ids), 2))
-    return X, (X * theta[ids]).sum(axis=1) + 0.3 * rng.standard_normal(len(ids)), ids
-
-
-DATA = grouped()
+DATA = grouped(600)
 
 
 def private(**how):
@@ -85,13 +77,10 @@ def test_fits_of_drawn_clients(cls):
 
 
 def test_clients_are_drawn_each_by_itself():
-    guarded = private(epsilon=60.0, participation=0.3)
-    model = LinearModel(alpha=0.0).bind(2)
-    (place,) = guarded.rows(model, guarded.hello("regressor"))
-    how = dict(theta=np.zeros((1, 3)), unit=1.0, rho=0.3, step_size=0.1, steps=1, draw=0)
+    (place,) = places_of(private(epsilon=60.0, participation=0.3))
     z = sampled_multiplier(60.0, DELTA, 20, 0.3)
-    counts = [place.release("moves", {**how, "known": None}, z)["counts"][0] for _ in range(20)]
-    noise = Moves.noise(Moves.blocks(model, how), z)["counts"]
+    counts = [place.release("moves", moves(), z)["counts"][0] for _ in range(20)]
+    noise = Moves.noise(Moves.blocks(LinearModel(alpha=0.0).bind(2), moves()), z)["counts"]
     wanted = np.sqrt(600 * 0.3 * 0.7 + noise**2)
     assert abs(np.mean(counts) - 180) < 5 * wanted / np.sqrt(20)
     assert 0.4 < np.std(counts) / wanted < 1.8
@@ -100,25 +89,21 @@ def test_clients_are_drawn_each_by_itself():
 def test_accounts_take_one_multiplier_until_it_is_spent(tmp_path):
     path = tmp_path / "account.json"
     privacy = ClientPrivacy(2.0, bounds=BOUNDS, participation=0.2, account=path)
-    guarded = InProcessFederation(*DATA, policy=SitePolicy(privacy=privacy))
-    model = LinearModel(alpha=0.0).bind(2)
-    (place,) = guarded.rows(model, guarded.hello("regressor"))
-    how = dict(theta=np.zeros((1, 3)), unit=1.0, rho=0.3, step_size=0.1, steps=1, draw=0)
-    how["known"] = None
+    policy = SitePolicy(privacy=privacy)
+    (place,) = places_of(InProcessFederation(*DATA, policy=policy))
     z = sampled_multiplier(2.0, DELTA, 3, 0.2)
-    place.release("moves", how, z)
+    place.release("moves", moves(), z)
     # Accounts would count one release of twice the multiplier after this one as five of it.
     for factor in (1.01, 2.0, 0.5):
         with pytest.raises(Refused, match="one multiplier"):
-            place.release("moves", how, factor * z)
+            place.release("moves", moves(), factor * z)
     for _ in range(2):
-        place.release("moves", how, z)
+        place.release("moves", moves(), z)
     with pytest.raises(Refused, match=r"account is spent: .* and 2 is the limit"):
-        place.release("moves", how, z)
+        place.release("moves", moves(), z)
     assert json.loads(path.read_text())["spent"] > 0.0
-    again = InProcessFederation(*DATA, policy=SitePolicy(privacy=privacy))
     with pytest.raises(PrivacyError, match="spent"):
-        FedAvgRegressor().fit_federation(again)
+        FedAvgRegressor().fit_federation(InProcessFederation(*DATA, policy=policy))
 
 
 def test_drawn_clients_behind_masks():

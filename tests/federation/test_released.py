@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from private_clients import BOUNDS, schools
 from sklearn.metrics import r2_score
 from trials import examples
 
@@ -14,21 +15,7 @@ from skcfl.federation import ClientPrivacy, FanOutFederation, InProcessFederatio
 from skcfl.federation.released import clipped_rows, pseudo_rows
 from skcfl.numerics.gaussian_mechanism import multiplier_of
 
-BOUNDS = {"features": (-2, 2), "target": (-2, 2)}
 PLAIN = {"fit_intercept": False, "standardize": False}
-
-
-def schools(n_clients=30, n_rows=80, seed=0):
-    rng = np.random.default_rng(seed)
-    theta = np.array([0.6, -0.4, 0.1]) + 0.3 * rng.standard_normal((n_clients, 3))
-
-    def rows():
-        ids = np.repeat(np.arange(n_clients), n_rows)
-        X = rng.standard_normal((len(ids), 2))
-        y = (np.column_stack([X, np.ones(len(X))]) * theta[ids]).sum(axis=1)
-        return X, y + 0.6 * rng.standard_normal(len(ids)), ids
-
-    return rows(), rows()
 
 
 DATA, TEST = schools()
@@ -168,5 +155,3 @@ def test_bad_declarations():
         SitePolicy(privacy=privacy)
     with pytest.raises(ValueError, match="epsilon must be positive and finite"):
         ClientPrivacy(np.inf, unit="record", bounds=BOUNDS, masked=3, account="file")
-    with pytest.raises(ValueError, match=r"released\(\) protects single records"):
-        federation.private(1.0, unit="record", bounds=BOUNDS)

@@ -5,61 +5,38 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from private_clients import BOUNDS, schools, where
+from site_tables import Given, Wire
 
 from skcfl import FedAvgRegressor, PartialPoolingRegressor
 from skcfl.exceptions import FederationError, PrivacyError
-from skcfl.federation import ClientPrivacy, InProcessFederation, SitePolicy, SiteRows
-from skcfl.federation.host import SiteHost
+from skcfl.federation import ClientPrivacy, InProcessFederation, SitePolicy
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.sites import Refused
-from skcfl.federation.wire import WireTransport
 from skcfl.models import LinearModel
 
-BOUNDS = {"features": (-2, 2), "target": (-2, 2)}
 PLAIN = {"fit_intercept": False, "standardize": False}
 pytestmark = pytest.mark.filterwarnings("ignore:No answer of site")
 
 
-def schools(n_clients=30, n_rows=80, seed=0):
-    rng = np.random.default_rng(seed)
-    theta = np.array([0.6, -0.4, 0.1]) + 0.3 * rng.standard_normal((n_clients, 3))
-    ids = np.repeat(np.arange(n_clients), n_rows)
-    X = rng.standard_normal((len(ids), 2))
-    y = (np.column_stack([X, np.ones(len(X))]) * theta[ids]).sum(axis=1)
-    return X, y + 0.6 * rng.standard_normal(len(ids)), ids
+DATA = schools()[0]
 
 
-DATA = schools()
+PARTS = {name: where(DATA, DATA[2] % 2 == k) for k, name in enumerate(("even", "odd"))}
 
 
-class Table(SiteRows):
+def policy(folder, name, **how):
+    how = {"epsilon": 8.0, "unit": "record", "bounds": BOUNDS, **how}
+    return SitePolicy(privacy=ClientPrivacy(account=folder / f"{name}.npz", **how))
+
+
+def wires(folder, **how):
     """Half of the schools at each site."""
-
-    def __init__(self, name, folder, **how):
-        super().__init__(name)
-        how = {"epsilon": 8.0, "unit": "record", "bounds": BOUNDS, **how}
-        account = folder / f"{name}.npz"
-        self.policy = SitePolicy(privacy=ClientPrivacy(account=account, **how))
-
-    def load(self):
-        some = (DATA[2] % 2 == 0) == (self.name == "even")
-        return tuple(values[some] for values in DATA)
-
-
-class Wire(WireTransport):
-    """Messages of this process, as bytes."""
-
-    def __init__(self, rows):
-        super().__init__(rows.name)
-        self.host = SiteHost(rows)
-
-    def send(self, message):
-        reply = self.host.handle(message)
-        return lambda: reply
+    return [Wire(Given(name, PARTS[name], policy(folder, name, **how))) for name in PARTS]
 
 
 def sites(folder, **how):
-    return RemoteFederation([Wire(Table(name, folder, **how)) for name in ("even", "odd")])
+    return RemoteFederation(wires(folder, **how))
 
 
 def test_sites_release_what_one_process_does(tmp_path):
@@ -87,10 +64,9 @@ def test_a_release_is_drawn_once(tmp_path):
     assert first.epsilon == 8.0
     with pytest.raises(PrivacyError, match="other folds, and does so once"):
         sites(tmp_path).released()
-    with pytest.raises(PrivacyError, match="under other terms"):
-        sites(tmp_path, epsilon=4.0).released(n_folds=2)
-    with pytest.raises(PrivacyError, match="under other terms"):
-        sites(tmp_path, bounds={**BOUNDS, "target": (-3, 3)}).released(n_folds=2)
+    for other in ({"epsilon": 4.0}, {"bounds": {**BOUNDS, "target": (-3, 3)}}):
+        with pytest.raises(PrivacyError, match="under other terms"):
+            sites(tmp_path, **other).released(n_folds=2)
     # Other noise than that of another file; a few of the rounded numbers may be the same.
     (tmp_path / "other").mkdir()
     other = sites(tmp_path / "other").released(n_folds=2)
@@ -107,7 +83,7 @@ def test_jobs_at_the_same_time_get_one_release(tmp_path):
 def test_sites_that_release_records_answer_nothing_else(tmp_path):
     with pytest.raises(FederationError, match="answers nothing else"):
         FedAvgRegressor().fit_federation(sites(tmp_path))
-    federation = InProcessFederation(*DATA, policy=Table("even", tmp_path).policy)
+    federation = InProcessFederation(*DATA, policy=policy(tmp_path, "even"))
     with pytest.raises(Refused, match="answers nothing else"):
         FedAvgRegressor().fit_federation(federation)
     # A server that skips the hello.
@@ -118,20 +94,13 @@ def test_sites_that_release_records_answer_nothing_else(tmp_path):
 
 
 def test_what_is_wrong_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="account must be a file"):
-        SitePolicy(privacy=ClientPrivacy(4.0, unit="record", bounds=BOUNDS))
     with pytest.raises(ValueError, match="epsilon and bounds must be given"):
         InProcessFederation(*DATA).released()
-    ways = [Wire(Table(name, tmp_path)) for name in ("even", "odd")]
-    ways[1].host = SiteHost(Table("odd", tmp_path, epsilon=2.0))
+    other = Wire(Given("odd", PARTS["odd"], policy(tmp_path, "odd", epsilon=2.0)))
     with pytest.raises(PrivacyError, match="same epsilon, delta and bounds"):
-        RemoteFederation(ways).released()
-    ways[1].host.rows.policy = None
-    open_site = Wire(Table("odd", tmp_path))
-    open_site.host = SiteHost(type("Open", (Table,), {})("odd", tmp_path))
-    open_site.host._host._kept[0]._policy = None
+        RemoteFederation([wires(tmp_path)[0], other]).released()
     with pytest.raises(PrivacyError, match="declares no release of records"):
-        RemoteFederation([open_site]).released()
+        RemoteFederation([Wire(Given("odd", PARTS["odd"]))]).released()
 
 
 LIES = {
@@ -144,7 +113,7 @@ LIES = {
 
 
 def lying(folder, **lie):
-    ways = [Wire(Table(name, folder)) for name in ("even", "odd")]
+    ways = wires(folder)
     root = ways[0].host._host._kept[0]
     released = root.released
     root.released = lambda n_folds: [{**part, **lie} for part in released(n_folds)]

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
-from site_tables import REGRESSION, SITES, Table, Wire, named
+from numpy.testing import assert_allclose, assert_array_equal
+from private_clients import where
+from site_tables import REGRESSION, Given, Wire, named
 
 from skcfl import FedAvgRegressor, LocalModelsRegressor
 from skcfl.federation import FanOutFederation, InProcessFederation, SitePolicy
@@ -33,49 +34,45 @@ def test_no_share_is_larger_and_the_light_clients_keep_their_weights():
 
 def capped_rows():
     """The rows as they would be if the heavy client had a share of a quarter."""
-    others = (WEIGHTS == 1.0).sum()
-    heavy = (WEIGHTS > 1.0).sum()
-    return np.where(WEIGHTS > 1.0, others / heavy * SHARE / (1 - SHARE), 1.0)
-
-
-class Weighed(Table):
-    def load(self):
-        X, y, groups = self.rows
-        heavy = np.char.add(f"{self.name}/", groups) == HEAVY
-        return X, y, groups, np.where(heavy, 1e12, 1.0)
+    heavy = WEIGHTS > 1.0
+    return np.where(heavy, (~heavy).sum() / heavy.sum() * SHARE / (1 - SHARE), 1.0)
 
 
 def places(kind, **options):
     rows = REGRESSION.X, REGRESSION.y, named(), WEIGHTS
     if kind == "one":
         return InProcessFederation(*rows, **options)
+    north = np.char.startswith(named(), "north/")
+    parts = {"north": where(rows, north), "south": where(rows, ~north)}
     if kind == "two":
-        north = np.char.startswith(named(), "north/")
-        parts = [InProcessFederation(*(v[m] for v in rows)) for m in (north, ~north)]
-        return FanOutFederation(parts, **options)
-    return RemoteFederation([Wire(Weighed(name)) for name in SITES], **options)
+        whole = [InProcessFederation(*part) for part in parts.values()]
+        return FanOutFederation(whole, **options)
+    bare = [(X, y, np.char.partition(ids, "/")[:, 2], w) for X, y, ids, w in parts.values()]
+    sites = [Wire(Given(*part)) for part in zip(parts, bare, strict=True)]
+    return RemoteFederation(sites, **options)
 
 
 @pytest.mark.parametrize("kind", ["one", "two", "remote"])
 def test_a_heavy_client_counts_as_much_as_it_may(kind):
-    model = FedAvgRegressor(alpha=0.01)
+    model, rows = FedAvgRegressor(alpha=0.01), (REGRESSION.X, REGRESSION.y, named())
     free = model.fit_federation(places(kind)).params_[0]
-    rows = REGRESSION.X, REGRESSION.y
-    alone = WEIGHTS > 1.0
-    own = FedAvgRegressor(alpha=0.01).fit(*(v[alone] for v in rows), groups=named()[alone])
-    assert_allclose(free, own.params_[0], rtol=1e-6)  # it decides alone
-    found = FedAvgRegressor(alpha=0.01).fit_federation(places(kind, max_share=SHARE))
-    wanted = FedAvgRegressor(alpha=0.01)
-    wanted.fit(*rows, groups=named(), sample_weight=capped_rows())
-    assert_allclose(found.params_, wanted.params_, rtol=1e-9)
+    X, y, groups = where(rows, WEIGHTS > 1.0)
+    decides = model.fit(X, y, groups=groups).params_[0]  # by itself
+    assert_allclose(free, decides, rtol=1e-6)
+    found = model.fit_federation(places(kind, max_share=SHARE))
     assert found.missing_clients_.size == 0
+    params = found.params_
+    model.fit(*rows[:2], groups=rows[2], sample_weight=capped_rows())
+    assert_allclose(params, model.params_, rtol=1e-9)
 
 
 def test_a_cap_that_nobody_reaches_changes_nothing():
     rows = REGRESSION.X, REGRESSION.y, REGRESSION.groups
-    wanted = LocalModelsRegressor().fit(*rows[:2], groups=rows[2])
-    found = LocalModelsRegressor().fit_federation(InProcessFederation(*rows, max_share=0.2))
-    assert_allclose(found.params_, wanted.params_, rtol=0)
+    wanted, found = (
+        LocalModelsRegressor().fit_federation(InProcessFederation(*rows, max_share=share))
+        for share in (None, 0.2)
+    )
+    assert_array_equal(found.params_, wanted.params_)
 
 
 @pytest.mark.parametrize("share", [0, -0.1, 1.5, "1", np.nan, True])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import cdist
+from spied import spied
 
 from skcfl import (
     CFLRegressor,
@@ -48,7 +49,6 @@ from skcfl.calls.summed import (
     TrainedMoves,
 )
 from skcfl.federation import FanOutFederation, Faults, InProcessFederation
-from skcfl.federation.inprocess import InProcessSite
 from skcfl.models import MLP, LinearModel
 from skcfl.numerics.by_cluster import sum_by_cluster
 
@@ -60,6 +60,7 @@ Y = X[:, 0] + 0.1 * GROUPS
 LABELS = RNG.randint(K, size=N)
 WEIGHTS = RNG.uniform(size=N)
 HOW = {"steps": 3, "step_size": 0.05}
+AVERAGED = Training(averaging="model")
 MODELS = {
     "linear": LinearModel(alpha=0.1, standardize=False),
     "network": MLP((3,), loss="squared_error", alpha=0.1),
@@ -180,15 +181,17 @@ def test_false_clients_lie_in_sums_as_in_single_answers(attack):
     faults = Faults(attack=attack, false=[2, 7, 11], strength=3.0)
     pool, theta = open_pool(faults=faults)
     w, u = theta[LABELS], pool.client_weights
-    lies = pool.ask(ObjectivesGradients, w)[1]
-    found = pool.ask(GradientSums, theta, LABELS)[1]
-    assert_allclose(found, summed(lies, LABELS, u), rtol=1e-10, atol=1e-12)
-    _, choice, lies = pool.ask(BestResponse, theta)
-    found = pool.ask(BestResponseSums, theta)[2]
-    assert_allclose(found, summed(lies, choice, u), rtol=1e-10, atol=1e-12)
-    lies = w - pool.ask(LocalUpdate, w, **HOW)
-    found = pool.ask(TrainedMoves, theta, LABELS, **HOW)
-    assert_allclose(found, summed(lies, LABELS, u), rtol=1e-9, atol=1e-11)
+    best, trained = pool.ask(BestResponse, theta), pool.ask(LocalUpdate, w, **HOW)
+    for found, lies, labels in (
+        (pool.ask(GradientSums, theta, LABELS)[1], pool.ask(ObjectivesGradients, w)[1], LABELS),
+        (pool.ask(BestResponseSums, theta)[2], best[2], best[1]),
+        (
+            pool.ask(TrainedMoves, theta, LABELS, **HOW),
+            w - trained,
+            LABELS,
+        ),
+    ):
+        assert_allclose(found, summed(lies, labels, u), rtol=1e-10, atol=1e-12)
     honest = open_pool()[0].ask(NearestMoves, theta, LABELS, **HOW)
     found = pool.ask(NearestMoves, theta, LABELS, **HOW)
     assert_array_equal(found[0], honest[0])
@@ -197,22 +200,15 @@ def test_false_clients_lie_in_sums_as_in_single_answers(attack):
 
 def test_a_site_sends_no_array_of_clients_and_parameters(monkeypatch):
     """What comes up grows by a few numbers a client, whatever the size of the model."""
-    sent, answer = [], InProcessSite.answer
-
-    def spy(site, call, arguments):
-        answers = answer(site, call, arguments)
-        sent.append((call, max(np.size(value) for value in answers.values())))
-        return answers
-
-    monkeypatch.setattr(InProcessSite, "answer", spy)
+    seen = spied(monkeypatch)
     pool, theta = open_pool()
     pool.ask(GradientSums, theta, LABELS)
     pool.ask(BestResponseSums, theta)
     pool.ask(TrainedMoves, theta, LABELS, **HOW)
     pool.ask(ProximalMoves, theta, LABELS, 0.5, 0.8, 2)
-    most = N * K
-    assert [call for call, size in sent if size > most] == []
-    assert not any(CALLS[call].is_single() for call, _ in sent)
+    for call, _, answers in seen:
+        assert max(map(np.size, answers.values())) <= N * K, call
+        assert not CALLS[call].is_single()
     assert BestResponse.is_single() and Prox.is_single() and not Objectives.is_single()
 
 
@@ -228,15 +224,9 @@ def test_a_site_sends_no_array_of_clients_and_parameters(monkeypatch):
 )
 def test_servers_of_networks_hold_no_array_of_clients_and_parameters(model, monkeypatch):
     """Neither an answer nor what a fit publishes grows by a model with each client."""
-    sizes, answer = [], InProcessSite.answer
-
-    def spy(site, call, arguments):
-        answers = answer(site, call, arguments)
-        sizes.extend(np.size(value) for value in answers.values())
-        return answers
-
-    monkeypatch.setattr(InProcessSite, "answer", spy)
+    seen = spied(monkeypatch)
     model.set_params(random_state=0, max_iter=3).fit(X, Y, groups=GROUPS)
+    sizes = [np.size(value) for *_, answers in seen for value in answers.values()]
     p = model.cluster_params_.shape[1]
     assert p > 10 * K
     held = [np.size(value) for value in vars(model).values() if isinstance(value, np.ndarray)]
@@ -248,17 +238,12 @@ def test_servers_of_networks_hold_no_array_of_clients_and_parameters(model, monk
     "model",
     [
         FedAvgRegressor(),
-        FedAvgRegressor(alpha="auto", training=Training(averaging="model")),
+        FedAvgRegressor(alpha="auto", training=AVERAGED),
         FedAvgRegressor(hidden_layer_sizes=(3,), max_iter=3),
         FedAvgRegressor(aggregation="median"),
         OracleClustersRegressor(labels=LABELS),
         IFCARegressor(n_clusters=3, init="random", empty_cluster="keep"),
-        IFCARegressor(
-            n_clusters=3,
-            init=np.eye(3, 4),
-            empty_cluster="keep",
-            training=Training(averaging="model"),
-        ),
+        IFCARegressor(3, init=np.eye(3, 4), empty_cluster="keep", training=AVERAGED),
         IFCARegressor(n_clusters=3),
         IFCARegressor(n_clusters="auto"),
         IFCARegressor(n_clusters=1),
@@ -276,13 +261,7 @@ def test_servers_of_networks_hold_no_array_of_clients_and_parameters(model, monk
     ids=str,
 )
 def test_estimators_tell_whether_they_need_single_answers(model, monkeypatch):
-    asked, answer = set(), InProcessSite.answer
-
-    def spy(site, call, arguments):
-        asked.add(call)
-        return answer(site, call, arguments)
-
-    monkeypatch.setattr(InProcessSite, "answer", spy)
+    seen = spied(monkeypatch)
     if "random_state" in model.get_params():
         model.set_params(random_state=0)
     # Rows enough that clusters of one client show none.
@@ -290,4 +269,4 @@ def test_estimators_tell_whether_they_need_single_answers(model, monkeypatch):
     groups = np.repeat(np.arange(N), 20)
     y = np.einsum("nd,nd->n", rows, np.eye(3)[groups % 3])
     model.fit(rows, y + 0.1 * rows[::-1, 0], groups=groups)
-    assert any(CALLS[call].is_single() for call in asked) is model.needs_single_answers
+    assert any(CALLS[call].is_single() for call, *_ in seen) is model.needs_single_answers

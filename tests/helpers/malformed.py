@@ -6,6 +6,7 @@ import functools
 import inspect
 import re
 import warnings
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -257,34 +258,30 @@ class Target:
 
 
 #: Arguments that data have in common: an error of lengths may name either.
+#: Arguments that data have in common: an error of lengths may name either.
 DATA = ("X", "y", "groups", "sample_weight")
-DATA_VALUES = {
-    "X": (ARRAYS, ANYTHING),
-    "y": (ARRAYS, ANYTHING),
-    "groups": (IDS, ANYTHING),
-    "sample_weight": (ARRAYS, ANYTHING),
-}
 DATA_ALIASES = dict.fromkeys(DATA, (*DATA, "group id"))
-
+NUMBERS = (ARRAYS, ANYTHING)
+DATA_VALUES = dict.fromkeys(DATA, NUMBERS) | {"groups": (IDS, ANYTHING)}
+#: Tables of the arguments of functions by their names; all others may be ANYTHING.
+VALUES = DATA_VALUES | dict.fromkeys(
+    ("points", "distances", "A", "heads", "tails", "weights", "labels", "positions", "Z"), NUMBERS
+)
+#: No rounds without end.
+FINITE = ({k: v for k, v in ANYTHING.items() if k not in ("10**9", "10**30", "2**63")},)
 #: Parameters that make fits of the base call short.
-SHORT = {
-    "lam": 0.05,
-    "n_init": 1,
-    "random_state": 0,
-    "graph": "complete",
-}
+#: Parameters that make fits of the base call short.
+SHORT = {"lam": 0.05, "n_init": 1, "random_state": 0, "graph": "complete"}
+
+
 #: Iterations of networks and of what does not end by itself.
-MOST = {"FPFC": 60, "net": 3}
-
-
 def short_parameters(cls, **given):
     """Parameters under which a class fits fast."""
-    names = inspect.signature(cls).parameters
-    values = {name: value for name, value in SHORT.items() if name in names}
+    values = {k: v for k, v in SHORT.items() if k in inspect.signature(cls).parameters}
     if cls.__name__.startswith("FPFC"):
-        values["max_iter"] = MOST["FPFC"]
+        values["max_iter"] = 60
     if given.get("hidden_layer_sizes"):
-        values["max_iter"] = MOST["net"]
+        values["max_iter"] = 3
     return {**values, **given}
 
 
@@ -317,22 +314,23 @@ def options_inside(cls):
     return inside
 
 
+def defaults_of(function):
+    return {n: p.default for n, p in inspect.signature(function).parameters.items()}
+
+
 def fit_target(cls, given):
     """Fits: parameters, options of objects, rows, ids and weights."""
     X, y, groups = rows(kind_of(cls))
-    names = list(inspect.signature(cls).parameters)
-    defaults = {n: p.default for n, p in inspect.signature(cls).parameters.items()}
-    parameters = {**defaults, **short_parameters(cls, **given)}
-    base = {n: functools.partial(lambda v: v, parameters[n]) for n in names}
+    # What is verbose prints.
+    defaults = {n: v for n, v in defaults_of(cls).items() if n != "verbose"}
     inside = options_inside(cls)
-    base |= {name: functools.partial(lambda v: v, value) for name, value in inside.items()}
-    base["X"] = lambda: X
+    short = short_parameters(cls, **given)
+    base = {n: short.get(n, default) for n, default in defaults.items()} | inside | {"X": X}
     if not is_point_clusterer(cls):
-        base |= {"y": lambda: y, "groups": lambda: groups}
-        base["sample_weight"] = lambda: np.ones(len(y))
+        base |= {"y": y, "groups": groups, "sample_weight": np.ones(len(y))}
 
     def call(**arguments):
-        estimator = cls(**{n: arguments.pop(n) for n in names})
+        estimator = cls(**{n: arguments.pop(n) for n in defaults})
         for name, default in inside.items():
             value, owner = arguments.pop(name), name.partition("__")[0]
             # Where the object is malformed itself, it has no options.
@@ -348,21 +346,15 @@ def fit_target(cls, given):
             raise
         return estimator, arguments
 
-    if "verbose" in names:  # which prints
-        del base["verbose"]
-        defaults.pop("verbose")
-        names.remove("verbose")
-    values = dict(DATA_VALUES)
     # More threads and more rounds than there can be are no matter of values.
-    values["n_jobs"] = ({k: ANYTHING[k] for k in ("text", "0", "nan")},)
-    long = [k for k in ANYTHING if k not in ("10**9", "10**30", "2**63")]
-    for name in ("max_iter", "local_steps", "training__local_steps"):
-        values[name] = ({k: ANYTHING[k] for k in long},)
-    aliases = dict(DATA_ALIASES)
-    aliases["group_col"] = ("group_col", "groups", "X")
-    aliases["groups"] = (*DATA, "group id", "n_clusters", "n_splits", "nodes")
-    aliases |= {name: (name.partition("__")[2],) for name in inside}
-    return Target(f"{cls.__name__}{given or ''}.fit", call, base, values, aliases, check_fit)
+    values = DATA_VALUES | {"n_jobs": ({k: ANYTHING[k] for k in ("text", "0", "nan")},)}
+    values |= dict.fromkeys(("max_iter", "local_steps", "training__local_steps"), FINITE)
+    aliases = DATA_ALIASES | {
+        "group_col": ("group_col", "groups", "X"),
+        "groups": (*DATA, "group id", "n_clusters", "n_splits", "nodes"),
+        **{name: (name.partition("__")[2],) for name in inside},
+    }
+    return target(call, aliases, f"{cls.__name__}{given or ''}.fit", check_fit, values, **base)
 
 
 def option_targets():
@@ -377,19 +369,9 @@ def option_targets():
 
     # A callable is the user's own.
     scoring = ({k: v for k, v in ANYTHING.items() if k not in ("type", "function")},)
-    yield function_target(
-        call,
-        {"scoring": scoring},
-        {"cv": ("cv", "n_splits", "scoring"), "criterion": ("criterion", "cv")},
-        title="LamSearch",
-        criterion="held_out",
-        cv=2,
-        scoring=None,
-        n_lams="auto",
-        lams=[0.05, 0.1],
-        lam_min_ratio=None,
-        alphas=None,
-    )
+    aliases = {"cv": ("cv", "n_splits", "scoring"), "criterion": ("criterion", "cv")}
+    base = defaults_of(skcfl.LamSearch) | {"cv": 2, "lams": [0.05, 0.1]}
+    yield target(call, aliases, "LamSearch", values={"scoring": scoring}, **base)
 
 
 def check_fit(outcome):
@@ -426,58 +408,42 @@ def method_targets(cls):
     """Methods of a fitted estimator."""
     X, y, groups = rows(kind_of(cls))
     if is_point_clusterer(cls):
-        yield Target(
-            f"{cls.__name__}.predict",
-            lambda **a: fitted(cls).predict(**a),
-            {"X": lambda: X},
-            DATA_VALUES,
-        )
+        aliases, title = {"X": ("X",)}, f"{cls.__name__}.predict"
+        yield target(lambda **a: fitted(cls).predict(**a), aliases, title, X=X)
         return
-    data = {"X": lambda: X, "groups": lambda: groups}
-    labelled = {"X": lambda: X, "y": lambda: y, "groups": lambda: groups}
-    weighted = labelled | {"sample_weight": lambda: np.ones(len(y))}
+    data = {"X": X, "groups": groups}
+    labelled = {"X": X, "y": y, "groups": groups}
     methods = {
-        "predict": data,
-        "predict_proba": data,
-        "predict_log_proba": data,
+        **dict.fromkeys(("predict", "predict_proba", "predict_log_proba"), data),
         "decision_function": data,
-        "score": weighted,
-        "assign": labelled,
-        "cluster_losses": labelled,
-        "sample_labels": {"groups": lambda: groups},
-        "predict_cluster": {"X": lambda: X, "label": lambda: 0},
+        "score": labelled | {"sample_weight": np.ones(len(y))},
+        **dict.fromkeys(("assign", "cluster_losses"), labelled),
+        "sample_labels": {"groups": groups},
+        "predict_cluster": {"X": X, "label": 0},
     }
     for method, base in methods.items():
         if hasattr(cls(), method):
-            yield Target(
-                f"{cls.__name__}.{method}",
+            yield target(
                 lambda method=method, **a: getattr(fitted(cls), method)(**a),
-                base,
-                DATA_VALUES,
-                DATA_ALIASES,
+                title=f"{cls.__name__}.{method}",
                 # the logarithm of zero, and R^2 of targets that are equal but for rounding
-                nothing if method in ("predict_log_proba", "score") else check_numbers,
+                check=nothing if method in ("predict_log_proba", "score") else None,
+                **base,
             )
-
-
-def constant(value):
-    return lambda: value
 
 
 def nothing(result):
     """No check: the numbers may be what they are."""
 
 
-def function_target(function, values=None, aliases=None, title=None, check=None, **base):
+def target(call, aliases=None, title=None, check=None, values=VALUES, **base):
+    """A call with good arguments, which are copied for every call."""
     return Target(
-        title or function.__name__,
-        lambda **a: function(**a),
-        {
-            n: v if callable(v) and n in ("X", "y", "groups") else constant(v)
-            for n, v in base.items()
-        },
-        values or {},
-        aliases or {},
+        title or call.__name__,
+        call,
+        {name: functools.partial(copy, value) for name, value in base.items()},
+        values,
+        DATA_ALIASES | (aliases or {}),
         check or check_numbers,
     )
 
@@ -488,126 +454,56 @@ def graph_targets():
     D = np.linalg.norm(points[:, None] - points, axis=2)
     A = (D < 1.0) * 1.0
     np.fill_diagonal(A, 0.0)
-    arrays = (ARRAYS, ANYTHING)
-    X, y, groups = rows("regressor")
+    X, _, groups = rows("regressor")
+    for make in (graphs.complete_graph, graphs.chain_graph, graphs.star_graph):
+        yield target(make, n_nodes=5, weight=1.0)
+    yield target(graphs.from_adjacency, A=A)
+    near = {"n_neighbors": 2, "scale": None}
+    yield target(graphs.knn_graph, points=points, **near, connected=False)
+    yield target(graphs.distance_graph, distances=D, **near)
+    of_rows = {"X": DATA, "groups": DATA}
+    yield target(graphs.kl_graph, of_rows, X=X, groups=groups, n_neighbors=2, k=1, scale=1.0)
+    blocks = {"p_in": 0.5, "p_out": 0.1, "weight": 1.0, "random_state": 0}
+    yield target(graphs.stochastic_block_model, sizes=[3, 4], **blocks)
+    heads, tails = [0, 0, 0, 1, 1, 2], [1, 2, 3, 2, 3, 3]
+    ends = {"heads": heads, "tails": tails, "weights": [1.0, 2.0, 1.0, 1.0, 1.0, 3.0]}
+    yield target(graphs.Graph, dict.fromkeys(ends, tuple(ends)), n_nodes=4, **ends)
     chain = graphs.chain_graph(4)
-    yield function_target(graphs.complete_graph, n_nodes=5, weight=1.0)
-    yield function_target(graphs.chain_graph, n_nodes=5, weight=1.0)
-    yield function_target(graphs.star_graph, n_nodes=5, weight=1.0)
-    yield function_target(graphs.from_adjacency, {"A": arrays}, A=A)
-    yield function_target(
-        graphs.knn_graph,
-        {"points": arrays},
-        points=points,
-        n_neighbors=2,
-        scale=None,
-        connected=False,
-    )
-    yield function_target(
-        graphs.distance_graph, {"distances": arrays}, distances=D, n_neighbors=2, scale=None
-    )
-    yield function_target(
-        graphs.kl_graph,
-        DATA_VALUES,
-        {"X": DATA, "groups": DATA},
-        X=lambda: X,
-        groups=lambda: groups,
-        n_neighbors=2,
-        k=1,
-        scale=1.0,
-    )
-    yield function_target(
-        graphs.stochastic_block_model,
-        sizes=[3, 4],
-        p_in=0.5,
-        p_out=0.1,
-        weight=1.0,
-        random_state=0,
-    )
-    ends = ("heads", "tails", "weights")
-    yield function_target(
-        graphs.Graph,
-        {"heads": arrays, "tails": arrays, "weights": arrays},
-        dict.fromkeys(ends, ends),
-        n_nodes=4,
-        heads=[0, 0, 0, 1, 1, 2],
-        tails=[1, 2, 3, 2, 3, 3],
-        weights=[1.0, 2.0, 1.0, 1.0, 1.0, 3.0],
-    )
     for method, argument, good in (
         ("difference", "x", np.ones((4, 2))),
         ("divergence", "u", np.ones((3, 2))),
         ("inside", "labels", np.array([0, 0, 1, 1])),
         ("renumbered", "numbers", np.array([1, 0, 3, 2])),
     ):
-        yield function_target(
-            getattr(chain, method),
-            {argument: arrays},
-            title=f"Graph.{method}",
-            check=nothing,
-            **{argument: good},
-        )
-    yield function_target(
-        chain.between,
-        {"labels": arrays},
-        {"n_clusters": ("labels", "n_clusters")},
-        title="Graph.between",
-        labels=np.array([0, 0, 1, 1]),
-        n_clusters=2,
-    )
+        call, about = getattr(chain, method), {"values": {argument: NUMBERS}, argument: good}
+        yield target(call, title=f"Graph.{method}", check=nothing, **about)
+    labels = {"labels": np.array([0, 0, 1, 1]), "n_clusters": 2}
+    yield target(chain.between, {"n_clusters": tuple(labels)}, "Graph.between", **labels)
 
 
 #: Arguments of the functions of skcfl.datasets under which they are short.
-FEDERATIONS = {
-    "n_clients": 6,
-    "n_clusters": 2,
-    "n_features": 3,
-    "n_samples": 4,
-    "n_pool": 20,
-    "n_test": 5,
-    "clients_per_cluster": 2,
-    "clients_per_rotation": 2,
-    "angles": (0, 180),
-    "n_rotations": 2,
-    "angle": 90,
-    "random_state": 0,
-    "n_swaps": 1,
-    "n_unique": 1,
-}
+FEDERATIONS = dict(n_clients=6, n_clusters=2, n_features=3, n_samples=4, n_pool=20, n_test=5)
+FEDERATIONS |= dict(clients_per_cluster=2, clients_per_rotation=2, angles=(0, 180))
+FEDERATIONS |= dict(n_rotations=2, angle=90, random_state=0, n_swaps=1, n_unique=1)
 
 
 def dataset_targets():
     rng = np.random.RandomState(0)
-    X, y = rng.uniform(size=(48, 4)), np.arange(48) % 4
+    known = FEDERATIONS | {"X": rng.uniform(size=(48, 4)), "y": np.arange(48) % 4}
+    known["groups"] = np.arange(48) % 6
+    aliases = {
+        "X": ("X", "y", "image_shape"),
+        "y": ("y", "X", "classes", "class"),
+        "image_shape": ("image_shape", "X"),
+        "groups": ("groups", "samples"),
+    }
     for name in datasets.__all__:
         function = getattr(datasets, name)
-        base = {}
-        for parameter, about in inspect.signature(function).parameters.items():
-            if parameter == "X":
-                base["X"] = lambda: X
-            elif parameter == "y":
-                base["y"] = lambda: y
-            elif parameter == "groups":
-                base["groups"] = lambda: np.arange(48) % 6
-            else:
-                good = FEDERATIONS.get(parameter, about.default)
-                base[parameter] = constant(good)
+        base = {n: known.get(n, default) for n, default in defaults_of(function).items()}
         if name == "make_ellipses":
-            base["angles"] = constant(None)
-        aliases = {
-            "X": ("X", "y", "image_shape"),
-            "y": ("y", "X", "classes", "class"),
-            "image_shape": ("image_shape", "X"),
-            "groups": ("groups", "samples"),
-        }
-        yield Target(
-            name,
-            lambda function=function, **a: function(**a),
-            base,
-            {"X": (ARRAYS, ANYTHING), "y": (ARRAYS, ANYTHING)},
-            aliases,
-            check_federation,
-        )
+            base["angles"] = None
+        values = {"X": NUMBERS, "y": NUMBERS}
+        yield target(function, aliases, name, check_federation, values, **base)
 
 
 def check_federation(data):
@@ -620,107 +516,57 @@ def check_federation(data):
 
 def certificate_targets():
     X, y, groups = rows("regressor")
-    est = fitted(skcfl.ConvexClusteredFLRegressor)
-    points = fitted(skcfl.ConvexClustering)
-    A = np.ones((4, 4)) - np.eye(4)
-    data = {"X": lambda: X, "y": lambda: y, "groups": lambda: groups}
-    weights = {"sample_weight": np.ones(len(y))}
-    values = {**DATA_VALUES, "labels": (ARRAYS, ANYTHING)}
+    est, points = fitted(skcfl.ConvexClusteredFLRegressor), fitted(skcfl.ConvexClustering)
+    data = {"X": X, "y": y, "groups": groups, "sample_weight": np.ones(len(y))}
     for name in ("certify_partition", "duality_gap", "recovery_interval"):
         function = getattr(certificates, name)
-        yield function_target(
-            function, values, DATA_ALIASES, est=est, **data, **weights, check=nothing
-        )
-        yield function_target(
-            function,
-            values,
-            DATA_ALIASES,
-            title=f"{name} of points",
-            est=points,
-            X=lambda: X,
-            check=nothing,
-        )
-    yield function_target(
-        certificates.clustering_constants,
-        values,
-        DATA_ALIASES,
-        est=fitted(skcfl.GTVRegressor),
-        **data,
-        **weights,
-        labels=np.array([0, 0, 0, 1, 1, 1]),
-        check=nothing,
-    )
-    arrays = dict.fromkeys(("A", "labels"), (ARRAYS, ANYTHING))
-    shared = dict(A=A, labels=np.array([0, 0, 1, 1]), lam=1.0, alpha=1.0)
+        yield target(function, check=nothing, est=est, **data)
+        yield target(function, title=f"{name} of points", check=nothing, est=points, X=X)
+    labels = {"labels": np.array([0, 0, 0, 1, 1, 1])}
+    gtv = fitted(skcfl.GTVRegressor)
+    yield target(certificates.clustering_constants, check=nothing, est=gtv, **data, **labels)
     names = {"labels": ("labels", "A"), "A": ("A", "labels")}
-    yield function_target(
-        certificates.well_connected, arrays, names, **shared, delta=0.1, beta=1.0
-    )
-    yield function_target(
-        certificates.clustering_error_bound, arrays, names, check=nothing, **shared
-    )
+    shared = dict(A=np.ones((4, 4)) - np.eye(4), labels=np.array([0, 0, 1, 1]), lam=1.0, alpha=1.0)
+    yield target(certificates.well_connected, names, **shared, delta=0.1, beta=1.0)
+    yield target(certificates.clustering_error_bound, names, check=nothing, **shared)
 
 
 def selection_targets():
     X, y, groups = rows("regressor")
     est = skcfl.ConvexClusteredFLRegressor(lam=0.1, max_iter=100)
-    data = {"X": lambda: X, "y": lambda: y, "groups": lambda: groups}
-    weights = {"sample_weight": np.ones(len(y))}
-    yield function_target(
-        model_selection.lam_max, DATA_VALUES, DATA_ALIASES, est=est, **data, **weights
-    )
-    yield function_target(
-        model_selection.lam_path,
-        DATA_VALUES,
-        DATA_ALIASES,
-        est=est,
-        **data,
-        **weights,
-        n_lams=3,
-        lams=None,
-        lam_min_ratio=None,
-        check=nothing,
-    )
-    yield function_target(
-        model_selection.per_client_scores,
-        DATA_VALUES,
-        DATA_ALIASES,
-        estimator=fitted(skcfl.LocalModelsRegressor),
-        **data,
-        **weights,
-        scoring=None,
-        check=nothing,
-    )
+    rows_of = {"X": X, "y": y, "groups": groups}
+    data = rows_of | {"sample_weight": np.ones(len(y))}
+    yield target(model_selection.lam_max, est=est, **data)
+    path = {"n_lams": 3, "lams": None, "lam_min_ratio": None}
+    yield target(model_selection.lam_path, check=nothing, est=est, **data, **path)
+    local = fitted(skcfl.LocalModelsRegressor)
+    scores = model_selection.per_client_scores
+    yield target(scores, check=nothing, estimator=local, **data, scoring=None)
 
     def folds(X, y, groups, **parameters):
         folds = model_selection.ClientKFold(**parameters)
         return [test for _, test in folds.split(X, y, groups)]
 
-    yield function_target(
-        folds,
-        DATA_VALUES,
-        {
-            **DATA_ALIASES,
-            "group_col": ("group_col", "groups", "X"),
-            "n_splits": ("n_splits", "groups"),
-            "groups": (*DATA, "n_splits"),
-        },
-        title="ClientKFold.split",
-        **data,
-        n_splits=2,
-        group_col=None,
-        shuffle=True,
-        random_state=0,
-        singletons="train",
-    )
-    yield function_target(model_selection.grouped_scorer, scoring="r2", check=nothing)
+    aliases = {
+        "group_col": ("group_col", "groups", "X"),
+        "n_splits": ("n_splits", "groups"),
+        "groups": (*DATA, "n_splits"),
+    }
+    options = defaults_of(model_selection.ClientKFold)
+    options |= {"n_splits": 2, "shuffle": True, "random_state": 0}
+    yield target(folds, aliases, "ClientKFold.split", **rows_of, **options)
+    yield target(model_selection.grouped_scorer, scoring="r2", check=nothing)
 
 
 def penalty_targets():
-    arrays = (ARRAYS, ANYTHING)
+    names = {
+        "lam": ("lam", "t", "xi"),
+        "a": ("a", "t"),
+        "xi": ("xi", "lam"),
+        "t": ("t", "broadcast"),
+    }
     Z = np.random.RandomState(0).normal(size=(2, 5))
     for cls in (penalties.L1, penalties.L2, penalties.SquaredL2, penalties.SCAD, penalties.MCP):
-        parameters = {n: p.default for n, p in inspect.signature(cls).parameters.items()}
 
         def call(Z, t, cls=cls, **parameters):
             penalty = cls(**parameters)
@@ -728,33 +574,17 @@ def penalty_targets():
             with np.errstate(all="ignore"):
                 return penalty.value(Z), penalty.prox(Z, t), penalty.project(Z, t)
 
-        yield function_target(
-            call,
-            {"Z": arrays},
-            {
-                "lam": ("lam", "t", "xi"),
-                "a": ("a", "t"),
-                "xi": ("xi", "lam"),
-                "t": ("t", "broadcast"),
-            },
-            title=cls.__name__,
-            check=nothing,
-            **parameters,
-            Z=Z,
-            t=0.1,
-        )
+        yield target(call, names, cls.__name__, nothing, **defaults_of(cls), Z=Z, t=0.1)
 
 
 def model_targets():
     for cls in (LinearModel, MLP, Autoencoder, Location):
-        parameters = {n: p.default for n, p in inspect.signature(cls).parameters.items()}
 
         def call(n_features, n_classes, cls=cls, **parameters):
             return cls(**parameters).bind(n_features, n_classes).n_params
 
-        yield function_target(
-            call, title=f"{cls.__name__}.bind", **parameters, n_features=3, n_classes=2
-        )
+        sizes = {"n_features": 3, "n_classes": 2}
+        yield target(call, title=f"{cls.__name__}.bind", values={}, **defaults_of(cls), **sizes)
 
 
 def solver_targets():
@@ -776,12 +606,7 @@ def solver_targets():
     skip = {"problem", "state", "verbose", "rng", "contraction", "certify"}
     for function in (admm, ama, primal_dual, pdmm, mean_regularised):
         name = function.__name__
-        parameters = {
-            n: p.default
-            for n, p in inspect.signature(function).parameters.items()
-            if n not in skip
-        } | {"lam": 0.05}
-
+        parameters = {n: v for n, v in defaults_of(function).items() if n not in skip}
         squared = name == "mean_regularised"
         penalty = penalties.SquaredL2() if squared else penalties.L2()
         graph = graphs.complete_graph(N_CLIENTS) if squared else graphs.chain_graph(N_CLIENTS)
@@ -789,77 +614,50 @@ def solver_targets():
         def call(function=function, graph=graph, penalty=penalty, **a):
             return function(FusionProblem(pool(), graph, penalty), **a)[0].params
 
-        yield function_target(call, title=name, **parameters)
+        yield target(call, title=name, values={}, **parameters | {"lam": 0.05})
 
 
 def operator_targets():
     X, y, groups = rows("regressor")
-    long = {k: v for k, v in ANYTHING.items() if k not in ("10**9", "10**30", "2**63")}
+    counts = dict.fromkeys(("max_iter", "n_iter"), FINITE)
     for cls in (CenteredClipping, GeometricMedian, Krum, TrimmedMean):
 
         def fit(cls=cls, **parameters):
             model = skcfl.FedAvgRegressor(aggregation=cls(**parameters), max_iter=3)
             return model.fit(X, y, groups=groups).params_
 
-        base = {name: constant(value) for name, value in cls().get_params().items()}
-        counts = dict.fromkeys(("max_iter", "n_iter"), (long,))
-        yield Target(cls.__name__, fit, base, counts, check=check_numbers)
+        yield target(fit, title=cls.__name__, values=counts, **cls().get_params())
 
 
 def display_targets():
     import matplotlib.pyplot as plt
 
     X, y, groups = rows("regressor")
-    data = {"X": lambda: X, "y": lambda: y, "groups": lambda: groups}
-
-    def drawn(function):
-        def call(**arguments):
-            try:
-                function(**arguments)
-            finally:
-                plt.close("all")
-
-        return call
-
-    def target(cls, **base):
-        rows_too = {name: table for name, table in DATA_VALUES.items() if base.get(name)}
-        yield function_target(
-            drawn(cls.from_estimator),
-            {**rows_too, "positions": (ARRAYS, ANYTHING)},
-            {**DATA_ALIASES, "X": (*DATA, "curve")},
-            title=f"{cls.__name__}.from_estimator",
-            check=nothing,
-            **base,
-        )
-
+    data = {"X": X, "y": y, "groups": groups}
     fusion = fitted(skcfl.ConvexClusteredFLRegressor)
     rounds = skcfl.IFCARegressor(2, record=Record(models=True), n_init=1, random_state=0)
     rounds.fit(X, y, groups=groups)
     positions = np.random.RandomState(0).normal(size=(N_CLIENTS, 2))
-    yield from target(
-        inspection.ClusterPathDisplay,
-        estimator=fusion,
-        **data,
-        n_lams=3,
-        partition=None,
-        kind="models",
-        ax=None,
-    )
-    yield from target(
-        inspection.ConvergenceDisplay, estimator=fusion, x="round", y=None, name=None, ax=None
-    )
-    yield from target(
-        inspection.EmpiricalGraphDisplay,
-        estimator=fusion,
-        positions=positions,
-        names=False,
-        ax=None,
-    )
-    yield from target(inspection.LossMatrixDisplay, estimator=rounds, **data, ax=None)
-    yield from target(inspection.ClientSimilarityDisplay, estimator=rounds, ax=None)
-    yield from target(
-        inspection.RoundsDisplay, estimator=rounds, **data, curve=None, name=None, ax=None
-    )
+    path = {**data, "n_lams": 3, "partition": None, "kind": "models"}
+    for cls, estimator, base in (
+        (inspection.ClusterPathDisplay, fusion, path),
+        (inspection.ConvergenceDisplay, fusion, {"x": "round", "y": None, "name": None}),
+        (inspection.EmpiricalGraphDisplay, fusion, {"positions": positions, "names": False}),
+        (inspection.LossMatrixDisplay, rounds, data),
+        (inspection.ClientSimilarityDisplay, rounds, {}),
+        (inspection.RoundsDisplay, rounds, {**data, "curve": None, "name": None}),
+    ):
+
+        def call(draw=cls.from_estimator, **arguments):
+            try:
+                draw(**arguments)
+            finally:
+                plt.close("all")
+
+        tables = {n: table for n, table in VALUES.items() if base.get(n) is not None}
+        aliases, title = {"X": (*DATA, "curve")}, f"{cls.__name__}.from_estimator"
+        base = {"estimator": estimator, **base, "ax": None}
+        yield target(call, aliases, title, nothing, tables, **base)
 
 
 @functools.cache
@@ -870,18 +668,9 @@ def targets():
         found.append(fit_target(cls, given))
         if not given:
             found.extend(method_targets(cls))
-    for family in (
-        option_targets,
-        graph_targets,
-        dataset_targets,
-        certificate_targets,
-        selection_targets,
-        penalty_targets,
-        model_targets,
-        solver_targets,
-        operator_targets,
-        display_targets,
-    ):
+    families = (option_targets, graph_targets, dataset_targets, certificate_targets)
+    families += (selection_targets, penalty_targets, model_targets, solver_targets)
+    for family in (*families, operator_targets, display_targets):
         found.extend(family())
     return {target.name: target for target in found}
 

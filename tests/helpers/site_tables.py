@@ -28,6 +28,17 @@ class Table(SiteRows):
         return self.rows if self.change is None else self.change(*self.rows)
 
 
+class Given(SiteRows):
+    """Rows of a site, as they are given."""
+
+    def __init__(self, name, rows, policy=None):
+        super().__init__(name)
+        self.rows, self.policy = rows, policy
+
+    def load(self):
+        return self.rows
+
+
 class Wire(WireTransport):
     """What NVFlare is in the tests: bytes there and back, to a site that may fail."""
 
