@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from cases import CASES, Case, booked, compare, fitted, predicted
+from cases import CASES, EVERYDAY, Case, booked, compare, fitted, make, predicted
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named, parts_of
 from sklearn.metrics import adjusted_rand_score
 from trials import spread
 
 from skcfl import Training
+from skcfl.datasets import make_clustered_classification
 from skcfl.exceptions import MessageError
 from skcfl.federation import FanOutFederation, Faults, InProcessFederation
 from skcfl.federation.remote import RemoteFederation
@@ -105,6 +106,19 @@ def test_rounds_are_of_clients_whose_rows_weigh(name, aggregation):
         model = case.fit(X, y, groups, weights, random_state=seed, max_iter=8)
         assert not model.rejected_clients_.size
         assert_allclose(predicted(model, X, groups).sum(axis=1), 1.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", [n for n in EVERYDAY if n.endswith("Classifier")])
+def test_rows_far_out_have_finite_scores(name):
+    data = make_clustered_classification(6, 2, 3, n_samples=12, n_classes=3, random_state=0)
+    labels = dict(zip(np.unique(data.groups), data.labels, strict=True))
+    given = {"labels": labels} if name.startswith("Oracle") else {}
+    model = make(name, 10, **{"n_clusters": 2, **given}).fit(data.X, data.y, groups=data.groups)
+    for far in (1e3, 1e14):
+        scores = model.decision_function(far * data.X, groups=data.groups)
+        assert np.isfinite(scores).all()
+        shares = model.predict_proba(far * data.X, groups=data.groups)
+        assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-6)
 
 
 # ---------------------------------------------------------------------------------------- units

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ..federation.pool import ClientPool
     from ..models import LocalModel
 
+# Least probability, or expectation of a count or an amount, of which a logarithm is taken.
+LEAST_PROBABILITY = float(np.finfo(float).tiny)
+
 
 class MixturePredictions(BaseFederated):
     """Base of the estimators whose clients have shares of several models.
@@ -139,13 +142,12 @@ class MixturePredictions(BaseFederated):
             elif link == "log":
                 raw = np.exp(raw)
             mixed = mixed + shares[:, k : k + 1] * raw
-        with np.errstate(divide="ignore"):
-            if getattr(model, "has_proba", False):
-                # Not the logit of one of two: rounding may bring that beyond 1.
-                mixed = np.log(mixed)
-                mixed = mixed[:, 1:] - mixed[:, :1] if model.n_outputs == 1 else mixed
-            elif link == "log":
-                mixed = np.log(mixed)
+        if getattr(model, "has_proba", False):
+            # Not the logit of one of two: rounding may bring that beyond 1.
+            mixed = np.log(np.maximum(mixed, LEAST_PROBABILITY))
+            mixed = mixed[:, 1:] - mixed[:, :1] if model.n_outputs == 1 else mixed
+        elif link == "log":
+            mixed = np.log(np.maximum(mixed, LEAST_PROBABILITY))
         return mixed
 
 
