@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..federation.pool import ClientPool
     from ..models import LocalModel
 
-# Least probability, or expectation of a count or an amount, of which a logarithm is taken.
+# Least probability, or expected count or amount, before logarithms are taken.
 LEAST_PROBABILITY = float(np.finfo(float).tiny)
 
 

@@ -135,7 +135,7 @@ def common_models(pool, start, labels, counted, within=False):
 
 
 def _covariances(inverse, meat):
-    """``inverse meat inverse`` as squares: where no row bends rounding would make some negative."""
+    """``inverse meat inverse`` as squares, so that rounding makes no variance negative."""
     values, vectors = np.linalg.eigh(meat)
     half = np.matmul(inverse, vectors) * np.sqrt(np.maximum(values, 0.0))[:, None]
     return np.matmul(half, half.transpose(0, 2, 1))
