@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from scipy.special import logsumexp
 
 from .._typing import Array, ArrayLike, ClientIds, FloatArray, MatrixLike
 from ..clients.ids import locate
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ..federation.pool import ClientPool
     from ..models import LocalModel
 
-# Least probability, or expected count or amount, before logarithms are taken.
+# Least probability before logarithms are taken.
 LEAST_PROBABILITY = float(np.finfo(float).tiny)
 
 
@@ -133,22 +134,16 @@ class MixturePredictions(BaseFederated):
         other = self._mean_shares() if self.unseen == "average" else np.eye(shares.shape[1])[0]
         shares = np.vstack([shares, other])[np.minimum(index, len(shares))]
         model, n = self.model_, X.shape[0]
-        mixed: Any = 0.0
-        link = getattr(getattr(model, "kernel", None), "link", "identity")
-        for k, own in enumerate(self.mixture_params_):
-            raw = model.decision(X, own[None], np.zeros(n, dtype=np.intp)).astype(float)
-            if getattr(model, "has_proba", False):
-                raw = model.proba(raw)
-            elif link == "log":
-                raw = np.exp(raw)
-            mixed = mixed + shares[:, k : k + 1] * raw
+        which, shares = np.zeros(n, dtype=np.intp), shares.T[:, :, None]
+        raw = [model.decision(X, one[None], which).astype(float) for one in self.mixture_params_]
         if getattr(model, "has_proba", False):
+            mixed = sum(share * model.proba(each) for share, each in zip(shares, raw, strict=True))
             # Not the logit of one of two: rounding may bring that beyond 1.
             mixed = np.log(np.maximum(mixed, LEAST_PROBABILITY))
-            mixed = mixed[:, 1:] - mixed[:, :1] if model.n_outputs == 1 else mixed
-        elif link == "log":
-            mixed = np.log(np.maximum(mixed, LEAST_PROBABILITY))
-        return mixed
+            return mixed[:, 1:] - mixed[:, :1] if model.n_outputs == 1 else mixed
+        if getattr(getattr(model, "kernel", None), "link", "identity") == "log":
+            return logsumexp(np.array(raw), axis=0, b=shares)
+        return (shares * np.array(raw)).sum(axis=0)
 
 
 def _is_linear(model: LocalModel) -> bool:

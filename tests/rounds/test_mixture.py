@@ -254,3 +254,17 @@ def test_shares_of_a_client_whose_rows_weigh_nothing_stay_at_the_start():
     found = fit_shares(pool, theta, 1.0, np.array([0.25, 0.75]))
     assert found[0, 0] > 0.9 and found[2, 1] > 0.9
     np.testing.assert_allclose(found[1], [0.25, 0.75])
+
+
+@pytest.mark.filterwarnings("error:.*overflow.*:RuntimeWarning")
+def test_expected_counts_are_mixed_and_may_be_far_out():
+    data = make_clustered_regression(4, 2, 2, n_samples=20, random_state=0)
+    y = np.random.RandomState(0).poisson(np.exp(data.X[:, 0] / 2))
+    model = FedEMRegressor(n_clusters=2, loss="poisson", random_state=0)
+    model = model.fit(data.X, y, groups=data.groups)
+    X = np.column_stack([data.X, np.ones(len(y))])
+    shares = model.mixture_weights_[np.searchsorted(model.groups_, data.groups)]
+    wanted = (shares * np.exp(X @ model.mixture_params_.T)).sum(axis=1)
+    np.testing.assert_allclose(model.predict(data.X, groups=data.groups), wanted, rtol=1e-10)
+    far = model.predict(1e4 * data.X, groups=data.groups)
+    assert np.isinf(far).any() and not np.isnan(far).any()
