@@ -20,9 +20,6 @@ MOST_ALONE = 0.1
 LEAST_DRAWN = 1e-6
 # Largest logarithm of the ratio of that variance to the variance of the fitted means.
 MOST_RISE = 10.0
-# Gain of the log-likelihood in a step at which the search for these variances stops. Benchmark:
-# benchmarks/fits.py --only classes, in a third to two thirds of the steps of SciPy's default.
-LEAST_GAIN = 1e-4
 # Part of the rows that as many means of clusters may take: of all of them, and of each one's.
 MOST_MEANS = 0.5
 
@@ -123,9 +120,7 @@ def _drawn_means(fit):
 
     start = np.log(np.maximum(theta.var(axis=0)[varying] / scale[varying], LEAST_DRAWN))
     bounds = [(np.log(LEAST_DRAWN), most) for most in start + MOST_RISE]
-    stop = {"ftol": LEAST_GAIN / max(abs(fit.loglik), 1.0)}
-    found = minimize(at, start, jac=True, method="L-BFGS-B", bounds=bounds, options=stop)
-    return -float(found.fun)
+    return -float(minimize(at, start, jac=True, method="L-BFGS-B", bounds=bounds).fun)
 
 
 def n_parameters(population, pool, options):
