@@ -148,6 +148,16 @@ def test_a_constant_feature_has_no_coefficient(case):
     assert np.abs(found.coef_[..., -1]).max() <= 1e-9 * np.abs(found.coef_).max()
 
 
+@pytest.mark.parametrize("case", EXACT, ids=str)
+def test_single_precision_is_kept(case):
+    X, y, groups = case.rows
+    found = case.fit(X.astype(np.float32), y, groups)
+    assert found.params_.dtype == found.cluster_params_.dtype == np.float32
+    got, wanted = predicted(found, X, groups), predicted(fitted(case), X, groups)
+    assert got.dtype == np.float32
+    assert_allclose(got, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
+
+
 # --------------------------------------------------------------------------------------- places
 
 
