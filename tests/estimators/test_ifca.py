@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from clustered import classification, fit, regression
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -10,7 +11,6 @@ from sklearn.metrics import adjusted_rand_score
 from trials import some
 
 from skcfl import (
-    IFCA,
     FedAvg,
     FedAvgClassifier,
     FedAvgRegressor,
@@ -21,31 +21,17 @@ from skcfl import (
     OracleClustersRegressor,
     Training,
 )
-from skcfl.datasets import make_clustered_classification, make_clustered_regression
-from skcfl.models import LinearModel, Location
+from skcfl.datasets import make_clustered_regression
+from skcfl.models import LinearModel
 from skcfl.rounds.alternate import Rounds
 
 SEEDS = some(range(20), 4)
-
-
-def regression(seed=0, **options):
-    options = {"n_clients": 24, "n_clusters": 3, "n_features": 6} | options
-    return make_clustered_regression(random_state=seed, **options)
-
-
-def classification(seed=0, **options):
-    options = {"n_clients": 24, "n_clusters": 3, "n_features": 6} | options
-    return make_clustered_classification(random_state=seed, **options)
 
 
 def counts(data):
     rate = np.exp(np.clip(data.y, -3, 3))
     data.y = np.random.RandomState(0).poisson(rate).astype(float)
     return data
-
-
-def fit(estimator, data, **options):
-    return estimator.fit(data.X, data.y, groups=data.groups, **options)
 
 
 # ----------------------------------------------------------------------------- recovery
@@ -89,17 +75,6 @@ def test_classifier_recovers_separated_clusters_with_defaults(seed):
         oracle = fit(OracleClustersClassifier(labels=data.labels, alpha=model.alpha_), data)
         assert model.objective_ < oracle.objective_
     assert score > 0.85
-
-
-def test_unsupervised_locations():
-    rng = np.random.RandomState(0)
-    centres = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
-    codes = np.repeat(np.arange(12), 8)
-    X = centres[codes % 3] + rng.standard_normal((len(codes), 2))
-    model = IFCA(Location(), n_clusters=3, random_state=0).fit(X, groups=codes)
-    assert adjusted_rand_score(np.arange(12) % 3, model.labels_) == 1.0
-    means = np.array([X[codes % 3 == j].mean(axis=0) for j in range(3)])
-    assert_allclose(model.cluster_params_, means, atol=1e-10)
 
 
 # --------------------------------------------------------------------------- invariance
@@ -363,16 +338,6 @@ def test_diverging_step_is_halved():
 
 
 # ------------------------------------------------------------------------------- refusals
-
-
-def test_nonconvergence_warns_once_with_the_number():
-    data = regression(23)
-    model = IFCARegressor(
-        n_clusters=3, max_iter=2, training=Training(polish=False), random_state=0
-    )
-    with pytest.warns(ConvergenceWarning, match="max_iter=2 rounds .* Increase max_iter") as seen:
-        fit(model, data)
-    assert len(seen) == 1
 
 
 @pytest.mark.parametrize(
