@@ -872,11 +872,3 @@ def test_random_state(rows):
     assert estimator.fit(X, y, groups).draw_ == expected
     assert estimator.fit(X, y, groups).draw_ != expected
     assert Fixed().fit(X, y, groups).draw_ != Fixed().fit(X, y, groups).draw_
-
-
-@pytest.mark.parametrize("n_jobs", [1, 2, -1])
-def test_jobs_change_nothing(rows, n_jobs):
-    X, y, groups = rows
-    estimator = LocalModelsRegressor(n_jobs=n_jobs, random_state=0).fit(X, y, groups)
-    expected = LocalModelsRegressor().fit(X, y, groups)
-    assert_array_equal(estimator.params_, expected.params_)

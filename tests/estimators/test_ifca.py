@@ -80,30 +80,6 @@ def test_classifier_recovers_separated_clusters_with_defaults(seed):
 # --------------------------------------------------------------------------- invariance
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"training": Training(participation=0.4), "max_iter": 40},
-        {"training": Training(batch_size=8, averaging="model"), "max_iter": 20},
-        {"training": Training(hold_out=0.3)},
-        {"init": "random"},
-    ],
-)
-def test_same_random_state_same_result_for_any_n_jobs(options, monkeypatch):
-    monkeypatch.setattr("skcfl.federation.inprocess.PARALLEL_WORK", 0)
-    monkeypatch.setattr("skcfl.clients.blocks.BLOCK_BYTES", 5000)
-    data = classification(1, n_clients=9)
-    one, two = (
-        fit(IFCAClassifier(n_clusters=3, random_state=7, n_jobs=n, **options), data)
-        for n in (None, 2)
-    )
-    assert_array_equal(one.params_, two.params_)
-    assert_array_equal(one.labels_, two.labels_)
-    for name in one.history_.keys() - {"seconds"}:
-        column = one.history_[name]
-        assert_array_equal(column, two.history_[name])
-
-
 # -------------------------------------------------------------------------------- limits
 
 

@@ -457,14 +457,8 @@ def test_options_hold_in_the_search():
     with pytest.warns(Warning, match="max_iter=3"):
         assert fit(short, data).n_iter_ <= 3
     model = ConvexClusteredFLRegressor(graph="knn", alpha=0.01, **options)
-    first = fit(clone(model), data)
-    other, threads = (
-        fit(clone(model).set_params(**more), data) for more in ({"random_state": 7}, {"n_jobs": 2})
-    )
+    first, other = (fit(clone(model).set_params(random_state=seed), data) for seed in (None, 7))
     assert not np.isin(other.lam_search_["criterion"], first.lam_search_["criterion"]).any()
-    assert_array_equal(first.lam_search_["criterion"], threads.lam_search_["criterion"])
-    assert_array_equal(first.params_, threads.params_)
-    assert first.floats_up_ == threads.floats_up_
 
 
 def test_large_complete_graphs_do_not_compete(monkeypatch):
