@@ -22,18 +22,14 @@ from skcfl import (
     LocalModels,
     LocalModelsClassifier,
     LocalModelsRegressor,
-    OracleClustersClassifier,
     OracleClustersRegressor,
     SingleClientWarning,
 )
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
-from skcfl.federation.inprocess import open_rows
-from skcfl.fusion.admm import admm
-from skcfl.fusion.problem import FusionProblem
 from skcfl.fusion.solvers import ADMM, PDMM
 from skcfl.graphs import Graph, chain_graph, complete_graph
 from skcfl.models import LinearModel, Location
-from skcfl.penalties import L2, SquaredL2
+from skcfl.penalties import SquaredL2
 from skcfl.search.by_partitions import PathSearch, log_partitions
 
 
@@ -105,15 +101,6 @@ def test_large_lam_is_one_model_and_every_client_counts_once(options, close):
     assert_allclose(model.intercept_, pooled.intercept_, **close)
 
 
-def test_large_lam_classifier():
-    data = classification()
-    model = fit(ConvexClusteredFLClassifier(lam=100.0, **LINES), data)
-    pooled = LogisticRegression(C=1 / (12 * 0.01), solver="newton-cholesky", tol=1e-10)
-    pooled.fit(data.X, data.y, sample_weight=row_shares(data.groups))
-    assert model.n_clusters_ == 1
-    assert_allclose(model.cluster_coef_, pooled.coef_, rtol=1e-6)
-
-
 def test_one_client_is_scikit_learns_model():
     data = regression(n_clients=1, n_clusters=1)
     with pytest.warns(SingleClientWarning):
@@ -128,28 +115,6 @@ def test_one_client_is_scikit_learns_model():
     model = fit(ConvexClusteredFLClassifier(lam=0.3, alpha=0.1, standardize=False), data)
     assert_allclose(model.coef_, logistic.fit(data.X, data.y).coef_, rtol=1e-6)
     assert model.lam_ == 0.3
-
-
-def test_squared_penalty_is_a_linear_system():
-    """``squared_l2`` is half the squared norm: the paper's (4) with gamma = lam / (4 N)."""
-    data, lam, alpha, N, d = regression(), 0.3, 0.01, 12, 5
-    gamma = lam / (4 * N)
-    groups, codes = np.unique(data.groups, return_inverse=True)
-    H, b = np.zeros((N, d, N, d)), np.zeros((N, d))
-    for i in range(N):
-        X = np.column_stack([data.X[codes == i], np.ones((codes == i).sum())])
-        # (1/N) f_i, and gamma |x_i - x_j|^2 for both orders of each pair.
-        H[i, :, i] += (X.T @ X / len(X) + alpha * np.diag([1.0] * 4 + [0.0])) / N
-        b[i] = X.T @ data.y[codes == i] / len(X) / N
-        for j in set(range(N)) - {i}:
-            H[i, :, i] += 4 * gamma * np.eye(d)
-            H[i, :, j] -= 4 * gamma * np.eye(d)
-    expected = np.linalg.solve(H.reshape(N * d, N * d), b.ravel()).reshape(N, d)
-    for penalty in ("squared_l2", SquaredL2()):
-        model = ConvexClusteredFLRegressor(lam, penalty=penalty, tol=1e-12, **LINES)
-        assert_allclose(fit(model, data).params_, expected, atol=1e-6)
-        assert model.n_clusters_ == N
-        assert not model.partition_optimal_
 
 
 # ------------------------------------------------------------------------- choice of lam
@@ -302,13 +267,6 @@ def test_refit_is_the_pooled_fit_of_each_cluster(graph):
     assert model.objective_ == plain.objective_
 
 
-def test_refit_classifier():
-    data = classification()
-    model = fit(ConvexClusteredFLClassifier(lam=0.05, graph="knn", refit=True, alpha=0.01), data)
-    oracle = fit(OracleClustersClassifier(model.labels_, alpha=0.01), data)
-    assert_allclose(model.params_, oracle.params_, atol=1e-6)
-
-
 def test_warm_start_changes_the_work_only():
     data = regression()
     cold = fit(ConvexClusteredFLRegressor(lam=0.03, tol=1e-8), data)
@@ -458,22 +416,3 @@ def test_a_graph_without_groups_is_refused():
 
 
 # --------------------------------------------------------------------------- the tools
-
-
-def test_search_of_lam_by_hand():
-    """PathSearch works on any solver that returns a result and a state."""
-    data = regression(n_samples=100)
-    _, codes = np.unique(data.groups, return_inverse=True)
-    pool = open_rows(LinearModel().bind(4), data.X, data.y, codes, 12)
-    problem = FusionProblem(pool, complete_graph(12), L2())
-    lams = []
-
-    def solve(lam, state, max_iter):
-        lams.append(lam)
-        return admm(problem, lam, state=state, max_iter=max_iter)
-
-    search = PathSearch(problem, solve)
-    lam, result, _ = search.run()
-    assert set(lams) == set(search.lams) - {0.0}
-    assert lam in lams
-    assert adjusted_rand_score(data.labels, result.labels) == 1.0
