@@ -145,14 +145,10 @@ def test_fitted_attributes(rows):
         params = getattr(estimator, f"{of}params_")
         assert_array_equal(getattr(estimator, f"{of}coef_"), params[:, :3])
         assert_array_equal(getattr(estimator, f"{of}intercept_"), params[:, 3])
-    assert estimator.n_iter_ == 7
-    assert estimator.objective_ == 1.5
+    assert (estimator.n_iter_, estimator.objective_, estimator.dual_gap_) == (7, 1.5, 0.25)
     assert estimator.history_["objective"].shape == (7,)
-    assert estimator.dual_gap_ == 0.25
-    assert estimator.n_features_in_ == 3
-    assert estimator.model_.n_params == 4
-    assert not hasattr(estimator, "feature_names_in_")
-    assert not hasattr(estimator, "classes_")
+    assert (estimator.n_features_in_, estimator.model_.n_params) == (3, 4)
+    assert not {"feature_names_in_", "classes_"} & fitted_attributes(estimator)
 
 
 def test_unsupervised():
@@ -315,33 +311,26 @@ def test_bad_group_col(X, group_col, message):
         LocalModelsRegressor(group_col=group_col).fit(X, np.arange(len(X)))
 
 
-@pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])
-def test_column_and_groups_together_are_refused(method):
+def test_column_and_groups_together_are_refused():
     X, y, groups = make_federation(kind="classification")
     Z = as_object(X, groups, 0)
-    estimator = LocalModelsClassifier(group_col=0)
-    with pytest.raises(ValueError, match="groups and group_col=0 are both given"):
-        estimator.fit(Z, y, groups=groups)
-    estimator.fit(Z, y)
-    with pytest.raises(ValueError, match="both given.*leave groups out"):
-        getattr(estimator, method)(Z, groups=groups)
-    for call in (estimator.score, estimator.assign):
-        with pytest.raises(ValueError, match="both given"):
+    estimator = LocalModelsClassifier(group_col=0).fit(Z, y)
+    for call in (estimator.predict, estimator.predict_proba, estimator.decision_function):
+        with pytest.raises(ValueError, match="both given.*leave groups out"):
+            call(Z, groups=groups)
+    for call in (estimator.score, estimator.assign, estimator.fit):
+        with pytest.raises(ValueError, match="groups and group_col=0 are both given"):
             call(Z, y, groups=groups)
 
 
-def test_group_column_cannot_be_missing_in_predict(rows):
+def test_group_column_that_is_missing_or_changed_after_fit(rows):
     X, y, groups = rows
     estimator = LocalModelsRegressor(group_col=0).fit(as_object(X, groups, 0), y)
     with pytest.raises(ValueError, match="X has 3 features.*expecting 4"):
         estimator.predict(X)
-
-
-def test_group_col_changed_after_fit(rows):
-    X, y, groups = rows
     Z = as_csr(X, groups, 0)
     estimator = LocalModelsRegressor(group_col=0).fit(Z, y).set_params(group_col=None)
-    with pytest.raises(ValueError, match="3 features, X has 4 .*group_col, now None, was changed"):
+    with pytest.raises(ValueError, match="3 features, X has 4 .*group_col, now None, was chang"):
         estimator.predict(Z, groups=as_floats(X, groups, 0)[:, 0])
 
 
@@ -352,10 +341,8 @@ def test_one_client_and_a_warning(rows):
     X, y, _ = rows
     with pytest.warns(SingleClientWarning, match="all rows are one client") as record:
         estimator = LocalModelsRegressor(alpha=0.01, standardize=False).fit(X, y)
-    assert len(record) == 1
-    assert record[0].filename == __file__  # the warning points at the caller
-    assert estimator.groups_.tolist() == [0]
-    assert estimator.labels_.tolist() == [0]
+    assert [warning.filename for warning in record] == [__file__]  # it points at the caller
+    assert estimator.groups_.tolist() == estimator.labels_.tolist() == [0]
     expected = Ridge(alpha=0.01 * len(X)).fit(X, y)
     assert_allclose(estimator.coef_, [expected.coef_], rtol=1e-9)
     assert_allclose(estimator.predict(X), expected.predict(X))
@@ -365,22 +352,23 @@ def test_one_client_and_a_warning(rows):
 def test_ids_after_a_fit_without_groups(rows):
     X, y, _ = rows
     estimator = LocalModelsRegressor().fit(X, y)
-    for call in (estimator.predict, lambda X, groups: estimator.sample_labels(groups)):
-        with pytest.raises(ValueError, match="was fitted without groups and knows no client id"):
-            call(X, groups=np.zeros(len(X), dtype=int))
+    ids, message = np.arange(len(X)), "was fitted without groups and knows no client id"
+    with pytest.raises(ValueError, match=message):
+        estimator.predict(X, groups=ids)
+    with pytest.raises(ValueError, match=message):
+        estimator.sample_labels(ids)
     estimator.set_params(unseen="largest")
-    ids = np.arange(len(X))
     assert_array_equal(estimator.predict(X, groups=ids), estimator.predict(X))
     assert (estimator.sample_labels(ids) == 0).all()
 
 
-@pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function"])
-def test_rows_of_nobody_after_a_fit_with_groups(method):
+def test_rows_without_a_client_after_a_fit_with_groups():
     X, y, groups = make_federation(kind="classification")
     estimator = LocalModelsClassifier().fit(X, y, groups)
     message = r"the rows of 5 client\(s\).*pass groups=.*set group_col before fit"
-    with pytest.raises(ValueError, match=message):
-        getattr(estimator, method)(X)
+    for call in (estimator.predict, estimator.predict_proba, estimator.decision_function):
+        with pytest.raises(ValueError, match=message):
+            call(X)
     with pytest.raises(ValueError, match=message):
         estimator.score(X, y)
 
@@ -473,11 +461,8 @@ def test_local_models_are_scikit_learns():
         C = 1 / (0.05 * own.sum())
         expected = LogisticRegression(C=C, tol=1e-10, max_iter=1000).fit(X[own], y[own])
         assert_allclose(estimator.coef_[i], expected.coef_[0], atol=1e-5)
-        assert_allclose(
-            estimator.predict_proba(X[own], groups[own]),
-            expected.predict_proba(X[own]),
-            atol=1e-5,
-        )
+        found = estimator.predict_proba(X[own], groups[own])
+        assert_allclose(found, expected.predict_proba(X[own]), atol=1e-5)
         assert_array_equal(estimator.predict(X[own], groups[own]), expected.predict(X[own]))
 
 
@@ -856,8 +841,7 @@ def test_representations(rows):
     estimator = LocalModels(LinearModel(alpha=0.5), group_col="site")
     assert repr(estimator) == "LocalModels(group_col='site', model=LinearModel(alpha=0.5))"
     assert "LinearModel" in estimator._repr_html_()
-    fitted = LocalModels().fit(X, y, groups)
-    assert "fitted" in fitted._repr_html_()
+    assert "fitted" in LocalModels().fit(X, y, groups)._repr_html_()
     LocalModels(model="not a model")._repr_html_()  # a wrong parameter is for fit to refuse
 
 

@@ -43,13 +43,18 @@ Regressor = partial(PartialPoolingRegressor, basis="linear", df=np.inf)
 Classifier = partial(PartialPoolingClassifier, basis="linear")
 
 
+def lines_of(B, n, rng):
+    """Features of clients with these coefficients, intercepts last, their lines, and clients."""
+    groups = np.repeat(np.arange(len(B)), n)
+    X = rng.normal(size=(len(groups), B.shape[1] - 1))
+    return X, (X * B[groups, :-1]).sum(axis=1) + B[groups, -1], groups
+
+
 def population(n_clients=30, n=12, seed=0, noise=1.0, sd=SD):
     """One normal population: two features, intercepts last."""
     rng = np.random.default_rng(seed)
     B = rng.normal(size=(n_clients, 3)) * sd + [1.0, -1.0, 3.0]
-    X = rng.normal(size=(n_clients * n, 2))
-    groups = np.repeat(np.arange(n_clients), n)
-    z = (X * B[groups, :2]).sum(axis=1) + B[groups, 2]
+    X, z, groups = lines_of(B, n, rng)
     return X, z + noise * rng.normal(size=len(z)), groups, B
 
 
@@ -316,11 +321,9 @@ def test_correlations_are_no_clusters(covariance, n_clients, seed):
     rng = np.random.default_rng(seed)
     L = np.tril(0.5 * rng.standard_normal((4, 4)))
     B = rng.standard_normal((n_clients, 4)) @ L.T + [1.0, -1.0, 0.0, 3.0]
-    groups = np.repeat(np.arange(n_clients), 12)
-    X = rng.normal(size=(len(groups), 3))
-    y = (X * B[groups, :3]).sum(axis=1) + B[groups, 3] + rng.normal(size=len(groups))
-    model = Regressor(covariance=covariance, random_state=seed)
-    model.fit(X, y, groups=groups)
+    X, z, groups = lines_of(B, 12, rng)
+    y = z + rng.normal(size=len(z))
+    model = Regressor(covariance=covariance, random_state=seed).fit(X, y, groups=groups)
     path = model.bic_path_
     assert model.n_clusters_ == 1
     single = path["n_clusters"] == 1
@@ -368,10 +371,10 @@ def test_a_stack_finds_the_kinds_that_a_diagonal_covariance_finds():
 @pytest.mark.parametrize("slope, wanted", [(0.0, "diag"), (3.0, "full")])
 def test_correlations_are_found_where_there_are_any(slope, wanted):
     rng = np.random.default_rng(0)
-    X, groups = rng.normal(size=(160, 2)), np.repeat(np.arange(20), 8)
     B = rng.normal(size=(20, 3))
     B[:, 1] += slope * B[:, 0]
-    y = (X * B[groups, :2]).sum(axis=1) + B[groups, 2] + 0.5 * rng.normal(size=160)
+    X, z, groups = lines_of(B, 8, rng)
+    y = z + 0.5 * rng.normal(size=160)
     auto, stack, single = (
         Regressor(1, covariance=kind).fit(X, y, groups=groups)
         for kind in ("auto", "stacked", wanted)
@@ -424,10 +427,8 @@ def test_an_outlier_is_no_cluster():
 
 
 def logistic_population(n_clients=60, n=15, seed=0):
-    X, _, groups, B = population(n_clients, n, seed)
-    rng = np.random.default_rng(seed)
-    z = (X * B[groups, :2]).sum(axis=1) + B[groups, 2] - 3
-    return X, z, groups, rng
+    X, z, groups, _ = population(n_clients, n, seed, noise=0.0)
+    return X, z - 3, groups, np.random.default_rng(seed)
 
 
 def test_binary_likelihood_is_laplaces():
@@ -857,8 +858,7 @@ def stackable(n_clients=16, n=6, seed=3, kind="regression", spread=1.0):
     rng = np.random.default_rng(seed)
     L = np.array([[0.7, 0.5, 0.0], [0.0, 0.4, 0.1], [0.0, 0.0, 0.1]])
     B = spread * rng.normal(size=(n_clients, 3)) @ L + [1.0, -1.0, 0.5]
-    X, groups = rng.normal(size=(n_clients * n, 2)), np.repeat(np.arange(n_clients), n)
-    z = (X * B[groups, :2]).sum(axis=1) + B[groups, 2]
+    X, z, groups = lines_of(B, n, rng)
     if kind == "regression":
         return X, z + rng.normal(size=len(z)), groups
     cuts = [0] if kind == "binary" else [-1, 1]
