@@ -17,12 +17,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import get_tags
 
-from skcfl import (
-    LocalModels,
-    LocalModelsClassifier,
-    LocalModelsRegressor,
-    OracleClustersRegressor,
-)
+from skcfl import LocalModels, LocalModelsClassifier, LocalModelsRegressor, OracleClustersRegressor
 from skcfl.base import BaseFederated
 from skcfl.calls.curvatures import Solve
 from skcfl.exceptions import SingleClientWarning
@@ -811,10 +806,7 @@ def test_parameters_that_speak_of_ids(rows):
     X, y, groups = rows
     estimator = Fixed(labels=dict.fromkeys(LABELS, 0)).fit(X, y, groups)
     assert estimator.n_clusters_ == 1
-    with (
-        pytest.warns(SingleClientWarning),
-        pytest.raises(ValueError, match="labels need groups"),
-    ):
+    with pytest.warns(SingleClientWarning), pytest.raises(ValueError, match="labels need groups"):
         Fixed(labels=LABELS).fit(X, y)
 
 

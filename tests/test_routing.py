@@ -5,11 +5,7 @@ import pandas as pd
 import pytest
 import sklearn
 from sklearn.inspection import permutation_importance
-from sklearn.model_selection import (
-    GridSearchCV,
-    GroupKFold,
-    KFold,
-)
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold
 from sklearn.utils.fixes import parse_version
 
 from skcfl import LocalModels, LocalModelsClassifier, LocalModelsRegressor
@@ -40,14 +36,7 @@ def frame(data):
 # ------------------------------------------------------------------ requests
 
 
-METHODS = [
-    "fit",
-    "predict",
-    "predict_proba",
-    "predict_log_proba",
-    "decision_function",
-    "score",
-]
+METHODS = ["fit", "predict", "predict_proba", "predict_log_proba", "decision_function", "score"]
 
 
 def requested(estimator, method):

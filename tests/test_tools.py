@@ -325,8 +325,7 @@ def searches(case, estimator, **options):
 
 
 @pytest.mark.parametrize(
-    ("kind", "scoring"),
-    [("grid", "None"), ("grid", "name"), *((kind, "None") for kind in OTHERS)],
+    ("kind", "scoring"), [("grid", "None"), ("grid", "name"), *((kind, "None") for kind in OTHERS)]
 )
 def test_search_routing_off(case, kind, scoring):
     """Only the splitter gets the groups, and the warning tells."""
@@ -577,9 +576,7 @@ def test_calibration(classifier, enabled):
         calibrated.fit(case.frame, case.y)
         assert calibrated.score(case.frame, case.y) > 0.8
     for (train, _), part in zip(
-        case.cv.split(case.X, case.y, case.groups),
-        calibrated.calibrated_classifiers_,
-        strict=True,
+        case.cv.split(case.X, case.y, case.groups), calibrated.calibrated_classifiers_, strict=True
     ):
         model = clone(case.estimator).fit(case.X[train], case.y[train], groups=case.groups[train])
         assert_allclose(part.estimator.params_, model.params_, atol=1e-9)

@@ -24,9 +24,7 @@ from skcfl import (
     Record,
     Training,
 )
-from skcfl.datasets import (
-    make_rotated_digits,
-)
+from skcfl.datasets import make_rotated_digits
 from skcfl.models import MLP, Autoencoder, LinearModel, Location
 
 SEEDS = some(range(8), 3)

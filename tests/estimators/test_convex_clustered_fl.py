@@ -145,8 +145,7 @@ OTHERS = [("poisson", NUMBERS), ("huber", NUMBERS)]
 
 
 @pytest.mark.parametrize(
-    ("loss", "data"),
-    [("log_loss", classification(n_classes=3, **FEW)), *SLOW, *some(OTHERS, 1)],
+    ("loss", "data"), [("log_loss", classification(n_classes=3, **FEW)), *SLOW, *some(OTHERS, 1)]
 )
 def test_auto_finds_clusters_under_other_losses(loss, data):
     y, options = data.y, {"graph": "knn", "refit": True, "alpha": 0.01}

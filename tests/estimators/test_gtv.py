@@ -15,13 +15,7 @@ from sklearn.model_selection import GridSearchCV, ShuffleSplit, cross_val_predic
 from trials import examples
 
 import skcfl
-from skcfl import (
-    GTV,
-    GTVClassifier,
-    GTVRegressor,
-    LamSearch,
-    LocalModels,
-)
+from skcfl import GTV, GTVClassifier, GTVRegressor, LamSearch, LocalModels
 from skcfl.certificates import certify_partition, duality_gap
 from skcfl.fusion.solvers import InexactPrimalDual, PrimalDual
 from skcfl.graphs import Graph, chain_graph, from_adjacency, star_graph

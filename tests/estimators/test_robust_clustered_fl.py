@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
 from skcfl import OneShotRegressor, RobustClusteredFLRegressor, Training
@@ -64,7 +65,7 @@ def test_it_is_one_shot_clustering_with_other_defaults():
     one = OneShotRegressor(**same, random_state=0).fit(DATA.X, DATA.y, groups=DATA.groups)
     other = RobustClusteredFLRegressor(n_clusters=3, random_state=0)
     other.fit(DATA.X, DATA.y, groups=DATA.groups)
-    np.testing.assert_array_equal(one.params_, other.params_)
+    assert_array_equal(one.params_, other.params_)
 
 
 def test_fits_that_are_only_judged_are_short():

@@ -16,13 +16,7 @@ from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegres
 from skcfl.exceptions import PrivacyError
 from skcfl.federation import InProcessFederation
 from skcfl.inspection import EffectDisplay
-from skcfl.numerics.regression_trees import (
-    VALUE,
-    dependence,
-    empty_tree,
-    forest_values,
-    leaves_of,
-)
+from skcfl.numerics.regression_trees import VALUE, dependence, empty_tree, forest_values, leaves_of
 
 FEW = TreeBasis(n_trees=10, learning_rate=0.3, max_bins=32)
 
