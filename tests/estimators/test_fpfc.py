@@ -181,29 +181,6 @@ def test_without_targets():
 # ------------------------------------------------------------------------- the solution
 
 
-def test_clusters_are_not_biased_and_those_of_a_norm_are():
-    data = regression(n_clients=6, n_clusters=2, n_samples=30)
-    oracle = fit(OracleClustersRegressor(data.labels, alpha=1e-4, standardize=False), data)
-    options = {"tol": 1e-6, "max_iter": 3000, "solver": TO_TOL, "refit": False}
-    options |= {"alpha": 1e-4, "standardize": False}
-    concave = fit(FPFCRegressor(0.7, penalty=SCAD(xi=1e-7), training=EXACT, **options), data)
-    assert_allclose(concave.cluster_coef_, oracle.cluster_coef_, atol=1e-5)
-    path = lam_path(ConvexClusteredFLRegressor(), data.X, data.y, groups=data.groups, n_lams=20)
-    lam = path.lams[path.n_clusters == 2][0] * 6
-    norm = fit(FPFCRegressor(lam, penalty="l2", training=EXACT, **options), data)
-    assert_array_equal(norm.labels_, concave.labels_)
-    assert np.abs(norm.cluster_coef_ - oracle.cluster_coef_).max() > 0.1
-
-
-def test_a_norm_is_convex_clustering():
-    data = regression(n_clients=6)
-    options = {"penalty": "l2", "tol": 1e-6, "max_iter": 3000, "solver": TO_TOL}
-    model = fit(FPFCRegressor(0.6, **options), data)
-    convex = fit(ConvexClusteredFLRegressor(0.1, tol=1e-12), data)
-    assert_allclose(model.fusion_params_, convex.params_, atol=1e-5)
-    assert model.objective_ == pytest.approx(convex.objective_, rel=1e-10)
-
-
 def test_lam_zero_is_a_model_a_client():
     data = regression()
     model = fit(FPFCRegressor(lam=0.0, alpha=0.01, refit=False), data)
@@ -268,19 +245,6 @@ def test_starts():
     upper = lam_max(FPFCRegressor(), data.X, data.y, groups=data.groups)[1]
     together = fit(FPFCRegressor(1.2 * upper, init="common", max_iter=100, tol=0), data)
     assert together.n_clusters_ == 1
-
-
-def test_participation_books_less():
-    data = regression(n_clients=20)
-    sent = {}
-    for share in (1.0, 0.3):
-        training = Training(participation=share)
-        model = fit(FPFCRegressor(0.5, training=training, random_state=0), data)
-        assert adjusted_rand_score(data.labels, model.labels_) == 1.0
-        rounds = np.diff(model.history_["round"], prepend=0)
-        assert_array_equal(model.history_["participants"], round(20 * share) * rounds)
-        sent[share] = model.history_["floats_up"].sum() / model.n_iter_
-    assert sent[0.3] < 0.5 * sent[1.0]
 
 
 def test_too_few_rounds_warn():
@@ -362,12 +326,6 @@ def test_chosen_lam_finds_the_clusters(criterion, regressor):
     # the fit is the one at this lam
     single = fit(cls(model.lam_, alpha=model.alpha_), data)
     assert_allclose(single.params_, model.params_, atol=1e-10)
-
-
-def test_one_client_has_nothing_to_choose():
-    model = FPFCRegressor(search=LamSearch(cv=2, n_lams=3))
-    fit(model, regression(n_clients=1, n_clusters=1))
-    assert np.isnan(model.cv_scores_).all() and model.n_clusters_ == 1
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import warnings
 from functools import partial
-from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -28,11 +27,10 @@ from skcfl import (
     PartialPoolingClassifier,
     PartialPoolingRegressor,
 )
-from skcfl.calls.posteriors_asked import LeftOutSums, PosteriorSums
+from skcfl.calls.posteriors_asked import PosteriorSums
 from skcfl.datasets import make_clustered_regression
 from skcfl.exceptions import NotEnoughMemoryError
 from skcfl.federation import Faults, InProcessFederation
-from skcfl.federation.pool import ClientPool
 from skcfl.models import MLP, LinearModel
 
 SD = np.array([1.0, 0.5, 0.2])
@@ -908,37 +906,6 @@ def test_a_stack_is_the_mean_of_its_populations(kind):
     plain = model.client_model(4)
     assert_allclose(plain.predict(X[mine]), model.predict(X[mine], groups=groups[mine]))
     assert "covariance stacked" in model.summary() and "stacking shares" in model.summary()
-
-
-@pytest.mark.parametrize("kind", ["regression", "binary"])
-def test_stacking_shares_predict_left_out_rows_best_for_their_price(kind, monkeypatch):
-    """Of all shares on a grid, where each variance of a slope costs 1.5 units of the noise."""
-    asked, ask = [], ClientPool.ask
-
-    def watched(pool, call, *args, **arguments):
-        if call is LeftOutSums:
-            asked.append((pool, arguments))
-        return ask(pool, call, *args, **arguments)
-
-    monkeypatch.setattr(ClientPool, "ask", watched)
-    X, y, groups = stackable(n=8 if kind == "binary" else 6, kind=kind)
-    model = clone(STACKS[kind]).fit(X, y, groups=groups)
-    found = np.array(list(model.stacking_shares_.values()))
-    assert found.min() >= 0.0 and found.sum() == pytest.approx(1.0)
-    pool, arguments = asked[-1]
-    price = arguments["dispersion"].min() * np.array([3.1, 3.4, 0.1, 0.0])
-
-    def loss(shares):
-        own = {**arguments, "shares": np.array(shares)}
-        return ask(pool, LeftOutSums, **own)[0] + price @ shares
-
-    steps = range(11)
-    grid = [np.array(c) / 10 for c in product(steps, repeat=4) if sum(c) == 10]
-    losses = np.array([loss(shares) for shares in grid])
-    # The ridge that decides between populations that say the same.
-    slack = 1e-6 * np.ptp(losses)
-    assert loss(found) <= losses.min() + slack
-    assert loss([0.25, 0.25, 0.25, 0.25]) > losses.min() + slack
 
 
 def test_a_stack_reaches_each_of_its_ends():
