@@ -3,6 +3,7 @@
 import copy
 import pickle
 import warnings
+from dataclasses import KW_ONLY
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import get_tags
 
 from skcfl import LocalModels, LocalModelsClassifier, LocalModelsRegressor, OracleClustersRegressor
+from skcfl._option_objects import parameters
 from skcfl.base import BaseFederated
 from skcfl.calls.curvatures import Solve
 from skcfl.exceptions import SingleClientWarning
@@ -46,37 +48,18 @@ def make_federation(seed=0, kind="regression", n_clients=5, n_features=3):
     return X, y, ids[codes]
 
 
+@parameters
 class Fixed(BaseFederated):
     """Clusters given by a label for each client; the solver's answer is under control."""
 
-    def __init__(
-        self,
-        model=None,
-        *,
-        labels=None,
-        n_clusters=1,
-        converged=True,
-        personal=False,
-        fail=False,
-        extra=None,
-        group_col=None,
-        unseen="error",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
-        self.model = model
-        self.labels = labels
-        self.n_clusters = n_clusters
-        self.converged = converged
-        self.personal = personal
-        self.fail = fail
-        self.extra = extra
-        self.group_col = group_col
-        self.unseen = unseen
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
+    model: object = None
+    _: KW_ONLY
+    labels: object = None
+    n_clusters: int = 1
+    converged: bool = True
+    personal: bool = False
+    fail: bool = False
+    extra: object = None
 
     def _solve_options(self, groups):
         if self.labels is None:
