@@ -32,7 +32,7 @@ from skcfl.certificates import (
 )
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.fusion.admm import admm
-from skcfl.fusion.reduced import contract, lam_max_bounds
+from skcfl.fusion.reduced import lam_max_bounds
 from skcfl.fusion.theorems import _theorem_3, certify, constants_of, gap_of, theorem_bounds
 from skcfl.graphs import Graph, complete_graph, from_adjacency
 from skcfl.models import LinearModel, Location
@@ -301,16 +301,6 @@ def test_penalties_that_are_not_meant(function, penalty, message):
     est, data = fitted("regressor", 0.05, penalty=penalty)
     with pytest.raises(ValueError, match=message):
         function(est, *data)
-
-
-def test_certificates_agree_with_the_contraction():
-    for seed in range(4):
-        problem = make_problem(LOSSES[seed], 8, seed=seed)
-        lam = 0.7 * lam_max_bounds(problem)[0]
-        outcome = contract(problem, lam, np.zeros(8, dtype=int), np.zeros((8, 2)), max_splits=20)
-        certificate = certify(problem, lam, outcome.labels, outcome.theta[outcome.labels])
-        assert certificate.optimal
-        assert_allclose(certificate.models, outcome.theta[outcome.labels], atol=1e-8)
 
 
 # ----------------------------------------------------------------- the GTV paper's Theorem 2

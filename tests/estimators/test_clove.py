@@ -157,12 +157,14 @@ def test_one_cluster_is_fedavg_with_networks():
     assert_array_equal(one.params_, fedavg.params_)
 
 
-def test_models_are_the_clusters_pooled_fits():
+@pytest.mark.parametrize("Estimator", [CLoVERegressor, IFCARegressor])
+def test_models_are_the_clusters_pooled_fits(Estimator):
+    """To all rows, and to all clients, where others choose the clusters too."""
     data = regression(2)
     oracle = fit(OracleClustersRegressor(labels=data.labels), data)
     for options in ({}, {"participation": 0.25}, {"hold_out": 0.3}, {"averaging": "model"}):
         training = Training(**options)
-        model = fit(CLoVERegressor(n_clusters=3, training=training, random_state=0), data)
+        model = fit(Estimator(n_clusters=3, training=training, random_state=0), data)
         assert_allclose(model.params_, oracle.params_, atol=1e-9)
 
 
@@ -223,12 +225,10 @@ def test_stale_vectors_are_counted_and_the_last_round_hears_everybody():
     model = CLoVERegressor(3, n_init=1, training=training, max_iter=12, tol=0, random_state=0)
     history = fit(model, data).history_
     assert (history["participants"] == 6).all()
-    assert history["stale"][0] == 0
-    assert (history["stale"][1:] > 0).all()
+    assert history["stale"][0] == 0 < history["stale"][1:].min()
     # After the rounds all clients are asked for their losses: K models down, K losses up.
-    p = data.X.shape[1] + 1
     rest = model.floats_down_ - history["floats_down"].sum()
-    assert rest >= 24 * 3 * p
+    assert rest >= 24 * 3 * (data.X.shape[1] + 1)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
 
 

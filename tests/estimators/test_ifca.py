@@ -11,7 +11,6 @@ from sklearn.metrics import adjusted_rand_score
 from trials import some
 
 from skcfl import (
-    FedAvgClassifier,
     FedAvgRegressor,
     IFCAClassifier,
     IFCARegressor,
@@ -131,18 +130,6 @@ def test_one_cluster_is_fedavg(averaging, polish):
     assert_allclose(ifca.history_["objective"], fed.history_["objective"])
 
 
-def test_fedavg_is_the_pooled_fit():
-    data = regression(5)
-    fed = fit(FedAvgRegressor(alpha=0.01, standardize=False), data)
-    ridge = Ridge(alpha=0.01 * len(data.y), tol=1e-12).fit(data.X, data.y)
-    assert_allclose(fed.cluster_coef_[0], ridge.coef_, atol=1e-10)
-    binary = classification(5)
-    fedc = fit(FedAvgClassifier(alpha=0.01, standardize=False), binary)
-    logistic = LogisticRegression(C=1 / (0.01 * len(binary.y)), tol=1e-12, max_iter=10000)
-    logistic.fit(binary.X, binary.y)
-    assert_allclose(fedc.cluster_coef_[0], logistic.coef_[0], atol=1e-6)
-
-
 def test_gradient_averaging_without_polish_reaches_the_pooled_fit():
     data = regression(6)
     exact = fit(FedAvgRegressor(), data)
@@ -206,23 +193,6 @@ def test_division_by_all_steps_by_the_share_of_the_cluster():
     assert_allclose(
         by_all.cluster_params_ - first, share * (by_cluster.cluster_params_ - first), rtol=1e-8
     )
-
-
-def test_participation():
-    data = regression(13)
-    training = Training(participation=0.25)
-    model = fit(IFCARegressor(n_clusters=3, training=training, random_state=0), data)
-    assert (model.history_["participants"][:3] == 6).all()
-    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
-
-
-def test_held_out_rows_choose_the_cluster():
-    data = regression(14)
-    model = fit(IFCARegressor(n_clusters=3, training=Training(hold_out=0.3), random_state=0), data)
-    oracle = fit(OracleClustersRegressor(labels=data.labels), data)
-    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
-    # The final models are fitted to all rows.
-    assert_allclose(model.params_, oracle.params_, atol=1e-9)
 
 
 def test_hold_out_breaks_the_lock_of_a_random_partition():
