@@ -162,6 +162,16 @@ def test_a_constant_feature_has_no_coefficient(case):
     assert np.abs(found.coef_[..., -1]).max() <= 1e-9 * np.abs(found.coef_).max()
 
 
+@pytest.mark.parametrize("case", EXACT, ids=str)
+def test_single_precision_is_kept(case):
+    X, y, groups = case.rows
+    found = case.fit(X.astype(np.float32), y, groups)
+    assert found.params_.dtype == found.cluster_params_.dtype == np.float32
+    got, wanted = predicted(found, X, groups), predicted(fitted(case), X, groups)
+    assert got.dtype == np.float32
+    assert_allclose(got, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max())
+
+
 # --------------------------------------------------------------------------------------- places
 
 
@@ -212,14 +222,38 @@ def test_predictions_at_places(case):
 
 
 NEURAL = ["IFCA", "GTV", "FPFC", "Ditto", "PFedMe", "PerFedAvg", "FedRep", "FedALA", "FedProto"]
+SMALL_NETS = {"hidden_layer_sizes": (4,), "max_iter": 5, "batch_size": 6, "lam": 0.01}
+NETS = [Case(f"{name}Classifier", SMALL_NETS) for name in [*NEURAL, "FedPAC"]]
 
 
-@pytest.mark.parametrize("name", [*NEURAL, "FedPAC"])
-def test_networks_and_batches_at_places(name):
-    options = {"hidden_layer_sizes": (4,), "max_iter": 5, "batch_size": 6, "lam": 0.01}
-    case = Case(name + "Classifier", options)
+@pytest.mark.parametrize("case", NETS, ids=str)
+def test_networks_and_batches_at_places(case):
     found = case.make().fit_federation(federations_of(case)[0])
     compare(found, case.fit(*case.rows), rtol=2e-3)  # single precision
+
+
+LOCAL_NETS = [Case(f"{name}Classifier", SMALL_NETS) for name in ("LocalModels", "OracleClusters")]
+DRAWS = [
+    Training(participation=0.4),
+    Training(batch_size=8, averaging="model"),
+    Training(hold_out=0.3),
+]
+DRAWN_CASES = [Case("IFCAClassifier", {"training": drawn}) for drawn in DRAWS]
+DRAWN_CASES += [Case("FPFCRegressor", {"training": Training(participation=0.5, batch_size=8)})]
+DRAWN_CASES += [Case("IFCAClassifier", {"init": "random"})]
+
+
+@pytest.mark.parametrize("case", [*CASES, *NETS, *LOCAL_NETS, *DRAWN_CASES], ids=str)
+def test_threads_change_nothing(case, monkeypatch):
+    monkeypatch.setattr("skcfl.federation.inprocess.PARALLEL_WORK", 0)
+    monkeypatch.setattr("skcfl.clients.blocks.BLOCK_BYTES", 500)
+    one, two = (case.fit(*case.rows, n_jobs=n_jobs) for n_jobs in (None, 2))
+    assert_array_equal(one.params_, two.params_)
+    assert_array_equal(one.labels_, two.labels_)
+    assert booked(one) == booked(two)
+    for name, column in getattr(one, "history_", {}).items():
+        if name != "seconds":
+            assert_array_equal(column, two.history_[name])
 
 
 # --------------------------------------------------------------------------------------- faults

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
@@ -63,9 +64,8 @@ def test_one_model_for_all_is_ridge_of_standardised_features():
     model = skcfl.FedAvgRegressor(alpha=alpha).fit(data.X * 7 + 3, data.y, groups=data.groups)
     ridge = make_pipeline(StandardScaler(), Ridge(alpha=alpha * len(data.y)))
     ridge.fit(data.X * 7 + 3, data.y)
-    np.testing.assert_allclose(
-        model.predict(data.X, groups=data.groups), ridge.predict(data.X), rtol=1e-8
-    )
+    found = model.predict(data.X, groups=data.groups)
+    assert_allclose(found, ridge.predict(data.X), rtol=1e-8)
 
 
 def test_automatic_penalty_of_one_model_is_that_of_scikit_learn():
@@ -74,9 +74,8 @@ def test_automatic_penalty_of_one_model_is_that_of_scikit_learn():
     assert model.alpha_ == pytest.approx(1 / len(data.y))
     plain = make_pipeline(StandardScaler(), LogisticRegression(C=1, tol=1e-10, max_iter=1000))
     plain.fit(data.X, data.y)
-    np.testing.assert_allclose(
-        model.predict_proba(data.X, groups=data.groups), plain.predict_proba(data.X), atol=1e-6
-    )
+    found = model.predict_proba(data.X, groups=data.groups)
+    assert_allclose(found, plain.predict_proba(data.X), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +122,7 @@ def test_standardising_is_booked_and_can_be_left_out():
     ridge = Ridge(alpha=0.1 * np.sum(data.groups == 0))
     mine = data.groups == np.unique(data.groups)[0]
     ridge.fit(data.X[mine], data.y[mine])
-    np.testing.assert_allclose(plain.coef_[0], ridge.coef_, rtol=1e-8)
+    assert_allclose(plain.coef_[0], ridge.coef_, rtol=1e-8)
 
 
 def test_variances_beyond_floats_are_refused():
@@ -143,7 +142,7 @@ def test_class_weight_is_a_weight_of_rows():
     b = skcfl.FedAvgClassifier(alpha=0.01)
     a.fit(data.X, names, groups=data.groups)
     b.fit(data.X, names, groups=data.groups, sample_weight=weight)
-    np.testing.assert_allclose(a.coef_, b.coef_, rtol=1e-9)
+    assert_allclose(a.coef_, b.coef_, rtol=1e-9)
 
 
 def test_balanced_classes_are_those_of_scikit_learn():
@@ -152,41 +151,34 @@ def test_balanced_classes_are_those_of_scikit_learn():
     X, y, groups = data.X[rare], data.y[rare], data.groups[rare]
     ours = skcfl.FedAvgClassifier(class_weight="balanced", alpha=1 / len(y), standardize=False)
     plain = LogisticRegression(class_weight="balanced", C=1, tol=1e-10, max_iter=1000).fit(X, y)
-    np.testing.assert_allclose(ours.fit(X, y, groups=groups).coef_[0], plain.coef_[0], atol=1e-5)
+    assert_allclose(ours.fit(X, y, groups=groups).coef_[0], plain.coef_[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*METHODS, "network"])
 def test_every_classifier_weighs_classes(name):
-    data = CLASSES
-    plain, heavy = (
-        everyday(name, "Classifier", class_weight=w).fit(data.X, data.y, groups=data.groups)
-        for w in (None, {0: 1.0, 1: 50.0})
-    )
-    share = [np.mean(m.predict(data.X, groups=data.groups) == 1) for m in (plain, heavy)]
+    data, share = CLASSES, []
+    for weight in (None, {1: 50.0}):
+        if name == "network":
+            network = MLP((4,), class_weight=weight)
+            model = skcfl.FedAvg(network, max_iter=5, tol=0, random_state=0)
+        else:
+            model = everyday(name, "Classifier", class_weight=weight)
+        model.fit(data.X, data.y, groups=data.groups)
+        share.append(model.predict(data.X, groups=data.groups).mean())
     assert share[1] > share[0]
 
 
-def test_networks_weigh_classes():
-    data = CLASSES
-    kw = {"random_state": 0, "max_iter": 5, "tol": 0}
-    shares = [
-        np.mean(
-            skcfl.FedAvg(MLP((4,), class_weight=w), **kw)
-            .fit(data.X, data.y, groups=data.groups)
-            .predict(data.X, groups=data.groups)
-        )
-        for w in (None, {0: 50.0})
-    ]
-    assert shares[1] < shares[0]
-
-
-def test_class_weight_refuses_what_makes_no_sense():
-    data = CLASSES
-    for weight, text in (({0: -1.0}, "not negative"), ({7: 1.0, 0: np.nan}, "class_weight")):
-        with pytest.raises(ValueError, match=text):
-            skcfl.FedAvgClassifier(class_weight=weight).fit(data.X, data.y, groups=data.groups)
-    with pytest.raises(ValueError, match="class_weight is for classifiers"):
-        skcfl.FedAvg(LinearModel(class_weight="balanced")).fit(data.X, data.y, groups=data.groups)
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (skcfl.FedAvgClassifier(class_weight={0: -1.0}), "not negative"),
+        (skcfl.FedAvgClassifier(class_weight={7: 1.0, 0: np.nan}), "class_weight"),
+        (skcfl.FedAvg(LinearModel(class_weight="balanced")), "class_weight is for classifiers"),
+    ],
+)
+def test_class_weight_refuses_what_makes_no_sense(model, message):
+    with pytest.raises(ValueError, match=message):
+        model.fit(CLASSES.X, CLASSES.y, groups=CLASSES.groups)
 
 
 # -------------------------------------------------------------------------------- new clients
@@ -213,8 +205,7 @@ def test_adapt_knows_new_clients(name, kind):
     assert adapted.cluster_sizes_.sum() == 12
     assert adapted.n_clusters_ == len(adapted.cluster_params_) == len(adapted.cluster_coef_)
     if name == "LocalModels":
-        assert adapted.n_clusters_ == 12
-        assert adapted.score(Xn, yn, groups=gn) > 0.8
+        assert adapted.n_clusters_ == 12 and adapted.score(Xn, yn, groups=gn) > 0.8
     else:
         assert np.array_equal(adapted.labels_[9:], model.assign(Xn, yn, groups=gn))
         assert not hasattr(adapted, "graph_") and not hasattr(adapted, "dual_coef_")
@@ -227,10 +218,7 @@ def test_adapt_finds_the_place_of_an_id():
     model = skcfl.IFCARegressor(3, random_state=1).fit(data.X[keep], data.y[keep], names[keep])
     adapted = model.adapt(data.X[~keep], data.y[~keep], groups=names[~keep])
     assert adapted.groups_[5] == "site 05"
-    assert (
-        np.array_equal(adapted.labels_, data.labels)
-        or adapted.score(data.X[~keep], data.y[~keep], groups=names[~keep]) > 0.9
-    )
+    assert adapted.score(data.X[~keep], data.y[~keep], groups=names[~keep]) > 0.9
 
 
 def line_of(slopes, n_rows, rng):
@@ -245,10 +233,7 @@ def test_newcomers_of_few_rows_are_near_the_mean(kind):
     """One row cannot say whose model is a client's; rows in plenty can."""
     rng = np.random.default_rng(0)
     slopes = rng.normal(size=(84, 5))
-    if kind == "clusters":
-        slopes = slopes[rng.integers(3, size=84)]
-    else:
-        slopes = slopes[0] + 0.5 * slopes
+    slopes = slopes[rng.integers(3, size=84)] if kind == "clusters" else slopes[0] + 0.5 * slopes
     model = skcfl.IFCARegressor(random_state=0, unseen="average")
     model.fit(*line_of(slopes[:24], 20, rng)[:2], groups=np.repeat(np.arange(24), 20))
     X, y, groups = line_of(slopes[24:], 20, rng)
@@ -278,10 +263,10 @@ def test_models_of_newcomers_are_weighted_by_probabilities(unit):
     adapted = model.adapt(X, y, groups=["new", "new"])
     expected = shares @ model.cluster_coef_ / shares.sum()
     place = list(adapted.groups_).index("new")
-    np.testing.assert_allclose(adapted.coef_[place], expected, rtol=1e-6)
+    assert_allclose(adapted.coef_[place], expected, rtol=1e-6)
     own = data.groups == data.groups[0]
     many = model.adapt(data.X[own], unit * data.y[own], groups=np.full(own.sum(), "new"))
-    np.testing.assert_allclose(many.coef_[place], model.coef_[0], rtol=1e-3)
+    assert_allclose(many.coef_[place], model.coef_[0], rtol=1e-3)
 
 
 def test_adapt_refuses_known_and_nameless_clients():
@@ -299,11 +284,9 @@ def test_unseen_clients_have_the_mean_model(name):
     keep = (data.groups > 0) | (np.arange(len(data.y)) % 2 == 0)  # a client with fewer rows
     X, y, groups = data.X[keep], data.y[keep], data.groups[keep]
     model = everyday(name, "Regressor", unseen="average").fit(X, y, groups=groups)
-    n = np.bincount(groups)
-    coef = (n / n.sum()) @ model.coef_
-    intercept = (n / n.sum()) @ model.intercept_
-    expected = data.X[:5] @ coef + intercept
-    np.testing.assert_allclose(model.predict(data.X[:5], groups=[99] * 5), expected)
+    share = np.bincount(groups) / len(groups)
+    expected = data.X[:5] @ (share @ model.coef_) + share @ model.intercept_
+    assert_allclose(model.predict(data.X[:5], groups=[99] * 5), expected)
     assert model.sample_labels([99]).tolist() == [-1]
 
 
@@ -329,10 +312,8 @@ def test_client_model_of_regressors(loss):
     for group in (0, 5):
         plain = pickle.loads(pickle.dumps(model.client_model(group)))
         assert type(plain).__module__.startswith("sklearn.")
-        mine = data.groups == group
-        np.testing.assert_allclose(
-            plain.predict(data.X[mine]), model.predict(data.X[mine], groups=data.groups[mine])
-        )
+        X, _, groups = rows(data, [group])
+        assert_allclose(plain.predict(X), model.predict(X, groups=groups))
 
 
 @pytest.mark.parametrize("hidden", [(), (6,)])
@@ -366,14 +347,11 @@ def test_units_of_the_target_change_nothing(loss):
         model = skcfl.IFCARegressor(2, loss=loss, random_state=0)
         found.append(model.fit(data.X, y * unit, groups=data.groups))
     one, other = found
-    np.testing.assert_array_equal(one.labels_, other.labels_)
+    assert_array_equal(one.labels_, other.labels_)
     assert len(set(one.labels_)) == 2
-    np.testing.assert_allclose(
-        other.predict(data.X, groups=data.groups) / 1e-4,
-        one.predict(data.X, groups=data.groups),
-        rtol=1e-4,
-        atol=1e-4,
-    )
+    expected = one.predict(data.X, groups=data.groups)
+    found = other.predict(data.X, groups=data.groups) / 1e-4
+    assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("loss", ["log_loss", "squared_hinge"])
@@ -384,11 +362,10 @@ def test_client_model_of_classifiers(loss, n_classes):
     names = np.array(["a", "b", "c"])[data.y]
     model = skcfl.FedAvgClassifier(loss=loss).fit(data.X, names, groups=data.groups)
     plain = model.client_model(3)
-    mine = data.groups == 3
-    X, groups = data.X[mine], data.groups[mine]
+    X, _, groups = rows(data, [3])
     assert np.array_equal(plain.predict(X), model.predict(X, groups=groups))
     if loss == "log_loss":
-        np.testing.assert_allclose(plain.predict_proba(X), model.predict_proba(X, groups=groups))
+        assert_allclose(plain.predict_proba(X), model.predict_proba(X, groups=groups))
 
 
 @pytest.mark.parametrize(
@@ -406,7 +383,7 @@ def test_client_model_of_networks(network, kind):
     plain = model.client_model(data.groups[0])
     assert isinstance(plain, kind)
     expected = model.predict(data.X, groups=data.groups)
-    np.testing.assert_allclose(plain.predict(data.X), expected, rtol=1e-4, atol=1e-5)
+    assert_allclose(plain.predict(data.X), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_client_model_keeps_names_and_unseen():
@@ -420,8 +397,8 @@ def test_client_model_keeps_names_and_unseen():
     features = frame.drop(columns="site")
     assert list(model.coef_names_) == list(features.columns)
     plain = model.client_model(0)
-    np.testing.assert_allclose(plain.predict(features), model.predict(frame))
-    np.testing.assert_allclose(model.client_model(99).coef_, model.coef_[0])
+    assert_allclose(plain.predict(features), model.predict(frame))
+    assert_allclose(model.client_model(99).coef_, model.coef_[0])
     unnamed = skcfl.FedAvgRegressor().fit(data.X, data.y, groups=data.groups)
     assert unnamed.coef_names_[:2].tolist() == ["x0", "x1"]
     with pytest.raises(ValueError, match="seen"):
@@ -430,20 +407,12 @@ def test_client_model_keeps_names_and_unseen():
         unnamed.client_model()
 
 
-def test_client_model_says_what_scikit_learn_does_not_have():
+@pytest.mark.parametrize(
+    ("local", "name"), [(Location(), "Location"), (MLP((2,), loss="squared_hinge"), "hinge")]
+)
+def test_client_model_says_what_scikit_learn_does_not_have(local, name):
     data = CLASSES
-    model = skcfl.FedAvg(Location()).fit(data.X, groups=data.groups)
-    with pytest.raises(ValueError, match="Location"):
+    model = skcfl.FedAvg(local, max_iter=2, tol=0, random_state=0)
+    model.fit(data.X, None if name == "Location" else data.y, groups=data.groups)
+    with pytest.raises(ValueError, match=name):
         model.client_model(data.groups[0])
-    model = skcfl.FedAvg(MLP((2,), loss="squared_hinge"), max_iter=2, tol=0, random_state=0)
-    model.fit(data.X, data.y, groups=data.groups)
-    with pytest.raises(ValueError, match="squared_hinge"):
-        model.client_model(data.groups[0])
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_exchanges_are_counted(name):
-    data = REGRESSION
-    model = everyday(name, "Regressor").fit(data.X, data.y, groups=data.groups)
-    assert model.calls_ >= 3  # counts and sums, sums of squares, models
-    assert model.calls_ >= model.n_iter_

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 from scipy import sparse
 
 from skcfl.clients.ids import check_ids, column_position, describe_unseen, encode, locate
@@ -83,7 +84,7 @@ def test_accepted(name):
         set(given if isinstance(given, list) else np.asarray(given).tolist())
     )  # no category without rows
     positions, unseen = locate(unique, ids)
-    np.testing.assert_array_equal(positions, codes)
+    assert_array_equal(positions, codes)
     assert len(unseen) == 0
 
 

@@ -1,6 +1,7 @@
 """Predictions, scores, clusters and certificates of clients whose rows are elsewhere."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from cases import CLASSES, DATA, make
 from numpy.testing import assert_allclose, assert_array_equal
@@ -29,9 +30,8 @@ def test_places_get_the_models_of_their_clients_only():
     model = make("LocalModelsRegressor").fit(DATA.X, DATA.y, groups=DATA.groups)
     model.predict_federation(federation)
     for root in federation._roots:
-        (scored,) = (
-            kept for kept in root.line.transport.host._kept.values() if hasattr(kept, "table")
-        )
+        kept = root.line.transport.host._kept.values()
+        (scored,) = (each for each in kept if hasattr(each, "table"))
         assert len(scored.table) == len(scored.places) < 9
 
 
@@ -60,9 +60,8 @@ def test_weights_unseen_clients_and_new_classes():
 def test_targets_are_needed_for_scores_only():
     model = make("FedAvgRegressor").fit(DATA.X, DATA.y, groups=DATA.groups)
     federation = InProcessFederation(DATA.X, None, DATA.groups)
-    assert_allclose(
-        model.predict_federation(federation), model.predict(DATA.X, groups=DATA.groups)
-    )
+    wanted = model.predict(DATA.X, groups=DATA.groups)
+    assert_allclose(model.predict_federation(federation), wanted)
     with pytest.raises(ValueError, match="requires y"):
         model.score_federation(federation)
     constant = InProcessFederation(DATA.X, np.ones(len(DATA.y)), DATA.groups)
@@ -103,17 +102,20 @@ def test_lost_places():
             call(federation)
 
 
-def test_bad_arguments():
-    model = FedAvgRegressor().fit(DATA.X, DATA.y, groups=DATA.groups)
-    federation = InProcessFederation(DATA.X, DATA.y, DATA.groups)
+FRAME = pd.DataFrame(DATA.X, columns=list("abcd"))
+
+
+@pytest.mark.parametrize(
+    ("X", "rows", "method", "message"),
+    [
+        (DATA.X, DATA.X, "predict_proba", r"one of \['predict'\], got 'predict_pr"),
+        (DATA.X, DATA.X[:, :3], "predict", "fitted on 4 features, the clients .* have 3"),
+        (FRAME, FRAME.rename(columns={"d": "e"}), "predict", "fitted on the features .*'d'"),
+    ],
+)
+def test_bad_arguments(X, rows, method, message):
+    model = FedAvgRegressor().fit(X, DATA.y, groups=DATA.groups)
+    with pytest.raises(ValueError, match=message):
+        model.predict_federation(InProcessFederation(rows, DATA.y, DATA.groups), method)
     with pytest.raises(TypeError, match="federation must be one of"):
-        model.score_federation(DATA.X)
-    with pytest.raises(ValueError, match=r"method must be one of \['predict'\], got 'predict_pr"):
-        model.predict_federation(federation, "predict_proba")
-    with pytest.raises(ValueError, match="fitted on 4 features, the clients .* have 3"):
-        model.predict_federation(InProcessFederation(DATA.X[:, :3], DATA.y, DATA.groups))
-    pd = pytest.importorskip("pandas")
-    model.fit(pd.DataFrame(DATA.X, columns=list("abcd")), DATA.y, groups=DATA.groups)
-    other = InProcessFederation(pd.DataFrame(DATA.X, columns=list("abce")), DATA.y, DATA.groups)
-    with pytest.raises(ValueError, match="fitted on the features .*'d'"):
-        model.predict_federation(other)
+        model.score_federation(rows)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import LocalUpdate
@@ -27,7 +28,7 @@ def test_batches_and_folds_are_the_same_in_any_order(batch_size):
             w[-1] = np.hstack([w[-1], train.ask(Solve)[0], train.client_weights[:, None]])
         for fold in folds.deal(3, 0):
             w[-1] = np.hstack([w[-1], fold.pool().ask(Solve)[0]])
-    np.testing.assert_allclose(w[0], w[1], rtol=1e-6, atol=1e-8)
+    assert_allclose(w[0], w[1], rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -49,7 +50,7 @@ def test_order_depends_on_what_rows_hold(sparse):
     assert np.count_nonzero(np.diff(number)) + 1 == len(np.unique(number))
     other = rng.permutation(200)
     again = order_of_rows(codes[other], stored[other], y[other, None], w[other])
-    np.testing.assert_array_equal(table[other][again], table[order])
+    assert_array_equal(table[other][again], table[order])
 
 
 def test_units_of_features_and_targets_keep_the_order():
@@ -57,11 +58,11 @@ def test_units_of_features_and_targets_keep_the_order():
     X, codes, y = rng.normal(size=(50, 3)), rng.randint(0, 3, 50), rng.normal(size=50)
     X[:, 0] = np.round(X[:, 0])
     order = order_of_rows(codes, X, y)
-    np.testing.assert_array_equal(order_of_rows(codes, X * [1e3, 0.1, 7.0] - 5.0, 9.0 * y), order)
+    assert_array_equal(order_of_rows(codes, X * [1e3, 0.1, 7.0] - 5.0, 9.0 * y), order)
 
 
 @pytest.mark.parametrize("n_clients", [1, 3, 2 * SORTED])
 def test_parts_that_are_sorted_at_once_have_no_seam(n_clients):
     rng = np.random.default_rng(n_clients)
     codes, X = rng.integers(n_clients, size=3 * SORTED + 1), rng.normal(size=(3 * SORTED + 1, 2))
-    np.testing.assert_array_equal(order_of_rows(codes, X), np.lexsort((X[:, 0], codes)))
+    assert_array_equal(order_of_rows(codes, X), np.lexsort((X[:, 0], codes)))

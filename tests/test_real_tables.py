@@ -37,8 +37,10 @@ def hospitals(tmp_path):
         "thalach",
         "exang",
         "oldpeak",
+        "slope",
+        "ca",
+        "thal",
     ]
-    names += ["slope", "ca", "thal"]
     sizes = dict(cleveland=50, hungarian=40, switzerland=20, va=30)
     frame = pd.DataFrame(rng.normal(size=(140, 13)), columns=names)
     frame[["cp", "restecg"]] = rng.randint(1, 4, size=(140, 2))
@@ -51,20 +53,11 @@ def hospitals(tmp_path):
 
 
 def test_rows_of_a_table(real):
-    frame = pd.DataFrame(
-        {
-            "size.a": [1.0, 2.0, np.nan, 4.0],
-            "kind": ["b", "a", "a", "c"],
-            "level": [1, 2, 2, 1],
-            "shop": ["s", "r", "r", "s"],
-            "sold": [5, 6, 7, 8],
-            "unused": [np.nan] * 4,
-        }
-    )
-    table = real.Table(
-        "", "sold", "shop", "size_a size2 kind level",
-        derive={"size2": "size_a ** 2"}, categorical=("level",),
-    )  # fmt: skip
+    columns = {"size.a": [1.0, 2.0, np.nan, 4.0], "kind": list("baac"), "level": [1, 2, 2, 1]}
+    columns |= {"shop": list("srrs"), "sold": [5, 6, 7, 8], "unused": [np.nan] * 4}
+    frame = pd.DataFrame(columns)
+    how = {"derive": {"size2": "size_a ** 2"}, "categorical": ("level",)}
+    table = real.Table("", "sold", "shop", "size_a size2 kind level", **how)
     rows = real.numbers(frame, table)
     assert rows.names == ["size_a", "size2", "kind_b", "kind_c", "level_2"]
     assert rows.X.tolist() == [[1, 1, 1, 0, 0], [2, 4, 0, 0, 1], [4, 16, 0, 1, 0]]
@@ -115,9 +108,8 @@ def test_features_that_vary_inside_clients(real):
 
 
 def record(method, score, split=0, data="Exam", **more):
-    return dict(
-        data=data, units="raw", rows="all", split=split, method=method, score=score, seconds=1.0
-    ) | more  # fmt: skip
+    case = dict(data=data, units="raw", rows="all", split=split)
+    return dict(case, method=method, score=score, seconds=1.0, **more)
 
 
 def test_the_rule(real):
@@ -172,11 +164,8 @@ def test_losses_of_clients_add_up_to_the_score(real):
     X = np.zeros((5, 1))
     y = np.array([0, 1, 2, 1, 1])
     counts = np.array([1.5, 2.0, 0.5, 1.0])
-    found = {
-        real.COUNT: counts,
-        real.LOG: np.array([[0.2, 0.3, 0.5]] * 4),
-        "squared_error": counts,
-    }
+    found = {real.COUNT: counts, "squared_error": counts}
+    found[real.LOG] = np.array([[0.2, 0.3, 0.5]] * 4)
     for loss, prediction in found.items():
         rows = real.Rows(X, y, ids, ["a"], loss)
         sums = real.losses(rows, test, prediction)
@@ -189,18 +178,18 @@ def test_losses_of_clients_add_up_to_the_score(real):
 
 def test_tables_are_printed_from_kept_fits(real, tmp_path, monkeypatch, capsys):
     path = tmp_path / "fits.jsonl"
-    records = [
-        record("FedAvg", 0.25),
-        record("IFCA", 0.5),
-        record("mixed", 0, error="ValueError: a"),
-    ]
+    records = [record("FedAvg", 0.25), record("IFCA", 0.5)]
+    records += [record("mixed", 0, error="ValueError: a")]
     path.write_text("".join(json.dumps(r) + "\n" for r in records))
     monkeypatch.setattr(sys, "argv", ["real.py", "--results", str(path), "--splits", "0", "--rst"])
     real.main()
     printed = capsys.readouterr().out
-    assert '"Exam", "R2", ".250", "**.500**", "error"' in printed
-    assert "ValueError: a" in printed
-    assert "The rule holds in 1 of 1 cases." in printed
+    for text in (
+        '"Exam", "R2", ".250", "**.500**", "error"',
+        "ValueError: a",
+        "The rule holds in 1 of 1 cases.",
+    ):
+        assert text in printed
 
 
 def test_seconds_over_the_tables(real):

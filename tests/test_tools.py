@@ -5,11 +5,14 @@ on, and ids in a column of X. What works gives the very numbers that direct call
 what cannot work fails as the guide says, and these tests notice when a new scikit-learn mends it.
 """
 
+from contextlib import nullcontext
+
 import numpy as np
 import pandas as pd
 import pytest
 import sklearn
 from fits_alone import no_reports  # noqa: F401
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, make_column_transformer
@@ -201,28 +204,20 @@ def test_pipeline_fit(case):
     with routing(True):
         on = make_pipe(case).fit(case.X, case.y, groups=case.groups)
     for pipe in (off, on):
-        np.testing.assert_array_equal(pipe[-1].params_, expected.params_)
-        np.testing.assert_array_equal(pipe[-1].groups_, expected.groups_)
+        assert_array_equal(pipe[-1].params_, expected.params_)
+        assert_array_equal(pipe[-1].groups_, expected.groups_)
 
 
 @BOTH
-def test_pipeline_predict(case, enabled):
+def test_pipeline_predict_and_score(case, enabled):
     X, expected = scaled(case)
     with routing(False):
         pipe = make_pipe(case).fit(case.X, case.y, model__groups=case.groups)
     with routing(enabled):
         prediction = pipe.predict(case.X, groups=case.groups)
+        assert_array_equal(prediction, expected.predict(X, groups=case.groups))
         with pytest.raises(ValueError, match=NEEDS_GROUPS):
             pipe.predict(case.X)
-    np.testing.assert_array_equal(prediction, expected.predict(X, groups=case.groups))
-
-
-@BOTH
-def test_pipeline_score(case, enabled):
-    X, expected = scaled(case)
-    with routing(False):
-        pipe = make_pipe(case).fit(case.X, case.y, model__groups=case.groups)
-    with routing(enabled):
         if not enabled:  # dropped without a word by the pipeline; the estimator refuses
             with pytest.raises(ValueError, match=NEEDS_GROUPS):
                 pipe.score(case.X, case.y, groups=case.groups)
@@ -241,12 +236,12 @@ def test_pipeline_predict_proba(classifier, method):
     with routing(True):
         pipe = make_pipe(classifier).fit(classifier.X, classifier.y, groups=classifier.groups)
         answer = getattr(pipe, method)(classifier.X, groups=classifier.groups)
-    np.testing.assert_array_equal(answer, getattr(expected, method)(X, groups=classifier.groups))
+    assert_array_equal(answer, getattr(expected, method)(X, groups=classifier.groups))
     # without routing scikit-learn passes on parameters to predict_proba only
     with routing(False):
         if method == "predict_proba":
             again = pipe.predict_proba(classifier.X, groups=classifier.groups)
-            np.testing.assert_array_equal(again, answer)
+            assert_array_equal(again, answer)
         else:
             with pytest.raises(ValueError, match=ROUTING_ONLY):
                 pipe.decision_function(classifier.X, groups=classifier.groups)
@@ -278,9 +273,9 @@ def test_pipeline_with_column(case, way, enabled):
         pipe.fit(case.frame, case.y)
         prediction = pipe.predict(case.frame)
         score = pipe.score(case.frame, case.y)
-    np.testing.assert_array_equal(pipe[-1].groups_, expected.groups_)
-    np.testing.assert_allclose(pipe[-1].params_, expected.params_, atol=1e-9)
-    np.testing.assert_allclose(prediction, expected.predict(X, groups=case.groups), atol=1e-9)
+    assert_array_equal(pipe[-1].groups_, expected.groups_)
+    assert_allclose(pipe[-1].params_, expected.params_, atol=1e-9)
+    assert_allclose(prediction, expected.predict(X, groups=case.groups), atol=1e-9)
     assert score == pytest.approx(expected.score(X, case.y, groups=case.groups))
 
 
@@ -299,28 +294,47 @@ def assert_pooled(case, search):
     """The search has fitted one model for all."""
     assert search.best_estimator_.groups_.tolist() == [0]
     expected = case.pooled(search.best_estimator_)
-    np.testing.assert_array_equal(search.best_estimator_.params_, expected.params_)
+    assert_array_equal(search.best_estimator_.params_, expected.params_)
 
 
 def assert_search(case, search, expected):
-    np.testing.assert_allclose(search.cv_results_["mean_test_score"], expected)
+    assert_allclose(search.cv_results_["mean_test_score"], expected)
     best = case.candidates[int(np.argmax(expected))]
-    if search.estimator.group_col is None:
-        best.fit(case.X, case.y, groups=case.groups)
-    else:
-        best.set_params(group_col="site").fit(case.frame, case.y)
-    np.testing.assert_array_equal(search.best_estimator_.params_, best.params_)
+    best.set_params(group_col="site").fit(case.frame, case.y)
+    assert_array_equal(search.best_estimator_.params_, best.params_)
 
 
-@pytest.mark.parametrize("scoring", ["None", "name"])
-def test_grid_search_routing_off(case, scoring):
+OTHERS = some(["random", "halving", "halving random"], 2)
+SCORINGS = pytest.mark.parametrize("scoring", ["None", "name", "grouped"])
+
+
+def scorings(case, scoring):
+    return {"None": None, "grouped": grouped_scorer(case.scoring)}.get(scoring, case.scoring)
+
+
+def searches(case, estimator, **options):
+    halving = dict(min_resources=80, factor=2)  # so many rows have some of every client
+    return {
+        "grid": GridSearchCV(estimator, case.grid, **options),
+        "random": RandomizedSearchCV(estimator, case.grid, n_iter=2, random_state=0, **options),
+        "halving": HalvingGridSearchCV(estimator, case.grid, random_state=0, **halving, **options),
+        "halving random": HalvingRandomSearchCV(
+            estimator, case.grid, random_state=0, **halving, **options
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "scoring"), [("grid", "None"), ("grid", "name"), *((kind, "None") for kind in OTHERS)]
+)
+def test_search_routing_off(case, kind, scoring):
     """Only the splitter gets the groups, and the warning tells."""
-    scoring = None if scoring == "None" else case.scoring
-    search = GridSearchCV(case.estimator, case.grid, cv=case.cv, scoring=scoring)
+    search = searches(case, case.estimator, cv=case.cv, scoring=scorings(case, scoring))[kind]
     with routing(False), pytest.warns(SingleClientWarning, match="to the splitter only"):
         search.fit(case.X, case.y, groups=case.groups)
-    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert_pooled(case, search)
+    if kind == "grid":
+        assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
 @SAYS_NAN
@@ -334,63 +348,64 @@ def test_grid_search_routing_off_grouped_scorer(case):
     assert_pooled(case, search)
 
 
-@pytest.mark.parametrize("scoring", ["None", "grouped"])
-def test_grid_search_routing_on(case, scoring):
-    scoring = None if scoring == "None" else grouped_scorer(case.scoring)
-    search = GridSearchCV(case.estimator, case.grid, cv=case.cv, scoring=scoring)
-    with routing(True):
-        search.fit(case.X, case.y, groups=case.groups)
-        assert search.score(case.X, case.y, groups=case.groups) == case.metric(
-            case.y, search.best_estimator_.predict(case.X, groups=case.groups)
-        )
-    assert_search(case, search, case.search_scores())
+@pytest.mark.parametrize("kind", ["grid", *OTHERS])
+def test_search_routing_on(case, kind):
+    results = []
+    for scoring in ("None", "grouped"):
+        search = searches(case, case.estimator, cv=case.cv, scoring=scorings(case, scoring))[kind]
+        with routing(True):
+            search.fit(case.X, case.y, groups=case.groups)
+            score = search.score(case.X, case.y, groups=case.groups)
+        prediction = search.best_estimator_.predict(case.X, groups=case.groups)
+        assert score == case.metric(case.y, prediction)
+        results.append(search.cv_results_["mean_test_score"])
+        expected = case.fitted(search.best_estimator_)
+        assert_array_equal(search.best_estimator_.params_, expected.params_)
+    assert_array_equal(*results)
+    # and the same as with ids in a column, where scikit-learn's names work
+    search = searches(case, case.by_column, cv=case.column_cv, scoring=case.scoring)[kind]
+    search.fit(case.frame, case.y)
+    assert_allclose(search.cv_results_["mean_test_score"], results[0])
+    assert np.isfinite(results[0]).all()
+    if kind in ("grid", "random"):
+        assert_allclose(results[0], case.search_scores())
 
 
+@pytest.mark.parametrize("kind", ["grid", *OTHERS])
 @SAYS_NAN
-def test_grid_search_routing_on_named_scorer(case):
+def test_search_routing_on_named_scorer(case, kind):
     """Fit gets its slice, the scorer's predict gets nothing."""
-    search = GridSearchCV(case.estimator, case.grid, cv=case.cv, scoring=case.scoring)
+    search = searches(case, case.estimator, cv=case.cv, scoring=case.scoring)[kind]
     with routing(True), nan_with(NEEDS_GROUPS):
         search.fit(case.X, case.y, groups=case.groups)
     assert np.isnan(search.cv_results_["mean_test_score"]).all()
-    np.testing.assert_array_equal(search.best_estimator_.groups_, np.unique(case.groups))
+    assert_array_equal(search.best_estimator_.groups_, np.unique(case.groups))
 
 
 @BOTH
-@pytest.mark.parametrize("scoring", ["None", "name", "grouped"])
+@pytest.mark.parametrize("scoring", ["None", "name", "grouped", "name and groups"])
 def test_grid_search_with_column(case, scoring, enabled):
-    scoring = {"None": None, "grouped": grouped_scorer(case.scoring)}.get(scoring, case.scoring)
-    search = GridSearchCV(case.by_column, case.grid, cv=case.column_cv, scoring=scoring)
+    """With group_col on the estimator, groups= still serves a splitter that wants them."""
+    beside = scoring == "name and groups"
+    cv, more = (case.cv, {"groups": case.groups}) if beside else (case.column_cv, {})
+    scoring = scorings(case, scoring)
+    search = GridSearchCV(case.by_column, case.grid, cv=cv, scoring=scoring)
     with routing(enabled):
-        search.fit(case.frame, case.y)
+        search.fit(case.frame, case.y, **more)
         assert_search(case, search, case.search_scores())
         prediction = search.predict(case.frame)
-    np.testing.assert_array_equal(prediction, search.best_estimator_.predict(case.frame))
-
-
-@BOTH
-def test_groups_for_the_splitter_beside_a_column(case, enabled):
-    """With group_col on the estimator, groups= still serves a splitter that wants them."""
-    search = GridSearchCV(case.by_column, case.grid, cv=case.cv, scoring=case.scoring)
-    with routing(enabled):
-        search.fit(case.frame, case.y, groups=case.groups)
-    assert_search(case, search, case.search_scores())
+    assert_array_equal(prediction, search.best_estimator_.predict(case.frame))
 
 
 def test_grid_search_multimetric(classifier):
-    search = GridSearchCV(
-        classifier.estimator,
-        classifier.grid,
-        cv=classifier.cv,
-        scoring={"a": grouped_scorer("accuracy"), "l": grouped_scorer("neg_log_loss")},
-        refit="l",
-    )
+    case = classifier
+    scoring = {"a": grouped_scorer("accuracy"), "l": grouped_scorer("neg_log_loss")}
+    search = GridSearchCV(case.estimator, case.grid, cv=case.cv, scoring=scoring, refit="l")
     with routing(True):
-        search.fit(classifier.X, classifier.y, groups=classifier.groups)
-    expected = classifier.search_scores()
-    np.testing.assert_allclose(search.cv_results_["mean_test_a"], expected)
-    expected = -classifier.search_scores(metric=log_loss, response="predict_proba")
-    np.testing.assert_allclose(search.cv_results_["mean_test_l"], expected)
+        search.fit(case.X, case.y, groups=case.groups)
+    assert_allclose(search.cv_results_["mean_test_a"], case.search_scores())
+    expected = -case.search_scores(metric=log_loss, response="predict_proba")
+    assert_allclose(search.cv_results_["mean_test_l"], expected)
 
 
 def test_search_predict(case):
@@ -409,23 +424,28 @@ def test_search_predict(case):
     search.best_estimator_.predict(case.X, groups=case.groups)
 
 
-@pytest.mark.parametrize("way", ["name", "last"])
-def test_number_of_clusters_searched_in_a_pipeline_by_column(way):
-    """IFCA's n_clusters, behind a StandardScaler, no routing."""
+@pytest.mark.parametrize("way", ["name", "last", "routing"])
+def test_number_of_clusters_searched_in_a_pipeline(way):
+    """IFCA's n_clusters, behind a StandardScaler."""
     case = regression(IFCARegressor(random_state=0, **SHORT), {"n_clusters": [1, 2, 3]})
-    transformer, column = keeping_columns(case)[way]
-    pipe = make_pipeline(transformer, clone(case.estimator).set_params(group_col=column))
-    search = GridSearchCV(
-        pipe,
-        {"ifcaregressor__n_clusters": [1, 2, 3]},
-        cv=case.column_cv,
-        scoring="neg_mean_absolute_error",
-    ).fit(case.frame, case.y)
-    scores = search.cv_results_["mean_test_score"]
     pipes = [make_pipe(case, candidate) for candidate in case.candidates]
-    np.testing.assert_allclose(scores, [pipeline_scores(case, p).mean() for p in pipes])
+    expected = [pipeline_scores(case, pipe).mean() for pipe in pipes]
+    scoring = "neg_mean_absolute_error"
+    if way == "routing":
+        pipe, cv, X, more = make_pipe(case), case.cv, case.X, {"groups": case.groups}
+        scoring = grouped_scorer(scoring)
+    else:
+        transformer, column = keeping_columns(case)[way]
+        model = clone(case.estimator).set_params(group_col=column)
+        pipe = Pipeline([("scale", transformer), ("model", model)])
+        cv, X, more = case.column_cv, case.frame, {}
+    search = GridSearchCV(pipe, {"model__n_clusters": [1, 2, 3]}, cv=cv, scoring=scoring)
+    with routing(way == "routing"):
+        search.fit(X, case.y, **more)
+        assert search.best_estimator_.predict(X, **more).shape == case.y.shape
+    scores = search.cv_results_["mean_test_score"]
+    assert_allclose(scores, expected)
     assert scores[0] < scores[1:].min() - 0.5  # one cluster is far too few
-    assert search.predict(case.frame).shape == case.y.shape
 
 
 def pipeline_scores(case, pipe):
@@ -437,146 +457,81 @@ def pipeline_scores(case, pipe):
     return np.array(scores)
 
 
-def test_number_of_clusters_searched_in_a_pipeline_by_routing():
-    case = regression(IFCARegressor(random_state=0, **SHORT), {"n_clusters": [1, 2, 3]})
-    pipes = [make_pipe(case, candidate) for candidate in case.candidates]
-    expected = [pipeline_scores(case, pipe).mean() for pipe in pipes]
-    search = GridSearchCV(
-        make_pipe(case),
-        {"model__n_clusters": [1, 2, 3]},
-        cv=case.cv,
-        scoring=grouped_scorer("neg_mean_absolute_error"),
-    )
-    with routing(True):
-        search.fit(case.X, case.y, groups=case.groups)
-        search.best_estimator_.predict(case.X, groups=case.groups)
-    np.testing.assert_allclose(search.cv_results_["mean_test_score"], expected)
-    assert search.best_params_["model__n_clusters"] >= 2
-
-
 # ------------------------------------------------------------------ other searches
-
-
-def searches(case, estimator, **kwargs):
-    everything = dict(random_state=0, **kwargs)
-    halving = dict(min_resources=80, factor=2)  # so many rows have some of every client
-    return {
-        "random": RandomizedSearchCV(estimator, case.grid, n_iter=2, **everything),
-        "halving": HalvingGridSearchCV(estimator, case.grid, **halving, **everything),
-        "halving random": HalvingRandomSearchCV(estimator, case.grid, **halving, **everything),
-    }
-
-
-OTHERS = pytest.mark.parametrize("kind", some(["random", "halving", "halving random"], 2))
-
-
-@OTHERS
-def test_other_searches_routing_off(case, kind):
-    search = searches(case, case.estimator, cv=case.cv)[kind]
-    with routing(False), pytest.warns(SingleClientWarning):
-        search.fit(case.X, case.y, groups=case.groups)
-    assert_pooled(case, search)
-
-
-@OTHERS
-def test_other_searches_routing_on(case, kind):
-    results = []
-    for scoring in (None, grouped_scorer(case.scoring)):
-        search = searches(case, case.estimator, cv=case.cv, scoring=scoring)[kind]
-        with routing(True):
-            search.fit(case.X, case.y, groups=case.groups)
-        results.append(search.cv_results_["mean_test_score"])
-        expected = case.fitted(search.best_estimator_)
-        np.testing.assert_array_equal(search.best_estimator_.params_, expected.params_)
-    assert np.isfinite(results[0]).all()
-    np.testing.assert_array_equal(*results)
-    # and the same as with ids in a column, where scikit-learn's names work
-    search = searches(case, case.by_column, cv=case.column_cv, scoring=case.scoring)[kind]
-    search.fit(case.frame, case.y)
-    np.testing.assert_allclose(search.cv_results_["mean_test_score"], results[0])
-    if kind == "random":
-        np.testing.assert_allclose(results[0], case.search_scores())
-
-
-@OTHERS
-@SAYS_NAN
-def test_other_searches_named_scorer(case, kind):
-    search = searches(case, case.estimator, cv=case.cv, scoring=case.scoring)[kind]
-    with routing(True), nan_with(NEEDS_GROUPS):
-        search.fit(case.X, case.y, groups=case.groups)
-    assert np.isnan(search.cv_results_["mean_test_score"]).all()
 
 
 # ------------------------------------------------------------------ cross_validate and curves
 
 
-SCORINGS = pytest.mark.parametrize("scoring", ["None", "name", "grouped"])
+def scores_of(kind, case, estimator, X, **options):
+    """Test scores of cross-validation, of a learning curve's end, or a validation curve's."""
+    if kind == "cross_validate":
+        return cross_validate(estimator, X, case.y, **options)["test_score"]
+    if kind == "learning":
+        return learning_curve(estimator, X, case.y, train_sizes=[0.7, 1.0], **options)[2][-1]
+    (name, values), *_ = case.grid.items()
+    options |= {"param_name": name, "param_range": values}
+    return validation_curve(estimator, X, case.y, **options)[1][-1]
 
 
-def scorings(case, scoring):
-    return {"None": None, "grouped": grouped_scorer(case.scoring)}.get(scoring, case.scoring)
+def expected_scores(kind, case):
+    return case.scores(case.candidates[-1] if kind == "validation" else case.estimator)
 
 
+SCORES = pytest.mark.parametrize("kind", ["cross_validate", "learning", "validation"])
+
+
+@SCORES
+@SAYS_NAN
 @SCORINGS
-def test_cross_validate_routing_off(case, scoring):
-    """Fit gets its slice, the score none; a splitter gets groups only as groups=."""
+def test_scores_routing_off(case, kind, scoring):
+    """Fit gets its slice, the score none."""
     scoring = scorings(case, scoring)
     message = NO_GROUPS_REACHED if callable(scoring) else NEEDS_GROUPS
+    options = dict(cv=case.plain_cv, scoring=scoring, params={"groups": case.groups})
     with routing(False), nan_with(message):
-        result = cross_validate(
-            case.estimator,
-            case.X,
-            case.y,
-            cv=case.plain_cv,
-            scoring=scoring,
-            params={"groups": case.groups},
-            return_estimator=True,
-        )
-    assert np.isnan(result["test_score"]).all()
-    for (train, _), estimator in zip(
-        case.plain_cv.split(case.X), result["estimator"], strict=True
-    ):
-        np.testing.assert_array_equal(estimator.groups_, np.unique(case.groups[train]))
+        scores = scores_of(kind, case, case.estimator, case.X, **options)
+    assert np.isnan(scores).all()
 
 
-@SINGLE
-def test_cross_validate_groups_argument(case):
-    """``groups=`` is for the splitter, and refused with routing."""
-    with routing(False):
-        result = cross_validate(
-            case.estimator, case.X, case.y, cv=case.cv, groups=case.groups, return_estimator=True
-        )
-        assert all(len(estimator.groups_) == 1 for estimator in result["estimator"])
-        with pytest.raises(ValueError, match="ClientKFold needs to know the client"):
-            cross_validate(
-                case.estimator, case.X, case.y, cv=case.cv, params={"groups": case.groups}
-            )
-    with routing(True), pytest.raises(ValueError, match="via the `params` argument"):
-        cross_validate(case.estimator, case.X, case.y, cv=case.cv, groups=case.groups)
-
-
+@SCORES
+@SAYS_NAN
 @SCORINGS
-def test_cross_validate_routing_on(case, scoring):
+def test_scores_routing_on(case, kind, scoring):
     named = scoring == "name"
-    arguments = dict(cv=case.cv, scoring=scorings(case, scoring), params={"groups": case.groups})
-    with routing(True):
-        if named:
-            with nan_with(NEEDS_GROUPS):
-                result = cross_validate(case.estimator, case.X, case.y, **arguments)
-        else:
-            result = cross_validate(case.estimator, case.X, case.y, **arguments)
-    expected = np.full(3, np.nan) if named else case.scores(case.estimator)
-    np.testing.assert_allclose(result["test_score"], expected)
+    options = dict(cv=case.cv, scoring=scorings(case, scoring), params={"groups": case.groups})
+    with routing(True), nan_with(NEEDS_GROUPS) if named else nullcontext():
+        scores = scores_of(kind, case, case.estimator, case.X, **options)
+    expected = np.full(3, np.nan) if named else expected_scores(kind, case)
+    assert_allclose(scores, expected)
 
 
 @BOTH
+@SCORES
 @SCORINGS
-def test_cross_validate_with_column(case, scoring, enabled):
+def test_scores_with_column(case, kind, scoring, enabled):
+    options = dict(cv=case.column_cv, scoring=scorings(case, scoring))
     with routing(enabled):
-        result = cross_validate(
-            case.by_column, case.frame, case.y, cv=case.column_cv, scoring=scorings(case, scoring)
-        )
-    np.testing.assert_allclose(result["test_score"], case.scores(case.estimator))
+        scores = scores_of(kind, case, case.by_column, case.frame, **options)
+    assert_allclose(scores, expected_scores(kind, case))
+
+
+@SINGLE
+@SAYS_NAN
+def test_cross_validate_groups_argument(case):
+    """``groups=`` is for the splitter, and refused with routing; params= are for fit."""
+    rows, params = (case.estimator, case.X, case.y), {"groups": case.groups}
+    with routing(False):
+        whole = cross_validate(*rows, cv=case.cv, **params, return_estimator=True)
+        assert all(len(estimator.groups_) == 1 for estimator in whole["estimator"])
+        result = cross_validate(*rows, cv=case.plain_cv, params=params, return_estimator=True)
+        parts = case.plain_cv.split(case.X)
+        for (train, _), estimator in zip(parts, result["estimator"], strict=True):
+            assert_array_equal(estimator.groups_, np.unique(case.groups[train]))
+        with pytest.raises(ValueError, match="ClientKFold needs to know the client"):
+            cross_validate(*rows, cv=case.cv, params=params)
+    with routing(True), pytest.raises(ValueError, match="via the `params` argument"):
+        cross_validate(*rows, cv=case.cv, **params)
 
 
 @BOTH
@@ -584,95 +539,27 @@ def test_cross_val_predict(case, enabled):
     """Groups reach fit, never predict."""
     with routing(enabled):
         with pytest.raises(ValueError, match=NEEDS_GROUPS):
-            cross_val_predict(
-                case.estimator,
-                case.X,
-                case.y,
-                cv=case.plain_cv,
-                params={"groups": case.groups},
-            )
+            params = {"groups": case.groups}
+            cross_val_predict(case.estimator, case.X, case.y, cv=case.plain_cv, params=params)
         prediction = cross_val_predict(case.by_column, case.frame, case.y, cv=case.column_cv)
     for train, test in case.cv.split(case.X, case.y, case.groups):
         model = clone(case.estimator).fit(case.X[train], case.y[train], groups=case.groups[train])
-        np.testing.assert_allclose(
+        assert_allclose(
             prediction[test], model.predict(case.X[test], groups=case.groups[test]), atol=1e-9
         )
-
-
-def curve(kind, case, estimator, X, **kwargs):
-    """Test scores of a learning curve (the last column) or a validation curve."""
-    if kind == "learning":
-        return learning_curve(estimator, X, case.y, train_sizes=[0.7, 1.0], **kwargs)[2]
-    (name, values), *_ = case.grid.items()
-    return validation_curve(estimator, X, case.y, param_name=name, param_range=values, **kwargs)[1]
-
-
-CURVES = pytest.mark.parametrize("kind", ["learning", "validation"])
-
-
-@CURVES
-@SAYS_NAN
-@SCORINGS
-def test_curves_routing_off(case, kind, scoring):
-    scoring = scorings(case, scoring)
-    message = NO_GROUPS_REACHED if callable(scoring) else NEEDS_GROUPS
-    with routing(False), nan_with(message):
-        scores = curve(
-            kind,
-            case,
-            case.estimator,
-            case.X,
-            cv=case.plain_cv,
-            scoring=scoring,
-            params={"groups": case.groups},
-        )
-    assert np.isnan(scores).all()
-
-
-@CURVES
-@SAYS_NAN
-@SCORINGS
-def test_curves_routing_on(case, kind, scoring):
-    named = scoring == "name"
-    arguments = dict(cv=case.cv, scoring=scorings(case, scoring), params={"groups": case.groups})
-    with routing(True):
-        if named:
-            with nan_with(NEEDS_GROUPS):
-                scores = curve(kind, case, case.estimator, case.X, **arguments)
-            assert np.isnan(scores).all()
-            return
-        scores = curve(kind, case, case.estimator, case.X, **arguments)
-    model = case.estimator if kind == "learning" else case.candidates[-1]
-    np.testing.assert_allclose(scores[-1], case.scores(model))
-
-
-@BOTH
-@CURVES
-def test_curves_with_column(case, kind, enabled):
-    with routing(enabled):
-        scores = curve(
-            kind, case, case.by_column, case.frame, cv=case.column_cv, scoring=case.scoring
-        )
-    assert np.isfinite(scores).all()
-    model = case.estimator if kind == "learning" else case.candidates[-1]
-    np.testing.assert_allclose(scores[-1], case.scores(model))
 
 
 @SAYS_NAN
 def test_where_learning_curves_have_no_answer(regressor):
     """Four rows miss one of five clients, and so do plain folds of rows sorted by client."""
-    case = regressor
-    with pytest.warns(UserWarning, match="not seen in fit"):
-        scores = learning_curve(
-            case.by_column, case.frame, case.y, train_sizes=[4], cv=case.column_cv
-        )[2]
-    assert np.isnan(scores).all()
-    order = np.argsort(case.groups, kind="stable")
-    with pytest.warns(UserWarning, match="not seen in fit"):
-        scores = learning_curve(
-            case.by_column, case.frame.iloc[order], case.y[order], train_sizes=[1.0], cv=KFold(2)
-        )[2]
-    assert np.isnan(scores).all()
+    case, order = regressor, np.argsort(regressor.groups, kind="stable")
+    for rows, options in (
+        ((case.frame, case.y), {"train_sizes": [4], "cv": case.column_cv}),
+        ((case.frame.iloc[order], case.y[order]), {"train_sizes": [1.0], "cv": KFold(2)}),
+    ):
+        with pytest.warns(UserWarning, match="not seen in fit"):
+            scores = learning_curve(case.by_column, *rows, **options)[2]
+        assert np.isnan(scores).all()
 
 
 # ------------------------------------------------------------------ estimators of estimators
@@ -683,31 +570,26 @@ def test_calibration(classifier, enabled):
     case = classifier
     with routing(enabled):
         with pytest.raises(ValueError, match=NEEDS_GROUPS):
-            CalibratedClassifierCV(case.estimator, cv=case.plain_cv).fit(
-                case.X, case.y, groups=case.groups
-            )
+            plain = CalibratedClassifierCV(case.estimator, cv=case.plain_cv)
+            plain.fit(case.X, case.y, groups=case.groups)
         calibrated = CalibratedClassifierCV(case.by_column, cv=case.column_cv)
         calibrated.fit(case.frame, case.y)
         assert calibrated.score(case.frame, case.y) > 0.8
     for (train, _), part in zip(
-        case.cv.split(case.X, case.y, case.groups),
-        calibrated.calibrated_classifiers_,
-        strict=True,
+        case.cv.split(case.X, case.y, case.groups), calibrated.calibrated_classifiers_, strict=True
     ):
         model = clone(case.estimator).fit(case.X[train], case.y[train], groups=case.groups[train])
-        np.testing.assert_allclose(part.estimator.params_, model.params_, atol=1e-9)
+        assert_allclose(part.estimator.params_, model.params_, atol=1e-9)
 
 
 @BOTH
 def test_permutation_importance(case, enabled):
     estimator = case.fitted()
     with routing(enabled):
-        for scoring, message in (
-            (None, NEEDS_GROUPS),
-            (case.scoring, NEEDS_GROUPS),
-            (grouped_scorer(case.scoring), NO_GROUPS_REACHED),
-        ):
+        for name in ("None", "name", "grouped"):
+            message = NO_GROUPS_REACHED if name == "grouped" else NEEDS_GROUPS
             with pytest.raises(ValueError, match=message):
+                scoring = scorings(case, name)
                 permutation_importance(estimator, case.X, case.y, scoring=scoring)
         # rows stay where they are, so a scorer may know the groups by itself
         arguments = dict(n_repeats=2, random_state=0)
@@ -740,7 +622,7 @@ def test_stacking_and_voting(case, enabled):
             with pytest.raises(ValueError, match=NEEDS_GROUPS):
                 stack.fit(case.X, case.y, groups=case.groups)
             vote.fit(case.X, case.y, groups=case.groups)
-            np.testing.assert_array_equal(vote.estimators_[0].params_, case.fitted().params_)
+            assert_array_equal(vote.estimators_[0].params_, case.fitted().params_)
             with pytest.raises(ValueError, match=NEEDS_GROUPS):
                 vote.predict(case.X)
         else:
@@ -763,7 +645,7 @@ def test_bagging(case, enabled):
     with routing(enabled):
         if enabled:  # fit gets groups, predict does not
             bags.fit(case.X, case.y, groups=case.groups)
-            np.testing.assert_array_equal(bags.estimators_[0].groups_, np.unique(case.groups))
+            assert_array_equal(bags.estimators_[0].groups_, np.unique(case.groups))
             with pytest.raises(ValueError, match=NEEDS_GROUPS):
                 bags.predict(case.X)
         else:
@@ -774,7 +656,7 @@ def test_bagging(case, enabled):
         by_position = clone(case.estimator).set_params(group_col=N_FEATURES)
         bags = bagging(by_position, **arguments).fit(case.frame, case.y)
         assert bags.score(case.frame, case.y) > 0.8
-    np.testing.assert_array_equal(bags.estimators_[0].groups_, np.unique(case.groups))
+    assert_array_equal(bags.estimators_[0].groups_, np.unique(case.groups))
 
 
 def test_several_targets(regressor):
@@ -783,4 +665,4 @@ def test_several_targets(regressor):
     Y = np.c_[case.y, -case.y]
     model = MultiOutputRegressor(case.by_column).fit(case.frame, Y)
     expected = case.fitted().predict(case.X, groups=case.groups)
-    np.testing.assert_allclose(model.predict(case.frame), np.c_[expected, -expected], atol=1e-9)
+    assert_allclose(model.predict(case.frame), np.c_[expected, -expected], atol=1e-9)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from sklearn.metrics import adjusted_rand_score
 from trials import some
 
@@ -29,7 +30,7 @@ def check_same(one, other, slope, constant):
     """The same models and clusters, in units of the targets' standard deviation."""
     predicted = one.predict(DATA.X, groups=DATA.groups)
     moved = (other.predict(DATA.X, groups=DATA.groups) - constant) / slope
-    np.testing.assert_allclose(moved, predicted, rtol=0, atol=ACCURACY * DATA.y.std())
+    assert_allclose(moved, predicted, rtol=0, atol=ACCURACY * DATA.y.std())
     assert adjusted_rand_score(one.labels_, other.labels_) == 1.0
 
 
@@ -54,10 +55,10 @@ def test_random_starts_are_in_units_of_the_target():
     plain = model.init_params(5, 0)
     moved = model.in_units(mean=-7.0, scale=4.0)
     assert moved.start().tolist() == [0.0, 0.0, 0.0, -7.0]
-    np.testing.assert_allclose(moved.init_params(5, 0), 4.0 * plain + moved.start())
+    assert_allclose(moved.init_params(5, 0), 4.0 * plain + moved.start())
     for one in (moved, LinearModel("poisson").bind(3).in_units(mean=9.0, scale=4.0)):
         start = one.output(one.decision(DATA.X, one.start()[None], np.zeros(len(DATA.X), int)))
-        np.testing.assert_allclose(start, 9.0 if one is not moved else -7.0)
+        assert_allclose(start, 9.0 if one is not moved else -7.0)
     one = fitted("IFCARegressor", DATA.y, n_clusters=3, init="random")
     other = fitted("IFCARegressor", 1e4 * DATA.y - 1e7, n_clusters=3, init="random")
     check_same(one, other, 1e4, -1e7)
@@ -69,7 +70,7 @@ def test_false_clients_do_not_move_the_start():
     federation = InProcessFederation(DATA.X, y, DATA.groups)
     pool, _ = federation.open_with_folds(LinearModel().bind(3), robust=True)
     means = [y[DATA.groups == group].mean() for group in np.unique(DATA.groups)]
-    np.testing.assert_allclose(pool.start(), [0.0, 0.0, 0.0, np.median(means)])
+    assert_allclose(pool.start(), [0.0, 0.0, 0.0, np.median(means)])
 
 
 def test_targets_beyond_floats_are_named():

@@ -70,9 +70,8 @@ def test_in_steps_is_at_once_and_after_adapt():
 
 def test_clusters_are_those_of_old_and_new_rows():
     model = IFCARegressor(2, random_state=0).fit(X, Y, groups=GROUPS)
-    assert_array_equal(
-        model.update(NEW_X, NEW_Y, groups=NEW_GROUPS).labels_, model.labels_
-    )  # few rows that agree
+    agreeing = model.update(NEW_X, NEW_Y, groups=NEW_GROUPS)
+    assert_array_equal(agreeing.labels_, model.labels_)
     many = RNG.normal(size=(300, 2))
     moved = model.update(many, many @ MODELS[0], groups=np.full(300, 3))
     assert moved.labels_[3] == model.labels_[0] != model.labels_[3]
@@ -97,10 +96,11 @@ def test_shares_of_mixtures_move():
     moved = model.update(many, many @ MODELS[0], groups=np.full(300, 3))
     k = model.labels_[3]
     assert moved.mixture_weights_[3, k] < 0.2 < model.mixture_weights_[3, k]
-    assert (
-        abs(moved.predict(many, groups=np.full(300, 3)) - many @ MODELS[0]).mean()
-        < abs(model.predict(many, groups=np.full(300, 3)) - many @ MODELS[0]).mean()
+    away, before = (
+        np.abs(fit.predict(many, groups=np.full(300, 3)) - many @ MODELS[0]).mean()
+        for fit in (moved, model)
     )
+    assert away < before
 
 
 def test_classes():
@@ -121,12 +121,10 @@ def test_who_is_not_known_is_refused():
         model.update(NEW_X, NEW_Y, groups=np.full(6, 77))
     with pytest.raises(ValueError, match="pass groups="):
         model.update(NEW_X, NEW_Y)
-    own = LocalModels(MLP((2,), loss="squared_error"), max_iter=2, random_state=0)
+    network = {"model": MLP((2,), loss="squared_error"), "max_iter": 2, "random_state": 0}
     with pytest.warns(Warning):
-        own.fit(X, Y, groups=GROUPS)
+        own = LocalModels(**network).fit(X, Y, groups=GROUPS)
+        shared = FedAvg(**network).fit(X, Y, groups=GROUPS)
     with pytest.raises(ValueError, match="needs a linear local model"):
         own.update(NEW_X, NEW_Y, groups=NEW_GROUPS)
-    shared = FedAvg(MLP((2,), loss="squared_error"), max_iter=2, random_state=0)
-    with pytest.warns(Warning):
-        shared.fit(X, Y, groups=GROUPS)
     assert_array_equal(shared.update(NEW_X, NEW_Y, groups=NEW_GROUPS).params_, shared.params_)

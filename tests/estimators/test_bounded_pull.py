@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from skcfl import ConvexClusteredFLRegressor, GTVRegressor
 from skcfl.datasets import make_clustered_regression
@@ -29,7 +30,7 @@ def test_worse_lies_change_nothing(model):
         assert force <= 11 * model.lam * (1 + 1e-9)
         found.append(model.params_[IDS != IDS[4]])
     # The direction in which it pulls is the same.
-    np.testing.assert_allclose(found[0], found[1], atol=2e-3)
+    assert_allclose(found[0], found[1], atol=2e-3)
     rows = ~LIAR
     model.fit(DATA.X[rows], DATA.y[rows], groups=DATA.groups[rows])
     moved = np.linalg.norm(found[1] - model.params_, axis=1)

@@ -29,14 +29,8 @@ def test_everyday_classes_take_the_local_models_parameters_in_place_of_model():
     network = ["hidden_layer_sizes", "activation"]
     _, clusters, *rest = parameters(IFCA)
     assert list(parameters(IFCARegressor)) == [clusters, "loss", *linear, *network, *rest]
-    assert list(parameters(IFCAClassifier)) == [
-        clusters,
-        "loss",
-        *linear,
-        "class_weight",
-        *network,
-        *rest,
-    ]
+    local = [*linear, "class_weight", *network]
+    assert list(parameters(IFCAClassifier)) == [clusters, "loss", *local, *rest]
     assert list(parameters(ConvexClusteredFLRegressor))[1:5] == ["loss", *linear]
     assert "hidden_layer_sizes" not in parameters(ConvexClusteredFLRegressor)
     model, *rest = parameters(FedAvg)

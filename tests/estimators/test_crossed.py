@@ -79,9 +79,8 @@ def test_statsmodels_variance_components():
 @pytest.mark.parametrize("covariance", ["diag", "full"])
 def test_the_likelihood_and_the_effects_from_their_definitions(covariance):
     X, y, groups = generated()
-    model = PartialPoolingRegressor(
-        crossed=[1], nested=[2], **{**ML, "covariance": covariance}
-    ).fit(X, y, groups=groups)
+    model = PartialPoolingRegressor(crossed=[1], nested=[2], **ML | {"covariance": covariance})
+    model.fit(X, y, groups=groups)
     V = covariance_of(model, X, groups)
     D = np.column_stack([X[:, :1], np.ones(len(X))])
     theta = np.append(model.cluster_coef_, model.cluster_intercept_)
@@ -126,9 +125,8 @@ def test_names_of_levels_change_nothing():
     model = PartialPoolingRegressor(crossed="item", nested="room", random_state=0)
     frame = pd.DataFrame(X, columns=["x", "item", "room"])
     wanted = clone(model).fit(frame, y, groups=groups)
-    named_levels = frame.assign(
-        item=[f"item {k:.0f}" for k in X[:, 1]], room=pd.Categorical(X[:, 2].astype(int))
-    )
+    items, rooms = [f"item {k:.0f}" for k in X[:, 1]], pd.Categorical(X[:, 2].astype(int))
+    named_levels = frame.assign(item=items, room=rooms)
     other = clone(model).fit(named_levels, y, groups=groups)
     assert_allclose(other.loglik_, wanted.loglik_, rtol=1e-9)
     assert other.crossed_effects_["item"].keys() == {f"item {k}" for k in range(7)}
@@ -257,15 +255,6 @@ def test_what_is_refused():
         PartialPoolingRegressor(crossed=[1]).fit_federation(federation)
 
 
-def test_a_level_that_is_missing_is_named():
-    X, y, groups = generated()
-    frame = pd.DataFrame({"x": X[:, 0], "item": [f"i{k:.0f}" for k in X[:, 1]]}, dtype=object)
-    frame["x"] = frame["x"].astype(float)
-    frame.loc[3, "item"] = None
-    with pytest.raises(ValueError, match="column 'item' of X must have a level .* got 1 missing"):
-        PartialPoolingRegressor(crossed=["item"]).fit(frame, y, groups=groups)
-
-
 def test_categories_and_missing_values_are_named_with_what_helps():
     X, y, groups = generated()
     frame = pd.DataFrame({"x": X[:, 0], "item": [f"i{k:.0f}" for k in X[:, 1]]})
@@ -274,10 +263,12 @@ def test_categories_and_missing_values_are_named_with_what_helps():
     with pytest.raises(ValueError, match="columns of categories"):
         both = frame.assign(room=np.where(X[:, 2] > 0, "b", "a"))
         PartialPoolingRegressor(crossed="item").fit(both, y, groups=groups)
-    gaps = frame[["x"]].copy()
-    gaps.loc[3, "x"] = np.nan
+    gaps = frame.astype({"item": object})
+    gaps.loc[3] = [np.nan, None]
     with pytest.raises(ValueError, match=r"lacks values.*\['x'\].*SimpleImputer"):
-        PartialPoolingRegressor().fit(gaps, y, groups=groups)
+        PartialPoolingRegressor().fit(gaps[["x"]], y, groups=groups)
+    with pytest.raises(ValueError, match="column 'item' of X must have a level .* got 1 missing"):
+        PartialPoolingRegressor(crossed="item").fit(gaps.fillna({"x": 0.0}), y, groups=groups)
     encoder = OneHotEncoder(drop="first", handle_unknown="ignore", sparse_output=False)
     columns = make_column_transformer((encoder, ["item"]), remainder="passthrough")
     model = make_pipeline(columns, PartialPoolingRegressor())

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from lme4_tables import cbpp
 from numpy.testing import assert_allclose
 from scipy.optimize import approx_fprime, minimize
 from scipy.special import expit, gammaln
@@ -14,12 +15,6 @@ from skcfl.federation.inprocess import open_rows
 from skcfl.models._levelled import LevelledModel
 from skcfl.pooling.crossed_modes import LaplaceDeviance
 
-# Cases of pleuropneumonia in 15 herds of cattle, by herd: cases and size of periods 1 to 4.
-CBPP = """
-2/14 3/12 4/9 0/5|3/22 1/18 1/21|8/22 2/16 0/16 2/20|2/10 0/10 2/9 0/6|5/18 0/25 0/24 1/4
-3/17 0/17 0/18 1/20|8/16 1/10 3/9 0/5|12/34|2/9 0/6 0/8 0/6|1/22 1/22 0/18 2/22
-0/25 5/27 3/22 1/22|2/10 1/8 0/6 0/5|1/21 2/24 0/19 0/23|11/19 0/2 0/3 0/2|1/19 1/15 1/15 0/15
-"""
 KINDS = {
     "log_loss": PartialPoolingClassifier(crossed=[1], nested=[2], covariance="diag"),
     "poisson": PartialPoolingRegressor(loss="poisson", crossed=[1], nested=[2], covariance="diag"),
@@ -135,19 +130,15 @@ def test_the_fit_is_the_dense_one(loss):
 
 def test_lme4s_published_fit_of_cbpp():
     """Binomial with herds: -92.03, standard deviation .6423, errors of the older versions."""
-    rows = []
-    for herd, text in enumerate(CBPP.strip().replace("\n", "|").split("|")):
-        for period, counts in enumerate(text.split()):
-            cases, size = map(int, counts.split("/"))
-            rows += [(herd, period, 1, cases), (herd, period, 0, size - cases)]
-    herd, period, ill, count = np.array(rows).T
-    X = pd.DataFrame({f"period {k + 1}": 1.0 * (period == k) for k in (1, 2, 3)})
-    model = PartialPoolingClassifier(
-        crossed="herd", prior=np.inf, random="intercept", covariance="diag", standardize=False
-    )
+    table = cbpp()
+    cases, other = table["cases"].to_numpy(), (table["animals"] - table["cases"]).to_numpy()
+    twice = pd.concat([table, table], ignore_index=True)
+    X = pd.get_dummies(twice["period"], drop_first=True, dtype=float)
+    how = {"random": "intercept", "covariance": "diag", "standardize": False}
+    model = PartialPoolingClassifier(crossed="herd", prior=np.inf, **how)
     # One client: all herds are its own.
-    model.fit(X.assign(herd=herd), ill, groups=np.zeros(len(X)), sample_weight=count)
-    cases, other = count[::2], count[1::2]
+    ill, count = np.repeat([1, 0], len(table)), np.append(cases, other)
+    model.fit(X.assign(herd=twice["herd"]), ill, groups=0 * ill, sample_weight=count)
     constant = gammaln(cases + other + 1) - gammaln(cases + 1) - gammaln(other + 1)
     assert_allclose(model.loglik_ + constant.sum(), -92.02628, atol=1e-4)
     assert_allclose(np.sqrt(model.level_variances_["herd"]), 0.6423, atol=1e-4)

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from clustered import fit
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge
 from sklearn.metrics import adjusted_rand_score
-from sklearn.model_selection import GridSearchCV
 from trials import some
 
 from skcfl import (
@@ -30,7 +31,7 @@ from skcfl.datasets import (
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.fpfc_problem import FPFCProblem
 from skcfl.fusion.solvers import FPFCRounds
-from skcfl.model_selection import ClientKFold, lam_max, lam_path
+from skcfl.model_selection import lam_max, lam_path
 from skcfl.models import MLP, LinearModel, Location
 from skcfl.penalties import MCP, SCAD
 from skcfl.search.by_partitions import PartitionCriterion
@@ -39,10 +40,6 @@ from skcfl.search.by_partitions import PartitionCriterion
 def regression(seed=0, **options):
     options = {"n_clients": 9, "n_features": 4} | options
     return make_clustered_regression(random_state=seed, **options)
-
-
-def fit(estimator, data, **options):
-    return estimator.fit(data.X, data.y, groups=data.groups, **options)
 
 
 # ------------------------------------------------------------------- clusters, no tuning
@@ -57,7 +54,7 @@ def test_regression_needs_no_tuning(options, seed):
     model = fit(FPFCRegressor(refit=True), data)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     oracle = fit(OracleClustersRegressor(data.labels, alpha=model.alpha_), data)
-    np.testing.assert_allclose(model.params_, oracle.params_, atol=1e-8)
+    assert_allclose(model.params_, oracle.params_, atol=1e-8)
 
 
 @pytest.mark.parametrize("seed", [3])
@@ -67,22 +64,16 @@ def test_classification_with_few_rows_needs_no_tuning(seed):
     model = fit(FPFCClassifier(refit=True), data)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     oracle = fit(OracleClustersClassifier(data.labels, alpha=model.alpha_), data)
-    np.testing.assert_allclose(model.params_, oracle.params_, atol=1e-6)
+    assert_allclose(model.params_, oracle.params_, atol=1e-6)
 
 
 def test_units_of_the_features_do_not_matter():
     data = regression(n_clients=6)
-    model = FPFCRegressor(
-        penalty="mcp",
-        fit_intercept=False,
-        alpha=0.0,
-        standardize=False,
-        refit=False,
-        search=LamSearch(n_lams=2),
-    )
+    options = {"alpha": 0.0, "fit_intercept": False, "standardize": False, "refit": False}
+    model = FPFCRegressor(penalty="mcp", search=LamSearch(n_lams=2), **options)
     one, other = fit(clone(model), data), model.fit(1000.0 * data.X, data.y, groups=data.groups)
-    np.testing.assert_array_equal(one.labels_, other.labels_)
-    np.testing.assert_allclose(one.params_, 1000.0 * other.params_, rtol=1e-6)
+    assert_array_equal(one.labels_, other.labels_)
+    assert_allclose(one.params_, 1000.0 * other.params_, rtol=1e-6)
     assert one.lam_ == pytest.approx(1000.0 * other.lam_)
     assert one.penalty_scale_ == pytest.approx(1e-6 * other.penalty_scale_)
 
@@ -155,7 +146,7 @@ def test_networks_in_the_everyday_classes():
     short = {"lam": 0.5, "refit": False, "max_iter": 10, "tol": 0, "random_state": 0}
     one = FPFCRegressor(**NETWORK | short).fit(X, y, groups=groups)
     same = FPFC(MLP((16,), "tanh", "squared_error"), **short).fit(X, y, groups=groups)
-    np.testing.assert_array_equal(same.params_, one.params_)
+    assert_array_equal(same.params_, one.params_)
     classes = FPFCClassifier(1.5, **NETWORK, random_state=0).fit(X, y > 0, groups=groups)
     assert adjusted_rand_score(labels, classes.labels_) == 1.0
     assert classes.score(X, y > 0, groups=groups) > 0.95
@@ -184,40 +175,17 @@ def test_without_targets():
     X = centres[labels[groups]] + rng.standard_normal((90, 2))
     model = FPFC(Location(), refit=True, search=LamSearch(n_lams=3)).fit(X, groups=groups)
     assert adjusted_rand_score(labels, model.labels_) == 1.0
-    np.testing.assert_allclose(model.cluster_params_[0], X[labels[groups] == 0].mean(axis=0))
+    assert_allclose(model.cluster_params_[0], X[labels[groups] == 0].mean(axis=0))
 
 
 # ------------------------------------------------------------------------- the solution
-
-
-def test_clusters_are_not_biased_and_those_of_a_norm_are():
-    data = regression(n_clients=6, n_clusters=2, n_samples=30)
-    oracle = fit(OracleClustersRegressor(data.labels, alpha=1e-4, standardize=False), data)
-    options = {"tol": 1e-6, "max_iter": 3000, "solver": TO_TOL, "refit": False}
-    options |= {"alpha": 1e-4, "standardize": False}
-    concave = fit(FPFCRegressor(0.7, penalty=SCAD(xi=1e-7), training=EXACT, **options), data)
-    np.testing.assert_allclose(concave.cluster_coef_, oracle.cluster_coef_, atol=1e-5)
-    path = lam_path(ConvexClusteredFLRegressor(), data.X, data.y, groups=data.groups, n_lams=20)
-    lam = path.lams[path.n_clusters == 2][0] * 6
-    norm = fit(FPFCRegressor(lam, penalty="l2", training=EXACT, **options), data)
-    np.testing.assert_array_equal(norm.labels_, concave.labels_)
-    assert np.abs(norm.cluster_coef_ - oracle.cluster_coef_).max() > 0.1
-
-
-def test_a_norm_is_convex_clustering():
-    data = regression(n_clients=6)
-    options = {"penalty": "l2", "tol": 1e-6, "max_iter": 3000, "solver": TO_TOL}
-    model = fit(FPFCRegressor(0.6, **options), data)
-    convex = fit(ConvexClusteredFLRegressor(0.1, tol=1e-12), data)
-    np.testing.assert_allclose(model.fusion_params_, convex.params_, atol=1e-5)
-    assert model.objective_ == pytest.approx(convex.objective_, rel=1e-10)
 
 
 def test_lam_zero_is_a_model_a_client():
     data = regression()
     model = fit(FPFCRegressor(lam=0.0, alpha=0.01, refit=False), data)
     local = fit(LocalModelsRegressor(alpha=0.01), data)
-    np.testing.assert_array_equal(model.params_, local.params_)
+    assert_array_equal(model.params_, local.params_)
     assert model.residual_ <= 1e-8 and np.isnan(model.rho_)
 
 
@@ -228,8 +196,8 @@ def test_means_of_the_clients_models_weigh_rows():
     for k in range(model.n_clusters_):
         mine = model.labels_ == k
         mean = np.average(model.fusion_params_[mine], axis=0, weights=sizes[mine])
-        np.testing.assert_allclose(model.cluster_params_[k], mean)
-    np.testing.assert_array_equal(model.params_, model.cluster_params_[model.labels_])
+        assert_allclose(model.cluster_params_[k], mean)
+    assert_array_equal(model.params_, model.cluster_params_[model.labels_])
 
 
 def test_refit_is_the_pooled_fit():
@@ -237,27 +205,11 @@ def test_refit_is_the_pooled_fit():
     model = fit(FPFCRegressor(0.5, refit=True, alpha=0.01, standardize=False), data)
     rows = model.sample_labels(data.groups) == 1
     pooled = Ridge(alpha=0.01 * rows.sum()).fit(data.X[rows], data.y[rows])
-    np.testing.assert_allclose(model.cluster_coef_[1], pooled.coef_, rtol=1e-8)
+    assert_allclose(model.cluster_coef_[1], pooled.coef_, rtol=1e-8)
     assert np.abs(model.fusion_params_ - model.params_).max() > 1e-6
 
 
 # ----------------------------------------------------------------------------- invariance
-
-
-def test_threads_and_seeds():
-    data = regression()
-    options = {
-        "lam": 0.5,
-        "training": Training(participation=0.5, batch_size=8),
-        "random_state": 3,
-        "max_iter": 40,
-    }
-    options["tol"] = 0
-    one = fit(FPFCRegressor(**options), data)
-    many = fit(FPFCRegressor(**options, n_jobs=2), data)
-    np.testing.assert_array_equal(one.fusion_params_, many.fusion_params_)
-    other = fit(FPFCRegressor(**options | {"random_state": 4}), data)
-    assert np.abs(one.fusion_params_ - other.fusion_params_).max() > 1e-8
 
 
 # -------------------------------------------------------------------------------- options
@@ -268,7 +220,7 @@ def test_steps_of_clients_may_differ():
     steps = np.arange(1, 10)
     model = fit(FPFCRegressor(0.5, training=Training(local_steps=steps)), data)
     same = fit(FPFCRegressor(0.5), data)
-    np.testing.assert_array_equal(model.labels_, same.labels_)
+    assert_array_equal(model.labels_, same.labels_)
     assert np.abs(model.fusion_params_ - same.fusion_params_).max() > 0
 
 
@@ -277,10 +229,10 @@ def test_warm_start_goes_on():
     whole = fit(FPFCRegressor(0.4, max_iter=20, tol=0), data)
     model = FPFCRegressor(0.4, max_iter=10, tol=0, warm_start=True)
     fit(fit(model, data), data)
-    np.testing.assert_allclose(model.fusion_params_, whole.fusion_params_, atol=1e-12)
+    assert_allclose(model.fusion_params_, whole.fusion_params_, atol=1e-12)
     other = regression(n_clients=8)  # not as many clients: from its own models
     fresh = fit(FPFCRegressor(0.4, max_iter=10, tol=0), other)
-    np.testing.assert_array_equal(fit(model, other).fusion_params_, fresh.fusion_params_)
+    assert_array_equal(fit(model, other).fusion_params_, fresh.fusion_params_)
 
 
 def test_starts():
@@ -288,24 +240,11 @@ def test_starts():
     lam = 0.5
     local = fit(FPFCRegressor(lam, init="local"), data)
     given = fit(FPFCRegressor(lam, init=local.fusion_params_, max_iter=20, tol=0), data)
-    np.testing.assert_array_equal(given.labels_, local.labels_)
+    assert_array_equal(given.labels_, local.labels_)
     # From equal models the clients part only where the penalty is weaker than their gradients.
     upper = lam_max(FPFCRegressor(), data.X, data.y, groups=data.groups)[1]
     together = fit(FPFCRegressor(1.2 * upper, init="common", max_iter=100, tol=0), data)
     assert together.n_clusters_ == 1
-
-
-def test_participation_books_less():
-    data = regression(n_clients=20)
-    sent = {}
-    for share in (1.0, 0.3):
-        training = Training(participation=share)
-        model = fit(FPFCRegressor(0.5, training=training, random_state=0), data)
-        assert adjusted_rand_score(data.labels, model.labels_) == 1.0
-        rounds = np.diff(model.history_["round"], prepend=0)
-        np.testing.assert_array_equal(model.history_["participants"], round(20 * share) * rounds)
-        sent[share] = model.history_["floats_up"].sum() / model.n_iter_
-    assert sent[0.3] < 0.5 * sent[1.0]
 
 
 def test_too_few_rounds_warn():
@@ -354,9 +293,9 @@ def test_path_is_fits():
                 fit(model, data)
         else:
             fit(model, data)
-        np.testing.assert_array_equal(model.labels_, path.labels[k])
-        np.testing.assert_array_equal(model.fusion_params_, path.fusion_params[k])
-        np.testing.assert_array_equal(model.params_, path.params[k])
+        assert_array_equal(model.labels_, path.labels[k])
+        assert_array_equal(model.fusion_params_, path.fusion_params[k])
+        assert_array_equal(model.params_, path.params[k])
 
 
 def test_path_warns_without_a_gap():
@@ -370,13 +309,8 @@ CHOICES = [("cv", True), ("bic", False), ("cv", False), ("bic", True)]
 
 @pytest.mark.parametrize(("criterion", "regressor"), some(CHOICES, 2))
 def test_chosen_lam_finds_the_clusters(criterion, regressor):
-    if regressor:
-        data, cls = regression(seed=1), FPFCRegressor
-    else:
-        data = make_clustered_classification(
-            n_clients=6, n_clusters=2, n_features=3, n_samples=60, random_state=1
-        )
-        cls = FPFCClassifier
+    classes = make_clustered_classification(6, 2, 3, n_samples=60, random_state=1)
+    data, cls = (regression(1), FPFCRegressor) if regressor else (classes, FPFCClassifier)
     search = LamSearch(cv=2, n_lams=6) if criterion == "cv" else LamSearch("bic", n_lams=6)
     model = fit(cls(search=search, random_state=0), data)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
@@ -390,32 +324,8 @@ def test_chosen_lam_finds_the_clusters(criterion, regressor):
     lams = model.lams_ if criterion == "cv" else model.lam_search_["lam"]
     assert values[lams == model.lam_] <= values.min() + 1e-9 * abs(values.min())
     # the fit is the one at this lam
-    single = FPFCRegressor if regressor else FPFCClassifier
-    np.testing.assert_allclose(
-        fit(single(model.lam_, alpha=model.alpha_), data).params_, model.params_, atol=1e-10
-    )
-
-
-def test_cv_does_not_depend_on_threads_and_one_client_has_nothing_to_choose():
-    data, options = regression(n_clients=6), {"search": LamSearch(cv=2, n_lams=3)}
-    one = fit(FPFCRegressor(random_state=1, **options), data)
-    two = fit(FPFCRegressor(random_state=1, n_jobs=2, **options), data)
-    np.testing.assert_array_equal(one.cv_scores_, two.cv_scores_)
-    alone = regression(n_clients=1, n_clusters=1)
-    model = fit(FPFCRegressor(**options), alone)
-    assert np.isnan(model.cv_scores_).all() and model.n_clusters_ == 1
-
-
-def test_grid_search_over_lam():
-    data = regression()
-    X = np.column_stack([data.X, np.unique(data.groups, return_inverse=True)[1]])
-    lam = 0.5
-    search = GridSearchCV(
-        FPFCRegressor(group_col=-1, refit=True),
-        {"lam": [1e-3 * lam, lam, 100 * lam]},
-        cv=ClientKFold(2, group_col=-1, random_state=0),
-    ).fit(X, data.y)
-    assert search.best_params_ == {"lam": lam}
+    single = fit(cls(model.lam_, alpha=model.alpha_), data)
+    assert_allclose(single.params_, model.params_, atol=1e-10)
 
 
 @pytest.mark.slow

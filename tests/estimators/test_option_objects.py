@@ -5,6 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
@@ -100,12 +101,9 @@ def test_every_option_has_another_value_here():
 @pytest.mark.parametrize("kind", OTHERS)
 def test_objects_are_cloned_pickled_and_printed_with_what_is_not_default(kind):
     values = OTHERS[kind]
-    for made in (
-        kind(**values),
-        clone(kind(**values)),
-        pickle.loads(pickle.dumps(kind(**values))),
-    ):
-        assert made.get_params() == values
+    made = kind(**values)
+    for each in (made, clone(made), pickle.loads(pickle.dumps(made))):
+        assert each.get_params() == values
     assert repr(kind()) == f"{kind.__name__}()"
     name, value = list(values.items())[-1]
     assert repr(kind(**{name: value})) == f"{kind.__name__}({name}={value!r})"
@@ -132,14 +130,8 @@ def test_clones_have_objects_of_their_own(cls):
         copy = clone(model)
         mine, other = getattr(model, owner), getattr(copy, owner)
         assert isinstance(mine, kind) and mine is not other
-        assert (
-            mine.get_params()
-            == other.get_params()
-            == {
-                **kind().get_params(),
-                name: OTHERS[kind][name],
-            }
-        )
+        wanted = kind().get_params() | {name: OTHERS[kind][name]}
+        assert mine.get_params() == other.get_params() == wanted
         assert f"{owner}={kind.__name__}({name}=" in repr(copy)
         assert getattr(cls(), owner) is None  # not shared with other estimators
 
@@ -199,8 +191,8 @@ def test_fits_are_pickled_with_their_objects():
     model = fit(model.set_params(random_state=0))
     copy = pickle.loads(pickle.dumps(model))
     assert copy.training.hold_out == 0.2 and copy.aggregation.trim == 0.1
-    np.testing.assert_array_equal(copy.record.true_labels, DATA.labels)
-    np.testing.assert_array_equal(fit(copy).params_, model.params_)
+    assert_array_equal(copy.record.true_labels, DATA.labels)
+    assert_array_equal(fit(copy).params_, model.params_)
 
 
 # ------------------------------------------------------------------------- refusals
@@ -263,7 +255,7 @@ def test_fits_with_default_objects_are_equal_to_the_bit(name):
     given = {key: v for key, v in given.items() if key in inspect.signature(cls).parameters}
     objects = {owner: kind() for owner, kind in cls._option_classes.items()}
     plain, other = fit(cls(**given)), fit(cls(**given, **objects))
-    np.testing.assert_array_equal(plain.params_, other.params_)
+    assert_array_equal(plain.params_, other.params_)
     assert (plain.calls_, plain.floats_up_) == (other.calls_, other.floats_up_)
 
 
@@ -272,10 +264,10 @@ def test_a_fit_leaves_the_objects_as_they_were():
     before = {name: thing.get_params() for name, thing in objects.items()}
     fit(IFCARegressor(2, random_state=0, **objects))
     assert {name: thing.get_params() for name, thing in objects.items()} == before
-    fedavg = fit(FedAvgRegressor(aggregation="trimmed_mean"))
-    np.testing.assert_array_equal(
-        fedavg.params_, fit(FedAvgRegressor(aggregation=TrimmedMean())).params_
+    named, given = (
+        fit(FedAvgRegressor(aggregation=each)).params_ for each in ("trimmed_mean", TrimmedMean())
     )
+    assert_array_equal(named, given)
 
 
 @pytest.mark.parametrize(
@@ -299,31 +291,29 @@ def test_clients_are_dealt_to_models_that_are_all_the_same():
     """Losses would send all of them to the first."""
     how = {"init": "same", "n_init": 1, "max_iter": 1, "random_state": 0}
     brief = {"training": Training(polish=False), "record": Record(models=True)}
-    model = skcfl.IFCARegressor(2, **how, **brief)
     with pytest.warns(ConvergenceWarning):
-        model.fit(DATA.X, DATA.y, groups=DATA.groups)
+        model = fit(IFCARegressor(2, **how, **brief))
     assert np.bincount(model.round_labels_[0]).tolist() == [4, 4]
 
 
-class ScaledSquares(SquaredError):
-    """A user's loss, whose parameter has no default."""
+class Width:
+    """Of a user, the parameter has no default."""
 
     def __init__(self, width):
         self.width = width
 
 
-class ScaledMean(Mean):
-    """A user's operator, whose parameter has no default."""
+class ScaledSquares(Width, SquaredError):
+    """A user's loss."""
 
-    def __init__(self, width):
-        self.width = width
+
+class ScaledMean(Width, Mean):
+    """A user's operator."""
 
 
 def test_objects_of_a_user_need_no_default_values():
-    how = {"loss": ScaledSquares(2.0), "aggregation": ScaledMean(2.0), "random_state": 0}
-    model = FedAvgRegressor(**how).fit(DATA.X, DATA.y, groups=DATA.groups)
+    loss = ScaledSquares(2.0)
+    model = fit(FedAvgRegressor(loss=loss, aggregation=ScaledMean(2.0), random_state=0))
     assert model.model_.kernel.width == 2.0
-    generic = skcfl.FedAvg(LinearModel(loss=ScaledSquares(2.0)), random_state=0)
-    plain = FedAvgRegressor(random_state=0).fit(DATA.X, DATA.y, groups=DATA.groups)
-    generic.fit(DATA.X, DATA.y, groups=DATA.groups)
-    np.testing.assert_array_equal(generic.coef_, plain.coef_)
+    generic = fit(skcfl.FedAvg(LinearModel(loss=loss), random_state=0))
+    assert_array_equal(generic.coef_, fit(FedAvgRegressor(random_state=0)).coef_)

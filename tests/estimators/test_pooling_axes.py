@@ -11,12 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named
 from sklearn.base import clone
 
-from skcfl import (
-    PartialPoolingClassifier,
-    PartialPoolingRegressor,
-    SplineBasis,
-    TreeBasis,
-)
+from skcfl import PartialPoolingClassifier, PartialPoolingRegressor, SplineBasis, TreeBasis
 from skcfl.federation import FanOutFederation, InProcessFederation
 from skcfl.federation.remote import RemoteFederation
 from skcfl.testing import StrictFederation

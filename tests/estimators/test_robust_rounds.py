@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 from trials import some
@@ -63,7 +64,7 @@ def test_without_false_clients_the_polished_models_are_those_of_the_mean():
     for aggregation in ("median", "trimmed_mean", "geometric_median", "centered_clipping"):
         model = clone(wanted).set_params(aggregation=aggregation)
         model.fit(DATA.X, DATA.y, groups=DATA.groups)
-        np.testing.assert_allclose(model.cluster_params_, wanted.cluster_params_, atol=1e-6)
+        assert_allclose(model.cluster_params_, wanted.cluster_params_, atol=1e-6)
 
 
 def test_one_client_in_other_units_carries_the_mean_away_and_not_the_median():

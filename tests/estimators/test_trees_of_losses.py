@@ -6,67 +6,35 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from corners import KINDS, booster, corners, estimator
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from trials import some
 
-from skcfl import PartialPoolingClassifier, PartialPoolingRegressor, TreeBasis
+from skcfl import TreeBasis
 from skcfl.federation import InProcessFederation
-from skcfl.federation.inprocess import open_rows
 from skcfl.inspection import EffectDisplay
-from skcfl.models import LinearModel
 from skcfl.models.losses import Gamma, Logistic, Poisson
 from skcfl.models.losses.log_loss import Multinomial
 from skcfl.models.losses.shifted import Shifted
 from skcfl.numerics.regression_trees import VALUE, forest_outputs, leaves_of
 from skcfl.pooling.basis_choice import _merged
-from skcfl.pooling.boosting import MOST_STEP, Booster
-from skcfl.pooling.em import Options
+from skcfl.pooling.boosting import MOST_STEP
 
 FEW = TreeBasis(n_trees=8, learning_rate=0.4, max_bins=32)
 #: Loss, and number of classes, of each kind of targets.
-KINDS = {
-    "classes": ("log_loss", 2),
-    "three classes": ("log_loss", 3),
-    "counts": ("poisson", None),
-    "amounts": ("gamma", None),
-}
-every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-def corners(kind, n_clients=12, n=30, seed=0):
-    """Targets with a step where two features change their signs, and levels of the clients."""
-    rng = np.random.default_rng(seed)
-    groups = np.repeat(np.arange(n_clients), n)
-    X = rng.normal(size=(len(groups), 3))
-    raw = np.where(X[:, 0] * X[:, 1] > 0, 1.5, -1.5) + X[:, 2] + rng.normal(size=n_clients)[groups]
-    if kind == "classes":
-        return X, (raw + rng.logistic(size=len(raw)) > 0).astype(int), groups
-    if kind == "three classes":
-        return X, np.digitize(raw + rng.logistic(size=len(raw)), [-1.0, 1.0]), groups
-    mean = np.exp(raw / 2)
-    return X, (rng.poisson(mean) if kind == "counts" else rng.gamma(3.0, mean / 3)), groups
+every_kind = pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "numbers"])
 
 
-def estimator(kind, **options):
-    loss, n_classes = KINDS[kind]
-    if n_classes:
-        return PartialPoolingClassifier(**options)
-    return PartialPoolingRegressor(loss=loss, **options)
-
-
-def booster(kind, basis, root, dispersion=1.0):
-    """A booster of rows in this process about constants, its bins, and rows."""
-    (loss, n_classes), (X, y, groups) = KINDS[kind], corners(kind)
-    model = LinearModel(loss, alpha=0.0, standardize=False).bind(3, n_classes)
-    pool = open_rows(model, X, y, groups, groups.max() + 1)
-    free = np.tile(np.arange(4) == 3, model.n_outputs)
-    options = Options(5, 1e-3, "auto", free, np.ones(len(free), dtype=bool), None)
-    shares = np.arange(1, basis.max_bins) / basis.max_bins
-    cuts = np.quantile(X, shares, axis=0, method="averaged_inverted_cdf").T + 1e-9
-    found = Booster(pool, np.ascontiguousarray(cuts), basis, options)
+def about_constants(kind, basis, root, dispersion=1.0):
+    """A booster about constants, the bins of the rows, and the constants."""
+    X, y, groups = corners(kind, n=30)
+    found, bins = booster(kind, (X, y, groups), basis)
+    n_classes = KINDS[kind][1]
     mean = np.bincount(y) / len(y) if n_classes else np.array([y.mean()])
     constants = np.log(mean[1:] / mean[0]) if n_classes == 2 else np.log(mean)
     constants = constants - constants.mean() * (n_classes == 3)
@@ -74,7 +42,7 @@ def booster(kind, basis, root, dispersion=1.0):
     found.population.means[0, 3::4] = constants
     found.population.covariance[:] = root**2
     found.population.dispersion = dispersion
-    return found, cuts, constants
+    return found, bins, constants
 
 
 @every_kind
@@ -82,10 +50,9 @@ def booster(kind, basis, root, dispersion=1.0):
 def test_a_round_is_scikit_learns_on_the_pooled_rows(kind, max_leaf_nodes):
     """Each output has a Newton tree, from sums over twelve clients without random effects."""
     basis = TreeBasis(1, max_leaf_nodes, 1.0, 16, min_samples_leaf=9, l2_regularization=1.0)
-    found, cuts, constants = booster(kind, basis, 0.0)
+    found, bins, constants = about_constants(kind, basis, 0.0)
     found.grow()
-    (loss, n_classes), (X, y, _) = KINDS[kind], corners(kind)
-    made = [np.searchsorted(c, x) for c, x in zip(cuts, X.T, strict=True)]
+    (loss, n_classes), (X, y, _) = KINDS[kind], corners(kind, n=30)
     limits = {"max_leaf_nodes": max_leaf_nodes, "min_samples_leaf": 9, "max_depth": None}
     limits |= {"max_iter": 1, "learning_rate": 1.0, "early_stopping": False}
     limits["l2_regularization"] = 1.0
@@ -93,8 +60,7 @@ def test_a_round_is_scikit_learns_on_the_pooled_rows(kind, max_leaf_nodes):
         boosted = HistGradientBoostingClassifier(**limits)
     else:
         boosted = HistGradientBoostingRegressor(loss=loss, **limits)
-    boosted.fit(np.column_stack(made), y)
-    wanted = boosted._raw_predict(np.column_stack(made)).reshape(len(y), -1)
+    wanted = boosted.fit(bins, y)._raw_predict(bins).reshape(len(y), -1)
     added = forest_outputs(X, found.trees, len(constants))
     assert len(np.unique(added[:, 0])) == max_leaf_nodes
     # Steps beyond MOST_STEP are cut.
@@ -108,11 +74,11 @@ def test_leaf_values_are_a_newton_step_of_the_joint_likelihood(kind):
     basis = TreeBasis(2, 4, learning_rate=1.0, max_bins=16, l2_regularization=0.5)
     root, dispersion = np.linspace(0.3, 0.6, 4), 1.3
     C = 3 if kind == "three classes" else 1
-    found, *_ = booster(kind, basis, np.tile(root, C), dispersion)
+    found, *_ = about_constants(kind, basis, np.tile(root, C), dispersion)
     found.grow()
     first = found.trees.copy()
     found.grow()
-    (_, y, groups), X = corners(kind), corners(kind)[0]
+    X, y, groups = corners(kind, n=30)
     model = found.pool.model
     y = model.encode(y, len(y)).T
     D, kernel = np.column_stack([X, np.ones(len(X))]), model.kernel
@@ -155,9 +121,8 @@ def test_a_loss_beside_an_offset(loss):
     rng = np.random.default_rng(0)
     C = 3 if isinstance(loss, Multinomial) else 1
     z, offset = rng.normal(size=(2, C, 5))
-    y = loss.encode(
-        rng.integers(0, C, size=5) if C > 1 else rng.integers(1, 3, size=5), C, float
-    ).T
+    drawn = rng.integers(0, C, size=5) if C > 1 else rng.integers(1, 3, size=5)
+    y = loss.encode(drawn, C, float).T
     shifted = Shifted(loss, 1, C > 1)
     both = np.concatenate([y, offset])
     assert_allclose(shifted.value(z, both), loss.value(z + offset, y))
@@ -184,23 +149,23 @@ def table(X):
 
 
 def values_of(model, X, groups):
-    return (
-        model.predict_proba(X, groups=groups)
-        if hasattr(model, "classes_")
-        else model.predict(X, groups=groups)
-    )
+    output = model.predict_proba if hasattr(model, "classes_") else model.predict
+    return output(X, groups=groups)
 
 
-@every_kind
+@pytest.mark.parametrize("kind", KINDS)
 def test_fits(kind):
     """Corners are found; a client's plain model, pickles, new clients and new rows go on."""
-    X, y, groups = corners(kind)
+    X, y, groups = corners(kind, n=30)
     model = estimator(kind, basis=FEW, covariance="diag", n_clusters=1)
     lines = clone(model).set_params(basis="linear").fit(table(X), y, groups=groups)
     model.fit(table(X), y, groups=groups)
-    assert model.basis_ == "trees" and model.score(table(X), y, groups=groups) > 0.1 + lines.score(
-        table(X), y, groups=groups
-    )
+    scores = [fit.score(table(X), y, groups=groups) for fit in (lines, model)]
+    assert model.basis_ == "trees" and scores[1] > 0.1 + scores[0]
+    if kind == "numbers":
+        assert scores[0] < 0.6 < 0.9 < scores[1]
+        assert (model.predict(table(X), groups=groups, return_std=True)[1] > 0).all()
+    assert not hasattr(lines, "feature_importances_") and "trees" not in lines.summary()
     assert model.feature_importances_[:2].min() > 0.15
     assert_allclose(model.feature_importances_.sum(), 1.0)
     text = "8 trees of each class" if kind == "three classes" else "8 trees that"
@@ -221,9 +186,8 @@ def test_fits(kind):
     assert_array_equal(model.assign(table(X), y, groups=groups), model.labels_)
     whole = model.predict_cluster(table(X), 0)
     raw = model.model_.decision(X, model.cluster_params_, np.zeros(len(X), dtype=int))
-    raw = model.model_.output(
-        raw + forest_outputs(X, model._effects[0].forest.trees, raw.shape[1])
-    )
+    raw = raw + forest_outputs(X, model._effects[0].forest.trees, raw.shape[1])
+    raw = model.model_.output(raw)
     assert_allclose(whole, model.classes_[raw] if hasattr(model, "classes_") else raw)
     # Clients of a federation have the same models, given their rows.
     federation = InProcessFederation(X, y, groups)
@@ -237,11 +201,13 @@ def test_fits(kind):
         plt.close("all")
 
 
-def test_auto_takes_trees_of_classes():
+@pytest.mark.parametrize("kind", ["numbers", "classes"])
+def test_auto_takes_trees_where_features_act_together(kind):
     """And goes on with the trees that were judged: those of the same fit by name."""
-    X, y, groups = corners("classes")
-    auto = estimator("classes", covariance="diag").fit(X, y, groups=groups)
-    named = estimator("classes", covariance="diag", basis="trees").fit(X, y, groups=groups)
+    n_clients, n = (8, 15) if kind == "numbers" else (12, 30)
+    X, y, groups = corners(kind, n_clients, n)
+    auto = estimator(kind, covariance="diag").fit(X, y, groups=groups)
+    named = estimator(kind, covariance="diag", basis="trees").fit(X, y, groups=groups)
     assert auto.basis_ == "trees"
     assert auto.basis_losses_["trees"] < auto.basis_losses_["linear"]
     assert_array_equal(auto._effects[0].forest.trees, named._effects[0].forest.trees)
@@ -262,44 +228,35 @@ def test_auto_keeps_lines_where_the_truth_is_linear(kind):
     assert np.mean(kept) >= 0.5
 
 
-def flat(case):
+CASES = [("numbers", case) for case in ("few rows", "one client", "rows alone", "constant")]
+CASES += [("classes", case) for case in ("few rows", "one client", "rows alone", "one class")]
+CASES += [("classes", "separable"), ("counts", "large features")]
+CASES += [("counts", "large counts"), ("counts", "large outlier")]
+
+
+@pytest.mark.parametrize(("kind", "case"), CASES)
+def test_small_and_extreme_tables(kind, case):
     """Rows that say little, or are of extreme size."""
-    kind = "counts" if case.startswith("large") else "classes"
     X, y, groups = corners(kind, n_clients=6, n=8)
-    if case == "few rows":
-        X, y, groups = X[:5], np.array([0, 1, 0, 1, 1]), groups[:5]
-    elif case == "one client":
-        groups = np.zeros_like(groups)
-    elif case == "rows alone":
-        groups = np.arange(len(y))
-    elif case == "a client of one class":
-        y[groups == 2] = 1
-    elif case == "separable":
-        y = (X[:, 0] > 0).astype(int)
-    elif case == "large features":
-        X = X * 1e9 + 1e11
-    elif case == "large counts":
-        y = y * 1e7
-    elif case == "large outlier":
-        y[0] = 10**9
-    return kind, X, y, groups
-
-
-CASES = "few rows, one client, rows alone, a client of one class, separable, large features, "
-CASES += "large counts, large outlier"
-
-
-@pytest.mark.parametrize("case", CASES.split(", "))
-def test_small_and_extreme_tables(case):
-    kind, X, y, groups = flat(case)
-    for basis in (TreeBasis(3, learning_rate=0.5, max_bins=16), "trees")[
-        : 1 + (case == "few rows")
-    ]:
+    rows = {
+        "few rows": (X[:5], y[:5] if kind == "numbers" else np.arange(5) % 2, groups[:5]),
+        "one client": (X, y, 0 * groups),
+        "rows alone": (X, y, np.arange(len(y))),
+        "constant": (np.where(np.arange(3) == 1, 3.0, X), y, groups),
+        "one class": (X, np.where(groups == 2, 1, y), groups),
+        "separable": (X, (X[:, 0] > 0).astype(int), groups),
+        "large features": (X * 1e9 + 1e11, y, groups),
+        "large counts": (X, y * 1e7, groups),
+        "large outlier": (X, np.where(np.arange(len(y)) == 0, 10**9, y), groups),
+    }[case]
+    few = TreeBasis(3, learning_rate=0.5, max_bins=16)
+    for basis in (few, "trees") if case == "few rows" else (few,):
         model = estimator(kind, basis=basis, covariance="diag", n_clusters=1)
-        model.fit(X, y, groups=groups)
-        found = values_of(model, X, groups)
+        model.fit(*rows[:2], groups=rows[2])
+        found = values_of(model, rows[0], rows[2])
         assert np.isfinite(found).all() and np.isfinite(model._effects[0].forest.trees).all()
     if case == "large features":
-        _, small, y, _ = flat("large counts")
-        other = clone(model).fit(small, y / 1e7, groups=groups)
-        assert_allclose(found, values_of(other, small, groups), rtol=1e-4)
+        plain = clone(model).fit(X, y, groups=groups)
+        assert_allclose(found, values_of(plain, X, groups), rtol=1e-4)
+    if case == "constant":
+        assert model.feature_importances_[1] == 0.0
