@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from trials import some
 
-from skcfl import FedALARegressor, FedAvgRegressor, FedRepRegressor, PerFedAvgRegressor
+from skcfl import FedALARegressor, FedRepRegressor, PerFedAvgRegressor
 from skcfl.calls.first_order import LocalUpdate, MetaUpdate, MoreauUpdate, Objectives
 from skcfl.federation import InProcessFederation
 from skcfl.models import MLP, LinearModel
@@ -31,9 +31,8 @@ def test_sound_clients_are_not_rejected(cls, loss):
         X, y, groups = table(loss, seed)
         model = cls(loss=loss, random_state=0).fit(X, y, groups=groups)
         assert not model.rejected_clients_.size
-        pooled = FedAvgRegressor(loss=loss).fit(X, y, groups=groups)
-        errors = [np.abs(fit.predict(X, groups=groups) - y).mean() for fit in (model, pooled)]
-        assert errors[0] < 2.0 * errors[1]
+        error = np.abs(model.predict(X, groups=groups) - y).mean()
+        assert error < 0.75 * np.abs(y - y.mean()).mean()
 
 
 @pytest.mark.parametrize("loss", ["poisson", "gamma"])
