@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 from skcfl import (
     FedAvgRegressor,
@@ -81,23 +81,18 @@ def test_any_convex_loss_ends_at_the_fixed_point():
     assert_allclose(n @ model.params_ / n.sum(), model.cluster_params_[0], rtol=1e-6)
 
 
-def test_some_clients_a_round():
+def test_some_clients_a_round_and_lost_clients():
     few = PFedMeRegressor(
         1.0, training=Training(participation=0.5), tol=0, max_iter=100, random_state=0
     )
-    whole = fit(PFedMeRegressor(1.0, tol=1e-10))
-    assert_allclose(fit(few).coef_, whole.coef_, atol=0.3)
+    assert_allclose(fit(few).coef_, fit(PFedMeRegressor(1.0, tol=1e-10)).coef_, atol=0.3)
     assert len(few.history_["objective"]) == 100
     assert set(few.history_["participants"]) == {4}
-
-
-def test_lost_clients():
     faults = Faults(dropout=0.3, random_state=0)
     federation = InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=faults)
-    model = PFedMeRegressor(0.5, tol=0, max_iter=80).fit_federation(federation)
-    wanted = fit(PFedMeRegressor(0.5, tol=1e-10))
-    assert_allclose(model.coef_, wanted.coef_, atol=0.3)
-    assert model.missing_clients_.size == 0
+    lost = PFedMeRegressor(0.5, tol=0, max_iter=80).fit_federation(federation)
+    assert_allclose(lost.coef_, fit(PFedMeRegressor(0.5, tol=1e-10)).coef_, atol=0.3)
+    assert lost.missing_clients_.size == 0
 
 
 def test_networks():
@@ -106,8 +101,6 @@ def test_networks():
     far = fit(PFedMeClassifier(100.0, training=Training(step_size=0.001), **options), CLASSES)
     apart = [np.linalg.norm(m.params_ - m.cluster_params_) for m in (model, far)]
     assert 0 < apart[1] < apart[0]
-    again = fit(PFedMeClassifier(0.1, n_jobs=2, **options), CLASSES)
-    assert_array_equal(again.params_, model.params_)
     # A round sends a model up and down, and a number.
     n, p = model.params_.shape
     assert model.history_["floats_up"][1] == n * (p + 1)
