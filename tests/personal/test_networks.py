@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from personal_tables import CLASSES, fit
 
 from skcfl import (
     DittoClassifier,
@@ -14,11 +15,9 @@ from skcfl import (
     PFedMeClassifier,
     Training,
 )
-from skcfl.datasets import make_clustered_classification
 from skcfl.federation import Faults, InProcessFederation
 
-DATA = make_clustered_classification(8, 2, 3, n_samples=20, random_state=0)
-ROWS = DATA.X, DATA.y, DATA.groups
+ROWS = CLASSES.X, CLASSES.y, CLASSES.groups
 NETWORK = {"hidden_layer_sizes": (5, 4), "random_state": 0, "max_iter": 4, "tol": 0}
 METHODS = [DittoClassifier, FedALAClassifier, FedPACClassifier, FedProtoClassifier]
 METHODS += [FedRepClassifier, PerFedAvgClassifier, PFedMeClassifier]
@@ -33,5 +32,5 @@ def test_silent_clients_and_threads(cls):
     assert np.isfinite(models[0].params_).all() and len(models[0].missing_clients_) < 8
     assert_array_equal(models[0].params_, models[1].params_)
     options = {**NETWORK, "training": Training(batch_size=5)}
-    models = [cls(**options, n_jobs=n).fit(*ROWS) for n in (1, 2)]
+    models = [fit(cls(**options, n_jobs=n)) for n in (1, 2)]
     assert_array_equal(models[0].params_, models[1].params_)

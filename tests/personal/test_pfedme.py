@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from personal_tables import CLASSES, DATA, IDS, fit
 
 from skcfl import (
     FedAvgRegressor,
@@ -12,18 +13,10 @@ from skcfl import (
     PFedMeRegressor,
     Training,
 )
-from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.datasets import make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.models import LinearModel
 from skcfl.personal.shared_rounds import Fixpoint
-
-DATA = make_clustered_regression(8, 2, 3, n_samples=(8, 20), random_state=0)
-CLASSES = make_clustered_classification(8, 2, 3, n_samples=20, random_state=0)
-IDS = np.unique(DATA.groups)
-
-
-def fit(model, data=DATA):
-    return model.fit(data.X, data.y, groups=data.groups)
 
 
 def closed_form(alpha, lam, weights):
@@ -76,7 +69,7 @@ def test_both_ends():
 
 
 def test_any_convex_loss_ends_at_the_fixed_point():
-    model = fit(PFedMe(LinearModel("log_loss", alpha=0.01), lam=0.1, tol=1e-10), CLASSES)
+    model = fit(PFedMe(LinearModel("log_loss", alpha=0.01), lam=0.1, tol=1e-10))
     n = np.unique(CLASSES.groups, return_counts=True)[1]
     assert_allclose(n @ model.params_ / n.sum(), model.cluster_params_[0], rtol=1e-6)
 
@@ -97,8 +90,8 @@ def test_some_clients_a_round_and_lost_clients():
 
 def test_networks():
     options = {"hidden_layer_sizes": 4, "random_state": 0, "max_iter": 6, "tol": 0}
-    model = fit(PFedMeClassifier(0.1, **options), CLASSES)
-    far = fit(PFedMeClassifier(100.0, training=Training(step_size=0.001), **options), CLASSES)
+    model = fit(PFedMeClassifier(0.1, **options))
+    far = fit(PFedMeClassifier(100.0, training=Training(step_size=0.001), **options))
     apart = [np.linalg.norm(m.params_ - m.cluster_params_) for m in (model, far)]
     assert 0 < apart[1] < apart[0]
     # A round sends a model up and down, and a number.

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from personal_tables import CLASSES, CODES, DATA, fit, without
 
 from skcfl import (
     FedALA,
@@ -18,13 +19,10 @@ from skcfl import (
 )
 from skcfl.calls.first_order import Objectives, ObjectivesGradients
 from skcfl.calls.kept_models import BlendedUpdate, Keep, PartialUpdate
-from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.datasets import make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, LinearModel, LocalModel
 
-DATA = make_clustered_regression(8, 2, 3, n_samples=(8, 20), random_state=0)
-CLASSES = make_clustered_classification(8, 2, 3, n_samples=20, random_state=0)
-IDS, CODES = np.unique(CLASSES.groups, return_inverse=True)
 NETWORK = {"hidden_layer_sizes": (5, 4), "random_state": 0, "max_iter": 3, "tol": 0}
 
 
@@ -37,10 +35,6 @@ def blend_pool(alpha=0.1, kept=OLD):
     pool = open_rows(bound, CLASSES.X, CLASSES.y, CODES, 8, random_state=0)
     pool.ask(Keep, kept)
     return pool
-
-
-def fit(model, data=CLASSES):
-    return model.fit(data.X, data.y, groups=data.groups)
 
 
 @pytest.mark.parametrize("batch_size", [None, 6])
@@ -92,7 +86,7 @@ def test_frozen_layers_stay():
 
 def test_linear_models_have_fixed_effects():
     options = {"alpha": 0.0, "tol": 1e-12, "max_iter": 3000}
-    model = fit(FedRepRegressor(training=Training(weights="n_samples"), **options), DATA)
+    model = fit(FedRepRegressor(training=Training(weights="n_samples"), **options))
     Z = np.column_stack([DATA.X, DATA.groups[:, None] == np.unique(DATA.groups)])
     wanted = np.linalg.lstsq(Z, DATA.y, rcond=None)[0]
     assert_allclose(model.coef_, np.tile(wanted[:3], (8, 1)), rtol=1e-6)
@@ -100,15 +94,12 @@ def test_linear_models_have_fixed_effects():
 
 
 def test_new_clients_train_their_own_layers():
-    some = CODES == 2
-    model = FedRepClassifier(**{**NETWORK, "max_iter": 15})
-    model.fit(CLASSES.X[~some], CLASSES.y[~some], groups=CLASSES.groups[~some])
-    adapted = model.adapt(CLASSES.X[some], CLASSES.y[some], groups=CLASSES.groups[some])
+    model, rows = without(FedRepClassifier(**{**NETWORK, "max_iter": 15}), 2)
+    adapted = model.adapt(*rows)
     s = model.model_.layer_slices()["output"].start
     assert_array_equal(adapted.params_[2, :s], model.cluster_params_[0, :s])
-    rows = CLASSES.X[some], CLASSES.y[some]
     shared = (model.predict_cluster(rows[0], 0) == rows[1]).mean()
-    assert adapted.score(*rows, groups=CLASSES.groups[some]) >= shared
+    assert adapted.score(*rows[:2], groups=rows[2]) >= shared
 
 
 @pytest.mark.parametrize("layers", ["hidden7", 4, ["linear"]])
@@ -251,5 +242,5 @@ def test_an_epoch_of_the_blend_is_all_batches():
 
 def test_generic_classes():
     for cls in (FedRep, FedALA):
-        model = fit(cls(MLP(4, loss="squared_error"), max_iter=3, tol=0, random_state=0), DATA)
+        model = fit(cls(MLP(4, loss="squared_error"), max_iter=3, tol=0, random_state=0))
         assert model.predict(DATA.X, groups=DATA.groups).shape == DATA.y.shape
