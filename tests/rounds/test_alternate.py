@@ -70,46 +70,37 @@ def pool_of(seed=0, n_clients=12, d=4, sigma=0.1):
     return open_rows(LinearModel(fit_intercept=False).bind(d), X, y, codes, n_clients), theta
 
 
+#: Rounds, as many as they are, and nothing after them.
+STILL = {"tol": 0, "polish": False, "empty_cluster": "keep"}
+
+
 def rule_for(pool, K=2, **options):
     return LossClusters(pool.n_clients, K, np.random.RandomState(0), **options)
 
 
-def test_a_round_with_gradients_is_the_algorithms():
-    """Option II: theta_j - gamma times the n_i-weighted mean gradient of the group."""
+@pytest.mark.parametrize("averaging", ["gradient", "model"])
+def test_a_round_is_the_algorithms(averaging):
+    """Options II and I: the weighted mean of a group's gradients, or of its trained models."""
     pool, _ = pool_of()
     theta = np.random.RandomState(1).standard_normal((2, 4))
-    options = Options(max_iter=1, step_size=0.1, tol=0, polish=False, empty_cluster="keep")
+    options = Options(max_iter=1, averaging=averaging, local_steps=3, step_size=0.05, **STILL)
     result = alternate(pool, theta, options, np.random.RandomState(0), rule=rule_for(pool))
     losses = pool.ask(Losses, theta)
     groups = KMeans(2, n_init=10, random_state=0).fit_predict(embed(losses, "log"))
     model = match(np.array([losses[groups == q].sum(axis=0) for q in range(2)]))
     choice = model[groups]
-    g = pool.ask(ObjectivesGradients, theta[choice])[1]
-    expected = np.array([t - 0.1 * g[choice == j].mean(axis=0) for j, t in enumerate(theta)])
-    np.testing.assert_allclose(result.cluster_params, expected, rtol=1e-10)
-
-
-def test_a_round_with_models_is_the_algorithms():
-    """Option I: the n_i-weighted mean of the models trained from the group's."""
-    pool, _ = pool_of()
-    theta = np.random.RandomState(1).standard_normal((2, 4))
-    options = Options(
-        max_iter=1, averaging="model", local_steps=3, step_size=0.05, tol=0, polish=False
-    )
-    result = alternate(pool, theta, options, np.random.RandomState(0), rule=rule_for(pool))
-    losses = pool.ask(Losses, theta)
-    groups = KMeans(2, n_init=10, random_state=0).fit_predict(embed(losses, "log"))
-    model = match(np.array([losses[groups == q].sum(axis=0) for q in range(2)]))
-    choice = model[groups]
-    trained = pool.ask(LocalUpdate, theta[choice], 3, 0.05)
-    expected = np.array([trained[choice == j].mean(axis=0) for j in range(2)])
+    if averaging == "model":
+        moved = pool.ask(LocalUpdate, theta[choice], 3, 0.05)
+    else:
+        moved = theta[choice] - 0.05 * pool.ask(ObjectivesGradients, theta[choice])[1]
+    expected = np.array([moved[choice == j].mean(axis=0) for j in range(2)])
     np.testing.assert_allclose(result.cluster_params, expected, rtol=1e-10)
 
 
 def test_ledger_of_a_round():
     """K models down and K losses up, then the number of the cluster down and a gradient up."""
     pool, theta = pool_of()
-    options = Options(max_iter=4, step_size=0.1, tol=0, polish=False, empty_cluster="keep")
+    options = Options(max_iter=4, step_size=0.1, **STILL)
     result = alternate(pool, theta, options, np.random.RandomState(0), rule=rule_for(pool))
     np.testing.assert_array_equal(result.history["floats_down"], 12 * (2 * 4 + 1))
     np.testing.assert_array_equal(result.history["floats_up"], 12 * (2 + 1 + 4))
@@ -119,9 +110,7 @@ def test_ledger_of_a_round():
 def test_shared_parameters_stay_equal_and_are_sent_once(rule):
     pool, theta = pool_of()
     shared = np.array([True, False, True, False])
-    options = Options(
-        max_iter=6, step_size=0.1, tol=0, polish=False, empty_cluster="keep", shared=shared
-    )
+    options = Options(max_iter=6, step_size=0.1, shared=shared, **STILL)
     chosen = None if rule == "IFCA" else rule_for(pool)
     result = alternate(pool, theta, options, np.random.RandomState(0), rule=chosen)
     first, second = result.cluster_params
@@ -139,14 +128,10 @@ def test_shared_parameters_move_by_all_participants():
     result = alternate(pool, theta, options, np.random.RandomState(0))
     choice = pool.ask(Losses, theta).argmin(axis=1)
     g = pool.ask(ObjectivesGradients, theta[choice])[1]
-    np.testing.assert_allclose(
-        result.cluster_params[0, :2], theta[0, :2] - 0.1 * g[:, :2].mean(axis=0), rtol=1e-10
-    )
-    np.testing.assert_allclose(
-        result.cluster_params[1, 2:],
-        theta[1, 2:] - 0.1 * g[choice == 1, 2:].mean(axis=0),
-        rtol=1e-10,
-    )
+    first, second = result.cluster_params
+    together, of_second = g.mean(axis=0), g[choice == 1].mean(axis=0)
+    np.testing.assert_allclose(first[:2], (theta[0] - 0.1 * together)[:2], rtol=1e-10)
+    np.testing.assert_allclose(second[2:], (theta[1] - 0.1 * of_second)[2:], rtol=1e-10)
 
 
 def test_too_long_a_step_with_shared_parameters_is_halved_for_all():
@@ -178,14 +163,8 @@ def test_rounds_are_kept_and_scored_on_request():
 @pytest.mark.parametrize("averaging", ["gradient", "model"])
 def test_a_first_round_that_is_dealt_deals_the_clients_evenly(averaging):
     pool, theta = pool_of()
-    options = Options(
-        max_iter=1,
-        averaging=averaging,
-        tol=0,
-        polish=False,
-        dealt_first=True,
-        keep_rounds=True,
-    )
+    options = {"max_iter": 1, "averaging": averaging, "dealt_first": True, "keep_rounds": True}
+    options = Options(tol=0, polish=False, **options)
     for rule in (None, rule_for(pool)):
         result = alternate(pool, theta, options, np.random.RandomState(3), rule=rule)
         np.testing.assert_array_equal(np.bincount(result.extra["round_labels"][0]), [6, 6])

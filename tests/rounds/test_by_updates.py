@@ -1,12 +1,9 @@
 """Rules that cluster clients by what they have trained."""
 
 import numpy as np
-import pytest
-from sklearn.metrics import adjusted_rand_score
 
 from skcfl import FeSEM, FeSEMRegressor, Record, Training
 from skcfl.datasets import make_clustered_regression
-from skcfl.federation import Faults, InProcessFederation
 from skcfl.models import LinearModel
 
 DATA = make_clustered_regression(12, 3, 4, n_samples=25, random_state=0)
@@ -75,13 +72,3 @@ def test_what_fesem_sends():
     history = model.fit(DATA.X, DATA.y, groups=DATA.groups).history_
     assert (history["floats_down"][1:] == 12 * 5).all()
     assert (history["floats_up"][1:] == 12 * 6).all()
-
-
-@pytest.mark.parametrize("faults", [{"dropout": 0.3}, {"dead": IDS[[4]]}])
-def test_fesem_with_lost_clients(faults):
-    federation = InProcessFederation(
-        DATA.X, DATA.y, DATA.groups, faults=Faults(**faults, random_state=0)
-    )
-    model = FeSEMRegressor(3, random_state=0).fit_federation(federation)
-    here = ~np.isin(IDS, faults.get("dead", []))
-    assert adjusted_rand_score(DATA.labels[here], model.labels_[here]) == 1.0

@@ -39,12 +39,8 @@ def test_every_client_is_a_cluster_of_its_own(loss):
     for i in range(5):
         alone = pool.subset([i])
         best, _ = alone.ask(Solve)
-        assert_allclose(
-            alone.ask(Objectives, result.params[i]),
-            alone.ask(Objectives, best),
-            rtol=1e-9,
-            atol=1e-12,
-        )
+        values = [alone.ask(Objectives, models) for models in (result.params[i], best)]
+        assert_allclose(*values, rtol=1e-9, atol=1e-12)
     values = pool.ask(Objectives, result.params)
     assert_allclose(result.objective, pool.client_weights @ values / pool.client_weights.sum())
 

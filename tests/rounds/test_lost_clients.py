@@ -2,10 +2,19 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 from trials import some
 
-from skcfl import CLoVERegressor, IFCARegressor, OracleClustersRegressor, Training
+from skcfl import (
+    CFLRegressor,
+    CLoVERegressor,
+    FedEMRegressor,
+    FeSEMRegressor,
+    IFCARegressor,
+    OracleClustersRegressor,
+    Training,
+)
 from skcfl.calls.first_order import LocalUpdate, Losses, OwnLosses
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
@@ -58,6 +67,19 @@ def test_clusters_are_found_without_the_silent(cls, options, faults):
     assert score > wanted - 0.01
     assert np.isfinite(model.history_["objective"]).all()
     assert model.history_["participants"][:30].min() < 12
+
+
+OTHER_METHODS = [FeSEMRegressor(3), CFLRegressor(eps2=0.27), FedEMRegressor(3)]
+
+
+# Who takes part changes from round to round: the models keep moving a little.
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("faults", LOST)
+@pytest.mark.parametrize("model", OTHER_METHODS, ids=lambda model: type(model).__name__)
+def test_other_methods_find_clusters_without_the_silent(model, faults):
+    model = clone(model).set_params(random_state=0).fit_federation(lossy(**faults))
+    here = OTHERS if "dead" in faults else slice(None)
+    assert adjusted_rand_score(DATA.labels[here], model.labels_[here]) == 1.0
 
 
 @pytest.mark.parametrize("rule", [LeastLoss(), None])

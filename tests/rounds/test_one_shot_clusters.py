@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from sklearn.cluster import DBSCAN, AgglomerativeClustering
 from sklearn.metrics import adjusted_rand_score
 from trials import some
@@ -26,8 +27,8 @@ IDS = np.unique(DATA.groups)
 PLAIN = {"standardize": False, "alpha": 0.05}
 
 
-def fit(model, data=DATA):
-    return model.fit(data.X, data.y, groups=data.groups)
+def fit(model, data=DATA, rows=slice(None)):
+    return model.fit(data.X[rows], data.y[rows], groups=data.groups[rows])
 
 
 @pytest.mark.parametrize("weights", ["n_samples", "uniform"])
@@ -37,14 +38,14 @@ def test_one_cluster_is_the_mean_of_the_local_models(weights):
     sizes = np.unique(DATA.groups, return_counts=True)[1].astype(float)
     sizes = sizes if weights == "n_samples" else np.ones(12)
     wanted = np.average(local.coef_, axis=0, weights=sizes)
-    np.testing.assert_allclose(once.cluster_coef_[0], wanted, rtol=1e-9)
+    assert_allclose(once.cluster_coef_[0], wanted, rtol=1e-9)
 
 
 def test_one_cluster_by_precision_is_the_pooled_fit():
     """Sums of H_i and of H_i w_i are the normal equations of all rows."""
     once = fit(OneShotRegressor(1, rounds=0, combine="precision", **PLAIN))
     pooled = fit(FedAvgRegressor(**PLAIN))
-    np.testing.assert_allclose(once.params_, pooled.params_, rtol=1e-8)
+    assert_allclose(once.params_, pooled.params_, rtol=1e-8)
     # Of several classes one direction is free, and classes that a client has not seen are flat.
     data = make_clustered_classification(8, 1, 3, n_samples=40, n_classes=3, random_state=0)
     once = fit(OneShotClassifier(1, rounds=0, combine="precision", **PLAIN), data)
@@ -75,8 +76,8 @@ def test_rounds_after_it_end_at_the_pooled_fit_of_each_cluster():
     once = fit(OneShotRegressor(3, random_state=0, **PLAIN))
     for k in range(3):
         rows = np.isin(DATA.groups, IDS[once.labels_ == k])
-        pooled = FedAvgRegressor(**PLAIN).fit(DATA.X[rows], DATA.y[rows], groups=DATA.groups[rows])
-        np.testing.assert_allclose(once.cluster_params_[k], pooled.params_[0], rtol=1e-8)
+        pooled = fit(FedAvgRegressor(**PLAIN), rows=rows)
+        assert_allclose(once.cluster_params_[k], pooled.params_[0], rtol=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -172,13 +173,12 @@ def test_lost_clients(faults, rounds):
     """A client that never answers has no say in the clusters or their models."""
     faults = Faults(**faults, random_state=0)
     federation = InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=faults)
-    once = OneShotRegressor(3, rounds=rounds, random_state=0, **PLAIN).fit_federation(federation)
+    options = {"rounds": rounds, "random_state": 0, **PLAIN}
+    once = OneShotRegressor(3, **options).fit_federation(federation)
     here = ~np.isin(IDS, faults.dead)
     assert adjusted_rand_score(DATA.labels[here], once.labels_[here]) == 1.0
-    rows = np.isin(DATA.groups, IDS[here])
-    alone = OneShotRegressor(3, rounds=rounds, random_state=0, **PLAIN)
-    alone.fit(DATA.X[rows], DATA.y[rows], groups=DATA.groups[rows])
-    np.testing.assert_allclose(once.params_[here], alone.params_, rtol=1e-6)
+    alone = fit(OneShotRegressor(3, **options), rows=np.isin(DATA.groups, IDS[here]))
+    assert_allclose(once.params_[here], alone.params_, rtol=1e-6)
 
 
 def test_trimmed_clusters_beside_many_that_are_far_away():
@@ -224,4 +224,4 @@ def test_models_of_many_rows_weigh_more():
 @pytest.mark.parametrize("cls", [OneShotRegressor, RobustClusteredFLRegressor])
 def test_shares_that_cannot_be_left_out(cls, trim):
     with pytest.raises(ValueError, match="'trim' parameter"):
-        cls(2, trim=trim).fit(DATA.X, DATA.y, groups=DATA.groups)
+        fit(cls(2, trim=trim))

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from client_rows import ClientRows
 from hypothesis import given
 from hypothesis import strategies as st
-from loss_objects import loss_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.optimize import minimize
@@ -15,60 +15,50 @@ import skcfl.rounds.polish
 from skcfl.calls.curvatures import Hessians, Solve
 from skcfl.calls.first_order import Objectives, ObjectivesGradients
 from skcfl.federation.inprocess import open_rows
-from skcfl.models import LinearModel, Location
+from skcfl.models import LinearModel
 from skcfl.rounds.polish import solve_pooled
 
 seeds = st.integers(0, 2**32 - 1)
 SIZES = [12, 5, 0, 30, 1, 8, 20]
 LABELS = np.array([0, 1, 0, 2, 1, 2, 0])
 ALPHA = 0.03
-DELTA = 0.8
 LOSSES = ["squared_error", "huber", "poisson", "log_loss", "log_loss-3", "squared_hinge-3"]
 LOCATIONS = ["location_squared_error", "location_huber"]
 
 
-class Problem:
-    def __init__(self, loss, seed=0, sizes=SIZES, d=4, alpha=ALPHA, units=1.0):
-        rng = self.rng = np.random.default_rng(seed)
-        name, _, classes = loss.partition("-")
-        self.m, self.d, self.C = len(sizes), d, int(classes or 2)
-        self.codes = np.repeat(np.arange(self.m), sizes)
-        n = len(self.codes)
-        self.X = rng.normal(size=(n, d)) * units
-        self.weights = rng.integers(1, 4, size=n).astype(float)
-        z = self.X / units @ rng.normal(size=d) / np.sqrt(d) + rng.normal(size=n)
-        self.k = None
-        if name in ("log_loss", "squared_hinge"):
-            self.y, self.k = rng.integers(self.C, size=n), self.C
-        elif name.startswith("location"):
-            self.y = None
-        else:
-            self.y = rng.poisson(np.exp(z)).astype(float) if name == "poisson" else 3 * z
-        if self.y is None:
-            self.model = Location(loss=name.removeprefix("location_"), delta=DELTA)
-        else:
-            self.model = LinearModel(loss=loss_of(name, delta=DELTA), alpha=alpha)
+class Problem(ClientRows):
+    """By default rows of each cluster are of all classes."""
 
-    def pool(self, form=np.asarray, dtype=float):
-        bound = self.model.bind(self.d, self.k, dtype)
-        X = form(self.X.astype(dtype))
-        return open_rows(bound, X, self.y, self.codes, self.m, self.weights)
+    def __init__(self, loss, seed=1, sizes=SIZES, d=4, alpha=ALPHA, units=1.0):
+        super().__init__(loss, seed, sizes, d, alpha, units)
 
-    def rows(self, k, labels=LABELS, uniform=False):
+    def rows(self, k, uniform=False):
         """Rows of a cluster with their weights in its objective, which sum to 1."""
-        mine = np.isin(self.codes, np.flatnonzero(labels == k))
+        mine = np.isin(self.codes, np.flatnonzero(LABELS == k))
         w = self.weights[mine]
         if uniform:
             w = w / np.bincount(self.codes, self.weights, self.m)[self.codes[mine]]
         return self.X[mine], None if self.y is None else self.y[mine], w / w.sum()
 
 
-def assert_stationary(pool, labels, theta, weights, atol=1e-9):
-    g = pool.ask(ObjectivesGradients, theta[labels])[1]
+def zeros(pool, K=3):
+    return np.zeros((K, pool.n_params))
+
+
+def solved(pool, labels=LABELS, start=None, weights=None):
+    """The models, of which the search says that they are solved for."""
+    start = zeros(pool, labels.max() + 1) if start is None else start
+    theta, converged, *_ = solve_pooled(pool, labels, start, weights)
+    assert converged
+    return theta
+
+
+def assert_stationary(pool, labels, theta, weights=None, units=1.0, atol=1e-9):
+    weights = pool.client_weights if weights is None else weights
+    g = pool.ask(ObjectivesGradients, theta[labels])[1] / units
     for k in np.unique(labels):
         mine = labels == k
-        share = weights[mine] / weights[mine].sum()
-        assert_allclose(share @ g[mine], 0.0, atol=atol)
+        assert_allclose(weights[mine] @ g[mine] / weights[mine].sum(), 0.0, atol=atol)
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
@@ -87,20 +77,15 @@ def test_clusters_are_scikit_learn_s_fits_of_their_rows(form, uniform):
         pool = problem.pool(form)
         # Only clients with rows have a say; one weight each, or their rows' weights.
         weights = (pool.client_sizes > 0).astype(float) if uniform else None
-        theta, converged, decrement, _ = solve_pooled(
-            pool, LABELS, np.zeros((3, pool.n_params)), weights
-        )
-        assert converged
-        assert decrement <= 1e-11
+        theta, converged, decrement, _ = solve_pooled(pool, LABELS, zeros(pool), weights)
+        assert converged and decrement <= 1e-11
         found = pool.model.coefficients(theta)
         for k in range(3):
             X, y, w = problem.rows(k, uniform=uniform)
             reference = make(len(X)).fit(X, y, w * len(X))
-            coef, intercept = found["coef"][k], found["intercept"][k]
-            assert_allclose(np.ravel(coef), np.ravel(reference.coef_), rtol=1e-6, atol=1e-7)
-            assert_allclose(
-                np.ravel(intercept), np.ravel(reference.intercept_), rtol=1e-6, atol=1e-7
-            )
+            for name, value in found.items():
+                wanted = np.ravel(getattr(reference, name + "_"))
+                assert_allclose(np.ravel(value[k]), wanted, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("loss", LOSSES + LOCATIONS)
@@ -114,8 +99,7 @@ def test_clusters_are_stationary_from_any_start(loss, seed, K, scale):
     weights = rng.uniform(0.1, 2, size=problem.m)
     start = scale * rng.normal(size=(K, pool.n_params))
     kept = start.copy()
-    theta, converged, *_ = solve_pooled(pool, labels, start, weights)
-    assert converged
+    theta = solved(pool, labels, start, weights)
     assert_array_equal(start, kept)
     assert_stationary(pool, labels, theta, weights)
     # A cluster without clients keeps its model.
@@ -127,7 +111,7 @@ def test_clusters_are_stationary_from_any_start(loss, seed, K, scale):
 def test_other_losses_against_scipy(loss):
     problem = Problem(loss)
     pool = problem.pool()
-    theta, *_ = solve_pooled(pool, LABELS, np.zeros((3, pool.n_params)))
+    theta = solved(pool)
     for k in range(3):
         X, y, w = problem.rows(k)
         whole = open_rows(pool.model, X, y, np.zeros(len(X), int), 1, w)
@@ -145,8 +129,7 @@ def test_other_losses_against_scipy(loss):
 def test_one_client_a_cluster_is_solved_alone(loss):
     problem = Problem(loss, sizes=[20, 40, 30])
     pool = problem.pool()
-    theta, converged, *_ = solve_pooled(pool, np.arange(3), np.zeros((3, pool.n_params)))
-    assert converged
+    theta = solved(pool, np.arange(3))
     alone, _ = pool.ask(Solve)
     assert_allclose(pool.ask(Objectives, theta), pool.ask(Objectives, alone), rtol=1e-12)
     assert_allclose(theta, alone, rtol=1e-6, atol=1e-7)
@@ -156,33 +139,25 @@ def test_one_client_a_cluster_is_solved_alone(loss):
 def test_products_are_hessians(loss, monkeypatch):
     """Models of many parameters take conjugate gradients."""
     problem = Problem(loss)
-    few = problem.pool()
-    start = problem.rng.normal(size=(3, few.n_params))
-    wanted, *_ = solve_pooled(few, LABELS, start)
+    start = problem.centres(problem.pool())[:3]
+    wanted = solved(problem.pool(), LABELS, start)
     monkeypatch.setattr(skcfl.rounds.polish, "MAX_DENSE", 1)
-    many = problem.pool()
     monkeypatch.setattr(Hessians, "asked", None)
-    found, converged, *_ = solve_pooled(many, LABELS, start)
-    assert converged
-    assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
+    assert_allclose(solved(problem.pool(), LABELS, start), wanted, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("loss", ["squared_error", "log_loss"])
 def test_a_thousand_parameters(loss):
-    problem = Problem(loss, sizes=[60, 40], d=1100, alpha=0.1)
-    pool = problem.pool()
+    pool, labels = Problem(loss, sizes=[60, 40], d=1100, alpha=0.1).pool(), np.zeros(2, int)
     assert pool.n_params > 1024
-    theta, converged, *_ = solve_pooled(pool, np.zeros(2, int), np.zeros((1, pool.n_params)))
-    assert converged
-    assert_stationary(pool, np.zeros(2, int), theta, pool.client_weights)
+    assert_stationary(pool, labels, solved(pool, labels))
 
 
 def test_clients_and_clusters_that_weigh_nothing():
     problem = Problem("log_loss")
     pool = problem.pool()
     weights = np.array([1.0, 0.0, 0.0, 2.0, 0.0, 1.0, 3.0])
-    theta, converged, *_ = solve_pooled(pool, LABELS, np.ones((3, pool.n_params)), weights)
-    assert converged
+    theta = solved(pool, LABELS, zeros(pool) + 1.0, weights)
     assert np.isfinite(theta).all()
     # Without client 1 nor 4 cluster 1 has its clients' objectives with equal weights.
     assert_stationary(pool, LABELS, theta, np.where(LABELS == 1, 1.0, weights))
@@ -193,61 +168,44 @@ def test_a_client_without_rows_alone_in_its_cluster():
     problem = Problem("squared_error")
     pool = problem.pool()
     labels = np.where(pool.client_sizes > 0, 0, 1)
-    theta, converged, *_ = solve_pooled(pool, labels, np.ones((2, pool.n_params)))
-    assert converged
+    theta = solved(pool, labels, zeros(pool, 2) + 1.0)
     assert_array_equal(theta[1], 1.0)
     others = pool.subset(labels == 0)
-    alone, *_ = solve_pooled(others, np.zeros(others.n_clients, int), theta[:1])
+    alone = solved(others, np.zeros(others.n_clients, int), theta[:1])
     assert_allclose(theta[:1], alone, rtol=1e-9)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e8])
 def test_models_that_diverged_are_no_start(bad):
     for loss in ("poisson", "log_loss", "squared_error"):
-        problem = Problem(loss)
-        pool = problem.pool()
-        wanted, *_ = solve_pooled(pool, LABELS, np.zeros((3, pool.n_params)))
-        start = np.zeros((3, pool.n_params))
+        pool = Problem(loss).pool()
+        start = zeros(pool)
         start[1] = bad
-        theta, converged, *_ = solve_pooled(pool, LABELS, start)
-        assert converged
-        assert_allclose(theta, wanted, rtol=1e-6, atol=1e-7)
+        assert_allclose(solved(pool, LABELS, start), solved(pool), rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_columns_in_unlike_units(loss):
     units = np.array([1e-3, 1e-1, 1e2, 1e4])
-    problem = Problem(loss, units=units, alpha=1e-4)
-    pool = problem.pool()
-    theta, converged, *_ = solve_pooled(pool, LABELS, np.zeros((3, pool.n_params)))
-    assert converged
+    pool = Problem(loss, units=units, alpha=1e-4).pool()
     scale = np.tile(np.append(units, 1.0), pool.model.n_outputs)
-    g = pool.ask(ObjectivesGradients, theta[LABELS])[1] / scale
-    for k in range(3):
-        mine = LABELS == k
-        share = pool.client_weights[mine] / pool.client_weights[mine].sum()
-        assert_allclose(share @ g[mine], 0.0, atol=1e-9)
+    assert_stationary(pool, LABELS, solved(pool), units=scale)
 
 
 @pytest.mark.parametrize("noise", [1.0, 1e3, 1e6])
 def test_huber_of_targets_in_any_unit(noise):
     problem = Problem("huber", sizes=[30, 20, 5])
     problem.y = 1e4 * noise + noise * problem.y
-    pool = problem.pool()
-    labels = np.array([0, 0, 1])
-    theta, converged, *_ = solve_pooled(pool, labels, np.zeros((2, pool.n_params)))
-    assert converged
-    assert_stationary(pool, labels, theta, pool.client_weights, atol=1e-6)
+    pool, labels = problem.pool(), np.array([0, 0, 1])
+    assert_stationary(pool, labels, solved(pool, labels), atol=1e-6)
 
 
-def test_far_away_locations():
-    for loss in LOCATIONS:
-        problem = Problem(loss)
-        near, *_ = solve_pooled(problem.pool(), LABELS, np.zeros((3, 4)))
-        problem.X = problem.X + 1e6
-        far, converged, *_ = solve_pooled(problem.pool(), LABELS, np.zeros((3, 4)))
-        assert converged
-        assert_allclose(far - 1e6, near, atol=1e-6)
+@pytest.mark.parametrize("loss", LOCATIONS)
+def test_far_away_locations(loss):
+    problem = Problem(loss)
+    near = solved(problem.pool())
+    problem.X = problem.X + 1e6
+    assert_allclose(solved(problem.pool()) - 1e6, near, atol=1e-6)
 
 
 def test_float32_rows_are_solved_in_double():
@@ -257,23 +215,16 @@ def test_float32_rows_are_solved_in_double():
         if problem.y.dtype.kind == "f":
             problem.y = problem.y.astype(np.float32).astype(float)
         problem.weights[:] = 1.0
-        start = np.zeros((3, 5))
-        wanted, *_ = solve_pooled(problem.pool(), LABELS, start)
-        found, converged, *_ = solve_pooled(problem.pool(dtype=np.float32), LABELS, start)
-        assert converged
+        found = solved(problem.pool(dtype=np.float32))
         assert found.dtype == np.float64
         # The weights 1 / n_i of rows are stored in single precision.
-        assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+        assert_allclose(found, solved(problem.pool()), rtol=1e-5, atol=1e-6)
 
 
 def test_short_of_iterations_is_told():
-    problem = Problem("log_loss")
-    pool = problem.pool()
-    _, converged, decrement, _ = solve_pooled(
-        pool, LABELS, np.zeros((3, pool.n_params)), max_iter=1
-    )
-    assert not converged
-    assert decrement > 1e-6
+    pool = Problem("log_loss").pool()
+    _, converged, decrement, _ = solve_pooled(pool, LABELS, zeros(pool), max_iter=1)
+    assert not converged and decrement > 1e-6
 
 
 def test_steps_are_recorded_and_booked():
@@ -282,9 +233,7 @@ def test_steps_are_recorded_and_booked():
     n, p = problem.m, pool.n_params
     steps = []
     pool.ledger.since_mark()
-    theta, *_ = solve_pooled(
-        pool, LABELS, np.zeros((3, p)), record=lambda value, change: steps.append((value, change))
-    )
+    theta, *_ = solve_pooled(pool, LABELS, zeros(pool), record=lambda *step: steps.append(step))
     values, changes = np.array(steps).T
     assert len(steps) >= 3
     assert (np.diff(values) <= 1e-12).all()
@@ -311,8 +260,7 @@ def test_one_client_with_few_rows_beside_clients_whose_rows_weigh_nothing(share)
     pool = open_rows(model, X, codes % 2 ^ (X[:, 0] > 0), codes, 4, sample_weight=weight)
     weights = np.where(pool.client_sizes > 0, pool.client_weights, share)
     labels = np.array([0, 0, 1, 1])
-    theta, converged, *_ = solve_pooled(pool, labels, np.zeros((2, 7)), weights)
-    assert converged
+    theta = solved(pool, labels, weights=weights)
     assert_allclose(theta[0], pool.subset([0]).ask(Solve)[0][0], rtol=1e-10)
     together = pool.ask(ObjectivesGradients, theta[labels])[1]
     assert np.abs(together[2] + together[3]).max() < 1e-10

@@ -89,15 +89,6 @@ def test_clusters_come_out_whatever_the_units(averaging, unit):
     np.testing.assert_allclose(cfl.cluster_coef_[2], pooled.coef_[0], atol=0.02 * unit)
 
 
-@pytest.mark.parametrize("options", [{"dropout": 0.3}, {"dead": IDS[[4]]}])
-def test_absent_clients_count_by_their_last_update(options):
-    faults = Faults(**options, random_state=0)
-    federation = InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=faults)
-    cfl = CFLRegressor(eps2=0.27, random_state=0).fit_federation(federation)
-    here = ~np.isin(IDS, faults.dead)
-    assert adjusted_rand_score(DATA.labels[here], cfl.labels_[here]) == 1.0
-
-
 def test_networks():
     data = make_clustered_classification(12, 2, 5, n_samples=200, random_state=0)
     cfl = CFLClassifier(
