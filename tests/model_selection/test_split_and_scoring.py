@@ -1,6 +1,8 @@
 """Splits inside clients, scorers that carry groups, scores by client."""
 
 import pickle
+import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -8,10 +10,11 @@ import pytest
 import sklearn
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
-from sklearn.exceptions import NotFittedError, UndefinedMetricWarning
+from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import (
@@ -81,6 +84,26 @@ def with_ids(X, groups):
     return frame
 
 
+def as_frame(X):
+    return pd.DataFrame(X, columns=["a", "b", "site"])
+
+
+def minus_log_loss(y, proba):
+    return -log_loss(y, proba, labels=["no", "yes"])
+
+
+def minus_absolute_error(y, predicted):
+    return -mean_absolute_error(y, predicted)
+
+
+def number_right(y, predicted):
+    return (y == predicted).sum()
+
+
+f1_of_no = partial(f1_score, pos_label="no")
+SHARED = np.random.RandomState(0)
+
+
 # ------------------------------------------------------------------ ClientKFold: the folds
 
 
@@ -120,36 +143,34 @@ def test_folds_of(splitter, X, y, groups):
 test_folds_of.__test__ = False
 
 
-@given(federations(), st.integers(2, 12), st.sampled_from([None, 0, 1]))
-def test_folds_are_even_everywhere(federation, n_splits, seed):
+@given(
+    federations(),
+    st.integers(2, 12),
+    st.sampled_from([None, 0, 1]),
+    st.sampled_from(["train", "test"]),
+)
+def test_folds_are_even_everywhere(federation, n_splits, seed, singletons):
     """By client, class, class of a client and in all; and no client is missing in training."""
     clients, y = federation
-    sizes = np.bincount(clients)
-    splitter = ClientKFold(n_splits, shuffle=seed is not None, random_state=seed)
-    tested = sizes[clients] > 1
+    splitter = ClientKFold(
+        n_splits, shuffle=seed is not None, random_state=seed, singletons=singletons
+    )
+    alone = singletons == "train"
+    tested = np.bincount(clients)[clients] > alone
     if tested.sum() < n_splits:
-        with pytest.raises(ValueError, match="more than the number of rows that can be tested"):
+        message = rf"more than the number of rows that can be tested, {tested.sum()}\."
+        with pytest.raises(ValueError, match=message):
             next(splitter.split(y, y, clients))
         return
     folds = test_folds_of(splitter, y, y, clients)
-    np.testing.assert_array_equal(folds >= 0, tested)
-    for codes in (clients, y, clients * (y.max() + 1) + y, np.zeros_like(y)):
+    assert_array_equal(folds >= 0, tested)
+    kinds = [clients, y, np.zeros_like(y)]
+    if alone:
+        kinds.append(clients * (y.max() + 1) + y)
+        for k in range(n_splits):
+            assert set(clients[folds != k]) == set(clients)
+    for codes in kinds:
         assert spread(folds[tested], codes[tested], n_splits) <= 1
-    for k in range(n_splits):
-        assert set(clients[folds != k]) == set(clients)
-
-
-@given(federations(), st.integers(2, 5), st.booleans())
-def test_singletons_dealt(federation, n_splits, shuffle):
-    clients, y = federation
-    splitter = ClientKFold(n_splits, shuffle=shuffle, singletons="test")
-    if len(y) < n_splits:
-        with pytest.raises(ValueError, match=f"number of rows that can be tested, {len(y)}"):
-            next(splitter.split(y, y, clients))
-        return
-    folds = test_folds_of(splitter, y, y, clients)
-    for codes in (clients, y, np.zeros_like(y)):
-        assert spread(folds, codes, n_splits) <= 1
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=60))
@@ -161,23 +182,6 @@ def test_halves_of_a_bipartite_graph(edges):
         assert spread(sides, nodes, 2) <= 1
 
 
-def test_small_clients_spread_their_rows():
-    groups = np.repeat(np.arange(30), 2)  # two rows per client, five folds
-    folds = test_folds_of(ClientKFold(random_state=0), groups, groups * 0.5, groups)
-    assert (folds[::2] != folds[1::2]).all()
-    assert np.bincount(folds).tolist() == [12] * 5
-
-
-def test_rare_class_is_in_every_fold():
-    """Five rows of the rare class, each with another client."""
-    groups = np.repeat(np.arange(20), 10)
-    y = np.zeros(200, dtype=int)
-    y[:50:10] = 1
-    for seed in range(10):
-        folds = test_folds_of(ClientKFold(random_state=seed), y, y, groups)
-        assert sorted(folds[y == 1]) == [0, 1, 2, 3, 4]
-
-
 def test_no_fold_is_preferred():
     """The row that is too many falls on every fold alike over many draws."""
     y = np.array([0, 0, 0, 1, 1, 1, 1])
@@ -186,27 +190,30 @@ def test_no_fold_is_preferred():
     for seed in range(600):
         folds = test_folds_of(ClientKFold(3, random_state=seed), y, y, groups)
         where[np.arange(7), folds] += 1
-    np.testing.assert_allclose(where / 600, 1 / 3, atol=0.07)
+    assert_allclose(where / 600, 1 / 3, atol=0.07)
 
 
-@pytest.mark.parametrize("kind", ["name", "position", "negative", "array", "list", "sparse"])
+@pytest.mark.parametrize(
+    ("column", "container"),
+    [
+        ("site", as_frame),
+        (2, as_frame),
+        (-1, np.asarray),
+        (2, np.asarray),
+        (2, np.ndarray.tolist),
+        (2, sparse.coo_array),
+    ],
+)
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_ids_in_a_column(kind, shuffle):
+def test_ids_in_a_column(column, container, shuffle):
     rng = np.random.default_rng(0)
-    groups = rng.integers(4, size=40)
-    y = rng.normal(size=40)
+    groups, y = rng.integers(4, size=40), rng.normal(size=40)
     X = np.c_[rng.normal(size=(40, 2)), groups]
-    column = {"name": "site", "negative": -1}.get(kind, 2)
-    rows = {
-        "name": pd.DataFrame(X, columns=["a", "b", "site"]),
-        "position": pd.DataFrame(X, columns=["a", "b", "site"]),
-        "list": X.tolist(),
-        "sparse": sparse.coo_array(X),
-    }.get(kind, X)
     parameters = {"shuffle": shuffle, "random_state": 3 if shuffle else None}
     expected = test_folds_of(ClientKFold(4, **parameters), X, y, groups)
-    folds = test_folds_of(ClientKFold(4, group_col=column, **parameters), rows, y, None)
-    np.testing.assert_array_equal(folds, expected)
+    splitter = ClientKFold(4, group_col=column, **parameters)
+    assert_array_equal(test_folds_of(splitter, container(X), y, None), expected)
+    assert splitter.get_metadata_routing().split.requests == {"groups": False}
 
 
 def test_ids_of_any_type():
@@ -220,7 +227,7 @@ def test_ids_of_any_type():
         pd.Timestamp("2024-01-01") + pd.to_timedelta(codes, unit="D"),
     ):
         folds = test_folds_of(ClientKFold(3, random_state=0), y, y, ids)
-        np.testing.assert_array_equal(folds, expected)
+        assert_array_equal(folds, expected)
 
 
 def test_what_is_stratified():
@@ -229,13 +236,13 @@ def test_what_is_stratified():
     splitter = ClientKFold(5, random_state=0)
     by_class = test_folds_of(splitter, y, y, groups)
     for alike in (y.astype(float), y.astype(bool), np.array(["n", "y"])[y], y[:, None], list(y)):
-        np.testing.assert_array_equal(test_folds_of(splitter, y, alike, groups), by_class)
+        assert_array_equal(test_folds_of(splitter, y, alike, groups), by_class)
     plain = test_folds_of(splitter, y, y + 0.5, groups)
     assert (plain != by_class).any()
     for alike in (np.c_[y, y], np.where(y == 0, np.nan, 0.0), np.linspace(0, 1, 40)):
-        np.testing.assert_array_equal(test_folds_of(splitter, y, alike, groups), plain)
+        assert_array_equal(test_folds_of(splitter, y, alike, groups), plain)
     none = [test for _, test in splitter.split(y, groups=groups)]
-    np.testing.assert_array_equal(np.concatenate(none), np.argsort(plain, kind="stable"))
+    assert_array_equal(np.concatenate(none), np.argsort(plain, kind="stable"))
 
 
 def test_without_shuffling_neighbours_stay_together():
@@ -245,83 +252,64 @@ def test_without_shuffling_neighbours_stay_together():
         assert folds[groups == name].tolist() == [0, 0, 1, 1, 2, 2]
 
 
-def test_random_state():
-    groups = np.repeat(np.arange(5), 20)
-    y = np.linspace(0, 1, 100)
-    draw = lambda splitter: test_folds_of(splitter, y, y, groups)  # noqa: E731
-    seeded = ClientKFold(random_state=0)
-    np.testing.assert_array_equal(draw(seeded), draw(seeded))
-    assert (draw(seeded) != draw(ClientKFold(random_state=1))).any()
-    shared = ClientKFold(random_state=np.random.RandomState(0))
-    assert (draw(shared) != draw(shared)).any()
-    assert (draw(ClientKFold()) != draw(ClientKFold())).any()
-    fixed = ClientKFold(shuffle=False)
-    np.testing.assert_array_equal(draw(fixed), draw(fixed))
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"random_state": 0}, {"random_state": 0}, True),
+        ({"random_state": 0}, {"random_state": 1}, False),
+        ({"random_state": SHARED}, {"random_state": SHARED}, False),
+        ({}, {}, False),
+        ({"shuffle": False}, {"shuffle": False}, True),
+    ],
+)
+def test_random_state(one, other, same):
+    groups, y = np.repeat(np.arange(5), 20), np.linspace(0, 1, 100)
+    a, b = (test_folds_of(ClientKFold(**given), y, y, groups) for given in (one, other))
+    assert np.array_equal(a, b) == same
 
 
-def test_splitter_repr():
+def test_what_the_splitter_says_of_itself():
     assert repr(ClientKFold(3, group_col="site", random_state=0)) == (
         "ClientKFold(group_col='site', n_splits=3, random_state=0, shuffle=True,\n"
         "      singletons='train')"
     )
-    assert ClientKFold(4).get_n_splits() == 4
+    assert ClientKFold().get_metadata_routing().split.requests == {"groups": True}
+    assert ClientKFold().get_n_splits() == 5
+
+
+@pytest.mark.parametrize(
+    ("parameters", "changes", "message"),
+    [
+        ({"n_splits": 1}, {}, "n_splits must be an integer of at least 2, got 1"),
+        ({"n_splits": 2.0}, {}, "n_splits must be an integer of at least 2, got 2.0"),
+        ({"n_splits": True}, {}, "n_splits must be an integer"),
+        ({"group_col": 1.5}, {}, "group_col must be a column's name, its position or None, got"),
+        ({"shuffle": "no"}, {}, "shuffle must be True or False, got 'no'"),
+        ({"shuffle": False, "random_state": 0}, {}, "random_state=0 has no effect"),
+        ({"singletons": "drop"}, {}, "singletons must be 'train' or 'test', got 'drop'"),
+        ({}, {"groups": None}, "pass groups= with one id per row, or set group_col"),
+        ({}, {"groups": [1, 2, 1]}, "got 3 ids for 6 rows"),
+        ({}, {"groups": [1, 2, 1, 2, None, 1]}, "missing id"),
+        ({}, {"groups": [1, 2, 1, 2, "a", 1]}, "mixture"),
+        ({}, {"groups": "site"}, "must hold one id per row"),
+        ({"n_splits": 7}, {}, "n_splits=7 is more than the number of rows .* 6."),
+        ({}, {"groups": [1, 2, 3, 4, 5, 5]}, r"2. 4 client\(s\) have a single row, which sing"),
+        ({"group_col": 0}, {}, "got groups, but has group_col=0"),
+        ({"group_col": 5}, {"groups": None}, "group_col=5 is out of range: X has 2 columns"),
+        ({"group_col": "site"}, {"groups": None}, "'site' is a name, but X has no column names"),
+        ({"group_col": 1}, {"groups": None}, "Column group_col=1 of X must name a client in ever"),
+        ({"group_col": 0}, {"groups": None, "X": [1] * 6}, "needs an X of two dimensions"),
+        ({}, {"y": [0, 1]}, "inconsistent numbers of samples"),
+        ({}, {"y": np.array([0, 1, "a", None, 2, 1], object)}, "y must hold classes of one type"),
+    ],
+)
+def test_refusals_of_the_splitter(parameters, changes, message):
+    rows = {"X": np.c_[np.zeros(6), [np.nan] * 6], "y": np.zeros(6), "groups": [1] * 6}
+    with pytest.raises(ValueError, match=message):
+        next(ClientKFold(**parameters).split(**{**rows, **changes}))
 
 
 # ------------------------------------------------------------------ ClientKFold: bad input
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"n_splits": 1}, "n_splits must be an integer of at least 2, got 1"),
-        ({"n_splits": 2.0}, "n_splits must be an integer of at least 2, got 2.0"),
-        ({"n_splits": True}, "n_splits must be an integer"),
-        ({"group_col": 1.5}, "group_col must be a column's name, its position or None, got 1.5"),
-        ({"shuffle": "no"}, "shuffle must be True or False, got 'no'"),
-        ({"shuffle": False, "random_state": 0}, "random_state=0 has no effect"),
-        ({"singletons": "drop"}, "singletons must be 'train' or 'test', got 'drop'"),
-    ],
-)
-def test_bad_splitters(parameters, message):
-    with pytest.raises(ValueError, match=message):
-        ClientKFold(**parameters)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "groups", "message"),
-    [
-        ({}, None, "pass groups= with one id per row, or set group_col"),
-        ({}, [1, 2, 1], "got 3 ids for 6 rows"),
-        ({}, [1, 2, 1, 2, None, 1], "missing id"),
-        ({}, [1, 2, 1, 2, "a", 1], "mixture"),
-        ({}, "site", "must hold one id per row"),
-        ({"n_splits": 7}, [1] * 6, "n_splits=7 is more than the number of rows .* 6."),
-        ({}, [1, 2, 3, 4, 5, 5], r"2. 4 client\(s\) have a single row, which singletons='train'"),
-        ({"group_col": 0}, [1] * 6, "got groups, but has group_col=0"),
-        ({"group_col": 5}, None, "group_col=5 is out of range: X has 2 columns"),
-        ({"group_col": "site"}, None, "'site' is a name, but X has no column names"),
-        ({"group_col": 1}, None, "Column group_col=1 of X must name a client in every row"),
-    ],
-)
-def test_bad_groups(parameters, groups, message):
-    X = np.c_[np.zeros(6), [np.nan] * 6]
-    with pytest.raises(ValueError, match=message):
-        next(ClientKFold(**parameters).split(X, np.zeros(6), groups))
-
-
-def test_bad_targets():
-    groups = [1] * 6
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        next(ClientKFold(2).split(groups, [0, 1], groups))
-    with pytest.raises(ValueError, match="y must hold classes of one type"):
-        next(ClientKFold(2).split(groups, np.array([0, 1, "a", None, 2, 1], object), groups))
-    with pytest.raises(ValueError, match="needs an X of two dimensions"):
-        next(ClientKFold(2, group_col=0).split(groups))
-
-
-def test_what_the_splitter_asks_for():
-    assert ClientKFold().get_metadata_routing().split.requests == {"groups": True}
-    assert ClientKFold(group_col=0).get_metadata_routing().split.requests == {"groups": False}
 
 
 # ------------------------------------------------------------------ ClientKFold in use
@@ -389,30 +377,21 @@ def test_every_regressor_with_the_splitter(regression, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "kwargs", "expected"),
+    ("name", "kwargs", "metric", "method"),
     [
-        ("accuracy", {}, lambda e, X, y, g: accuracy_score(y, e.predict(X, g))),
-        ("neg_log_loss", {}, lambda e, X, y, g: -log_loss(y, e.predict_proba(X, g))),
-        ("roc_auc", {}, lambda e, X, y, g: roc_auc_score(y, e.decision_function(X, g))),
-        (
-            "f1",
-            {"pos_label": "no"},
-            lambda e, X, y, g: f1_score(y, e.predict(X, g), pos_label="no"),
-        ),
-        ("f1_macro", {}, lambda e, X, y, g: f1_score(y, e.predict(X, g), average="macro")),
+        ("accuracy", {}, accuracy_score, "predict"),
+        ("neg_log_loss", {}, minus_log_loss, "predict_proba"),
+        ("roc_auc", {}, roc_auc_score, "decision_function"),
+        ("f1", {"pos_label": "no"}, f1_of_no, "predict"),
+        ("f1_macro", {}, partial(f1_score, average="macro"), "predict"),
     ],
 )
-def test_scorer_is_the_metric_of_grouped_predictions(classification, name, kwargs, expected):
+def test_scorer_is_the_metric_of_grouped_predictions(classification, name, kwargs, metric, method):
     X, y, groups = classification
     estimator = LocalModelsClassifier(alpha=0.1).fit(X, y, groups)
-    scorer = grouped_scorer(name, **kwargs)
-    score = expected(estimator, X, y, groups)
+    scorer = pickle.loads(pickle.dumps(grouped_scorer(name, **kwargs)))
+    score = metric(y, getattr(estimator, method)(X, groups))
     assert scorer(estimator, X, y, groups=groups) == pytest.approx(score)
-    weights = np.arange(1.0, len(y) + 1)
-    weighted = scorer(estimator, X, y, groups=groups, sample_weight=weights)
-    assert weighted != scorer(estimator, X, y, groups=groups)
-    copied = pickle.loads(pickle.dumps(scorer))
-    assert copied(estimator, X, y, groups=groups) == pytest.approx(score)
     # a pipeline hands groups on
     with sklearn.config_context(enable_metadata_routing=True):
         pipeline = make_pipeline(StandardScaler(), clone(estimator)).fit(X, y, groups=groups)
@@ -421,18 +400,16 @@ def test_scorer_is_the_metric_of_grouped_predictions(classification, name, kwarg
 
 
 def test_scorer_of_a_scorer(regression):
+    """It keeps the scorer's sign and leaves the scorer as it was."""
     X, y, groups = regression
     estimator = FedAvgRegressor().fit(X, y, groups)
     plain = make_scorer(mean_absolute_error, greater_is_better=False)
+    before = repr(plain)
     score = grouped_scorer(plain)(estimator, X, y, groups=groups)
     assert score == -mean_absolute_error(y, estimator.predict(X, groups))
+    grouped_scorer(plain, multioutput="raw_values")
+    assert repr(plain) == before
     assert repr(grouped_scorer("f1", average="macro")) == "grouped_scorer('f1', average='macro')"
-
-
-def test_scorer_leaves_its_model_alone():
-    plain = make_scorer(f1_score)
-    grouped_scorer(plain, average="macro")
-    assert repr(plain) == repr(make_scorer(f1_score))
 
 
 def test_scorer_calls_others_without_groups(classification):
@@ -478,26 +455,6 @@ def test_scorer_asks_for_weights_if_told(regression):
 
 
 @pytest.mark.usefixtures("routing")
-def test_scorer_in_parallel_processes(classification):
-    X, y, groups = classification
-    search = GridSearchCV(
-        make_pipeline(StandardScaler(), IFCAClassifier(1, random_state=0)),
-        {"ifcaclassifier__n_clusters": [1]},
-        scoring={
-            "accuracy": grouped_scorer("accuracy"),
-            "log_loss": grouped_scorer("neg_log_loss"),
-        },
-        refit="log_loss",
-        cv=ClientKFold(2, random_state=0),
-    )
-    alone = search.fit(X, y, groups=groups).cv_results_
-    beside = search.set_params(n_jobs=2).fit(X, y, groups=groups).cv_results_
-    for name in ("mean_test_accuracy", "mean_test_log_loss"):
-        assert np.isfinite(alone[name]).all()
-        np.testing.assert_array_equal(alone[name], beside[name])
-
-
-@pytest.mark.usefixtures("routing")
 def test_scorer_in_nested_searches(classification):
     """The search within is scored by its best estimator, because its predict has no groups."""
     X, y, groups = classification
@@ -508,50 +465,35 @@ def test_scorer_in_nested_searches(classification):
         cv=ClientKFold(2, random_state=0),
     )
     outer = ClientKFold(2, random_state=1)
-    result = cross_validate(
-        search,
-        X,
-        y,
-        cv=outer,
-        scoring=grouped_scorer("neg_log_loss"),
-        params={"groups": groups},
-        return_estimator=True,
-    )
-    splits = outer.split(X, y, groups)
-    for (_, test), inner, score in zip(
-        splits, result["estimator"], result["test_score"], strict=True
-    ):
-        proba = inner.best_estimator_.predict_proba(X[test], groups[test])
-        assert score == pytest.approx(-log_loss(y[test], proba))
+    settings = {"scoring": grouped_scorer("neg_log_loss"), "params": {"groups": groups}}
+    settings |= {"cv": outer, "return_estimator": True}
+    result = cross_validate(search, X, y, n_jobs=2, **settings)
+    for k, (_, test) in enumerate(outer.split(X, y, groups)):
+        proba = result["estimator"][k].best_estimator_.predict_proba(X[test], groups[test])
+        assert result["test_score"][k] == pytest.approx(-log_loss(y[test], proba))
 
 
 # ------------------------------------------------------------------ per_client_scores
-
-
-def by_hand(estimator, X, y, groups, metric, method="predict"):
-    response = getattr(estimator, method)(X, groups)
-    return [metric(y[groups == g], response[groups == g]) for g in np.unique(groups)]
 
 
 def test_scores_by_client(classification):
     X, y, groups = classification
     estimator = IFCAClassifier(random_state=0).fit(X, y, groups)
     result = per_client_scores(estimator, X, y, groups)
-    assert list(result) == ["groups", "scores", "n_samples"]
-    np.testing.assert_array_equal(result.groups, estimator.groups_)
-    np.testing.assert_array_equal(result.n_samples, [(groups == g).sum() for g in result.groups])
-    expected = [
-        estimator.score(X[groups == g], y[groups == g], groups=groups[groups == g])
-        for g in result.groups
-    ]
-    np.testing.assert_allclose(result.scores, expected)
+    assert pd.DataFrame(result).columns.tolist() == ["groups", "scores", "n_samples"]
+    ids, sizes = np.unique(groups, return_counts=True)
+    assert_array_equal(result.groups, ids)
+    assert_array_equal(result.n_samples, sizes)
     total = estimator.score(X, y, groups=groups)
     assert np.average(result.scores, weights=result.n_samples) == pytest.approx(total)
-    assert pd.DataFrame(result).columns.tolist() == ["groups", "scores", "n_samples"]
     # rows of some clients only, in lists
-    some = np.flatnonzero(groups != groups[0])
+    some = np.flatnonzero(groups != ids[0])
     part = per_client_scores(estimator, X[some], y[some].tolist(), groups[some].tolist())
-    np.testing.assert_array_equal(part.scores, result.scores[result.groups != groups[0]])
+    assert_array_equal(part.scores, result.scores[1:])
+
+
+def by_hand(metric, y, response, groups):
+    return [metric(y[groups == g], response[groups == g]) for g in np.unique(groups)]
 
 
 @pytest.mark.parametrize(
@@ -561,74 +503,61 @@ def test_scores_by_client(classification):
         ("accuracy", accuracy_score, "predict"),
         (grouped_scorer("accuracy"), accuracy_score, "predict"),
         (accuracy_score, accuracy_score, "predict"),
-        (lambda y_true, y_pred: (y_true == y_pred).sum(), lambda t, p: (t == p).sum(), "predict"),
-        (
-            make_scorer(f1_score, pos_label="no"),
-            lambda t, p: f1_score(t, p, pos_label="no"),
-            "predict",
-        ),
-        (
-            "neg_log_loss",
-            lambda t, p: -log_loss(t, p, labels=["no", "yes"]),
-            "predict_proba",
-        ),
+        (number_right, number_right, "predict"),
+        (make_scorer(f1_score, pos_label="no"), f1_of_no, "predict"),
+        ("neg_log_loss", minus_log_loss, "predict_proba"),
         ("roc_auc", roc_auc_score, "decision_function"),
+        (None, r2_score, None),
+        ("neg_mean_absolute_error", minus_absolute_error, None),
+        (mean_absolute_error, mean_absolute_error, None),
     ],
 )
-def test_scorings_of_classifiers(classification, scoring, metric, method):
-    X, y, groups = classification
-    estimator = LocalModelsClassifier(alpha=0.1).fit(X, y, groups)
-    result = per_client_scores(estimator, X, y, groups, scoring=scoring)
-    np.testing.assert_allclose(result.scores, by_hand(estimator, X, y, groups, metric, method))
+def test_scorings(classification, regression, scoring, metric, method):
+    X, y, groups = regression if method is None else classification
+    model = FedAvgRegressor() if method is None else LocalModelsClassifier(alpha=0.1)
+    model.fit(X, y, groups)
+    result = per_client_scores(model, X, y, groups, scoring=scoring)
+    response = getattr(model, method or "predict")(X, groups)
+    assert_allclose(result.scores, by_hand(metric, y, response, groups))
 
 
-def test_scorings_of_regressors(regression):
+def test_scores_of_other_kinds(regression, classification):
+    """Estimators of another package, without a target, and of a local model's kind."""
     X, y, groups = regression
-    estimator = FedAvgRegressor().fit(X, y, groups)
-    for scoring, metric in (
-        (None, r2_score),
-        ("neg_mean_absolute_error", lambda t, p: -mean_absolute_error(t, p)),
-        (mean_absolute_error, mean_absolute_error),
-    ):
-        result = per_client_scores(estimator, X, y, groups, scoring=scoring)
-        np.testing.assert_allclose(result.scores, by_hand(estimator, X, y, groups, metric))
-
-
-def test_scores_of_an_unsupervised_method(regression):
-    X, _, groups = regression
+    ridge = Ridge().fit(X, y)
+    result = per_client_scores(ridge, X, y, groups)
+    assert_allclose(result.scores, by_hand(r2_score, y, ridge.predict(X), groups))
     estimator = LocalModels(Location()).fit(X, groups=groups)
-    result = per_client_scores(estimator, X, groups=groups)
-    expected = [estimator.score(X[groups == g], groups=groups[groups == g]) for g in result.groups]
-    np.testing.assert_allclose(result.scores, expected)
-    frame = with_ids(X, groups)
-    column = LocalModels(Location(), group_col="site").fit(frame)
-    np.testing.assert_allclose(per_client_scores(column, frame).scores, expected)
+    column = LocalModels(Location(), group_col="site").fit(with_ids(X, groups))
     pipeline = make_pipeline(StandardScaler(with_mean=False, with_std=False), clone(estimator))
     pipeline.fit(X, localmodels__groups=groups)
-    np.testing.assert_allclose(per_client_scores(pipeline, X, groups=groups).scores, expected)
+    rows = [groups == g for g in np.unique(groups)]
+    expected = [estimator.score(X[one], groups=groups[one]) for one in rows]
+    for model in (estimator, column, pipeline):
+        rows = (with_ids(X, groups),) if model is column else (X, None, groups)
+        assert_allclose(per_client_scores(model, *rows).scores, expected)
+    X, y, groups = classification
+    frame = with_ids(X, groups)
+    model = skcfl.models.LinearModel(loss="squared_hinge")
+    estimator = IFCA(model, n_clusters=2, group_col="site", random_state=0).fit(frame, y)
+    expected = by_hand(accuracy_score, y, estimator.predict(frame), groups)
+    assert_allclose(per_client_scores(estimator, frame, y).scores, expected)
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_scores_with_ids_in_a_column(regression):
     X, y, groups = regression
     expected = per_client_scores(LocalModelsRegressor().fit(X, y, groups), X, y, groups)
     frame = with_ids(X, groups)
     estimator = LocalModelsRegressor(group_col="site").fit(frame, y)
-    # as an array after a fit on a DataFrame, too; scikit-learn warns of it in predict
     for rows in (frame, frame.to_numpy()):
-        if rows is not frame:
-            with pytest.warns(UserWarning, match="does not have valid feature names"):
-                result = per_client_scores(estimator, rows, y)
-        else:
-            result = per_client_scores(estimator, rows, y)
-        np.testing.assert_array_equal(result.groups, expected.groups)
-        np.testing.assert_allclose(result.scores, expected.scores)
+        result = per_client_scores(estimator, rows, y)
+        assert_array_equal(result.groups, expected.groups)
+        assert_allclose(result.scores, expected.scores)
     # scored by something else than the clients
     halves = np.arange(len(y)) % 2
     result = per_client_scores(estimator, frame, y, groups=halves)
-    prediction = estimator.predict(frame)
-    np.testing.assert_allclose(
-        result.scores, [r2_score(y[halves == h], prediction[halves == h]) for h in (0, 1)]
-    )
+    assert_allclose(result.scores, by_hand(r2_score, y, estimator.predict(frame), halves))
 
 
 @pytest.mark.parametrize("enabled", [False, True])
@@ -665,15 +594,7 @@ def test_scores_of_pipelines_and_searches(regression, enabled):
             given_groups = groups if rows is X else None
             result = per_client_scores(estimator, rows, y, given_groups)
             assert result.groups.tolist() == expected.groups.tolist()
-            np.testing.assert_allclose(result.scores, expected.scores)
-
-
-def test_scores_of_other_estimators(regression):
-    X, y, groups = regression
-    ridge = Ridge().fit(X, y)
-    result = per_client_scores(ridge, X, y, groups)
-    expected = [ridge.score(X[groups == g], y[groups == g]) for g in result.groups]
-    np.testing.assert_allclose(result.scores, expected)
+            assert_allclose(result.scores, expected.scores)
 
 
 def test_client_with_some_classes_only():
@@ -686,9 +607,7 @@ def test_client_with_some_classes_only():
     result = per_client_scores(estimator, X, y, groups, scoring="neg_log_loss")
     proba = estimator.predict_proba(X, groups)
     expected = np.log(proba[np.arange(40), y])
-    np.testing.assert_allclose(
-        result.scores, [expected[:20].mean(), expected[20:].mean()], atol=1e-14
-    )
+    assert_allclose(result.scores, [expected[:20].mean(), expected[20:].mean()], atol=1e-14)
     y = (y == 2).astype(int)
     estimator.fit(X, y, groups)
     with pytest.warns(UndefinedMetricWarning, match="1 of 2 clients: 'one'") as caught:
@@ -706,7 +625,7 @@ def test_client_with_one_row(regression):
     with pytest.warns(UndefinedMetricWarning, match="5 of 6 clients: .*nan") as caught:
         result = per_client_scores(estimator, X[rows], y[rows], groups[rows])
     assert len(caught) == 1
-    np.testing.assert_array_equal(np.isnan(result.scores), [False] + [True] * 5)
+    assert_array_equal(np.isnan(result.scores), [False] + [True] * 5)
 
 
 def test_weights_in_scores_are_repetition(regression):
@@ -716,8 +635,8 @@ def test_weights_in_scores_are_repetition(regression):
     rows = np.repeat(np.arange(len(y)), weights)
     repeated = per_client_scores(estimator, X[rows], y[rows], groups[rows])
     weighted = per_client_scores(estimator, X, y, groups, sample_weight=weights)
-    np.testing.assert_allclose(weighted.scores, repeated.scores)
-    np.testing.assert_array_equal(weighted.n_samples, np.unique(groups, return_counts=True)[1])
+    assert_allclose(weighted.scores, repeated.scores)
+    assert_array_equal(weighted.n_samples, np.unique(groups, return_counts=True)[1])
     weights = (groups != weighted.groups[2]).astype(float)
     with pytest.warns(UndefinedMetricWarning, match=f"1 of 6 clients: '{weighted.groups[2]}'"):
         result = per_client_scores(estimator, X, y, groups, sample_weight=weights)
@@ -728,8 +647,6 @@ def test_other_warnings_of_metrics_come_through(regression):
     X, y, groups = regression
 
     def metric(y_true, y_pred):
-        import warnings
-
         warnings.warn("so few rows", RuntimeWarning, stacklevel=1)
         return 0.0
 
@@ -738,44 +655,35 @@ def test_other_warnings_of_metrics_come_through(regression):
         per_client_scores(estimator, X, y, groups, scoring=metric)
 
 
-def test_bad_calls_for_scores(regression):
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"estimator": LocalModelsRegressor()}, "is not fitted yet"),
+        ({"groups": None}, "per_client_scores needs to know the client"),
+        ({"groups": ["a"] * 3}, "got 3 ids for"),
+        ({"y": np.zeros(3)}, "inconsistent numbers of samples"),
+        ({"y": None}, "scoring=None needs y, got None"),
+        ({"scoring": "r3"}, "'r3' is not a valid scoring value"),
+        ({"scoring": ["r2"]}, "For several metrics call per_client_scores for each"),
+        ({"scoring": {"a": "r2"}}, "For several metrics call per_client_scores for each"),
+    ],
+)
+def test_bad_calls_for_scores(regression, changes, message):
+    X, y, groups = regression
+    call = {"estimator": LocalModelsRegressor().fit(X, y, groups), "y": y, "groups": groups}
+    with pytest.raises(ValueError, match=message):
+        per_client_scores(X=X, **{**call, **changes})
+
+
+def test_scores_name_the_client_that_fails_and_fits_without_groups(regression):
     X, y, groups = regression
     estimator = LocalModelsRegressor().fit(X, y, groups)
-    with pytest.raises(NotFittedError):
-        per_client_scores(clone(estimator), X, y, groups)
-    with pytest.raises(ValueError, match="per_client_scores needs to know the client"):
-        per_client_scores(estimator, X, y)
-    with pytest.raises(ValueError, match=f"got 3 ids for {len(y)} rows"):
-        per_client_scores(estimator, X, y, groups[:3])
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        per_client_scores(estimator, X, y[:3], groups)
-    with pytest.raises(ValueError, match="scoring=None needs y, got None"):
-        per_client_scores(estimator, X, groups=groups)
-    with pytest.raises(ValueError, match="not seen in fit"):
-        per_client_scores(estimator, X, y, np.full(len(y), "stranger"))
-    with pytest.raises(ValueError, match="'r3' is not a valid scoring value"):
-        per_client_scores(estimator, X, y, groups, scoring="r3")
-    for several in (["r2"], {"a": "r2"}):
-        with pytest.raises(
-            ValueError, match="For several metrics call per_client_scores for each"
-        ):
-            per_client_scores(estimator, X, y, groups, scoring=several)
     with pytest.raises(TypeError, match="sample_weight") as caught:
         per_client_scores(estimator, X, y, groups, scoring=max_error, sample_weight=y**2)
     assert caught.value.__notes__ == ["This happened on the rows of client 'client00'."]
+    with pytest.raises(ValueError, match="not seen in fit"):
+        per_client_scores(estimator, X, y, np.full(len(y), "stranger"))
     with pytest.warns(SingleClientWarning):
         pooled = LocalModelsRegressor().fit(X, y)
     with pytest.raises(ValueError, match="fitted without groups"):
         per_client_scores(pooled, X, y, groups)
-
-
-def test_generic_method_with_ids_in_a_column(classification):
-    """The kind comes from the local model, as everywhere."""
-    X, y, groups = classification
-    frame = with_ids(X, groups)
-    model = skcfl.models.LinearModel(loss="squared_hinge")
-    estimator = IFCA(model, n_clusters=2, group_col="site", random_state=0).fit(frame, y)
-    result = per_client_scores(estimator, frame, y)
-    prediction = estimator.predict(frame)
-    expected = [np.mean((prediction == y)[groups == g]) for g in result.groups]
-    np.testing.assert_allclose(result.scores, expected)
