@@ -5,6 +5,9 @@ import pytest
 
 from skcfl.calls import CALLS, Call
 from skcfl.calls.answers import check_answers
+from skcfl.calls.first_order import Objectives
+from skcfl.federation.inprocess import open_rows
+from skcfl.models import LinearModel
 
 SIZES = dict(n=5, K=3, p=4, s=2, C=3, q=2, f=6, v=3, h=2, m=2, u=2, k=3, j=3, b=4, e=3)
 
@@ -37,6 +40,15 @@ def test_answers_of_the_right_shape_only(call):
         with pytest.raises(RuntimeError, match="must be answered"):
             fewer = {k: v for k, v in answers.items() if k != name}
             check_answers(call, fewer, arguments, SIZES)
+
+
+def test_a_site_that_answers_something_else_is_found_out(monkeypatch):
+    X = np.arange(8.0)[:, None]
+    pool = open_rows(LinearModel().bind(1), X, X[:, 0], np.repeat([0, 1], 4), 2)
+    wrong = classmethod(lambda cls, clients, w, own: {"values": np.zeros(8)})
+    monkeypatch.setattr(Objectives, "answer", wrong)
+    with pytest.raises(RuntimeError, match=r"values of shape \(2,\), got \(8,\)"):
+        pool.ask(Objectives, np.zeros((2, 2)))
 
 
 def test_what_is_counted():

@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
-from sklearn.exceptions import UndefinedMetricWarning
+from sklearn.exceptions import NotFittedError, UndefinedMetricWarning
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import (
@@ -658,7 +658,6 @@ def test_other_warnings_of_metrics_come_through(regression):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"estimator": LocalModelsRegressor()}, "is not fitted yet"),
         ({"groups": None}, "per_client_scores needs to know the client"),
         ({"groups": ["a"] * 3}, "got 3 ids for"),
         ({"y": np.zeros(3)}, "inconsistent numbers of samples"),
@@ -673,6 +672,11 @@ def test_bad_calls_for_scores(regression, changes, message):
     call = {"estimator": LocalModelsRegressor().fit(X, y, groups), "y": y, "groups": groups}
     with pytest.raises(ValueError, match=message):
         per_client_scores(X=X, **{**call, **changes})
+
+
+def test_scores_of_an_estimator_that_is_not_fitted(regression):
+    with pytest.raises(NotFittedError):
+        per_client_scores(LocalModelsRegressor(), *regression)
 
 
 def test_scores_name_the_client_that_fails_and_fits_without_groups(regression):
