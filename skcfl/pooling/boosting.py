@@ -194,49 +194,48 @@ class Booster:
 
     def grow(self):
         """Grow a tree of each output and append them; `done` is set if none has a split."""
-        self.equations = []
-        found = [self._grown(output) for output in range(self.n_outputs)]
-        gains = sum(gains for _, gains in found)
-        self.done = not gains.any()
+        lanes = [self.pool.lane(remembers=False) for _ in range(self.n_outputs)]
+        tasks = [partial(self._grown, *pair) for pair in enumerate(lanes)]
+        found = _at_once(self.pool, tasks, lanes)
+        trees, gains, self.equations = zip(*found, strict=True)
+        self.done = not np.any(gains)
         if not self.done:
-            self.trees = np.concatenate([self.trees, [tree for tree, _ in found]])
-            self.gains.append(gains)
+            self.trees = np.concatenate([self.trees, trees])
+            self.gains.append(sum(gains))
 
-    def _grown(self, output):
-        """The next tree of an output, and its gains by feature."""
-        tree, gains = self._structure(output)
+    def _grown(self, output, pool):
+        """The next tree of an output, its gains by feature and the equations of its values."""
+        tree, gains = self._structure(output, pool)
         if not gains.any():
-            self.equations.append((np.ones((1, 1)), np.zeros(1)))
-            return tree, gains
+            return tree, gains, (np.ones((1, 1)), np.zeros(1))
         n_leaves = 1 + int((tree[:, LEAF] >= 0).sum())
         about = self._about(tree, output)
-        products, slopes, weights = self.pool.ask(LeafSums, *about, n_leaves)
+        products, slopes, weights = pool.ask(LeafSums, *about, n_leaves)
         products[np.diag_indices(n_leaves)] += self.basis.l2_regularization
-        self.equations.append((products, slopes))
         values = solve(products, slopes)
         if self.curved:
             values = np.clip(values, -MOST_STEP, MOST_STEP)
         tree[:n_leaves, VALUE] = self.basis.learning_rate * values
         tree[:n_leaves, WEIGHT] = weights
-        return tree, gains
+        return tree, gains, (products, slopes)
 
-    def _sums(self, tree, output, leaves):
+    def _sums(self, pool, tree, output, leaves):
         """Counts, slopes and curvatures of some leaves of a tree, by feature and bin."""
         about = *self._about(tree, output), np.array(leaves, float), self.cuts.shape[1] + 1
-        counts, slopes, curvatures = self.pool.ask(SplitSums, *about, self.curved)
+        counts, slopes, curvatures = pool.ask(SplitSums, *about, self.curved)
         return list(zip(counts, slopes, curvatures if self.curved else counts, strict=True))
 
-    def _structure(self, output):
+    def _structure(self, output, pool):
         """Splits of the next tree of an output, best leaf first, and their gains by feature."""
         most = self.basis.max_leaf_nodes
-        (sums,) = self._sums(empty_tree(most), output, [0])
+        (sums,) = self._sums(pool, empty_tree(most), output, [0])
         self.counts = sums[0]
         root = self._node(*sums)
         while True:
             chosen, waiting = self._best_first(root)
             if not waiting:
                 break
-            self._split(root, waiting, output)
+            self._split(root, waiting, output, pool)
         gains = np.zeros(len(self.cuts))
         for node in chosen:
             gains[node.feature] += node.gain
@@ -263,14 +262,14 @@ class Booster:
             waiting = waiting[1:] + node.children
         return chosen, []
 
-    def _split(self, root, waiting, output):
+    def _split(self, root, waiting, output, pool):
         """Learn the children of some nodes: the sums of the lighter one, and what is left."""
         known = [node for node in _nodes(root) if node.children]
         # A tree of all that is known and the splits that wait may have more leaves than allowed.
         tree, numbers = self._written(root, [*known, *waiting])
         sides = [self._lighter(node) for node in waiting]
         leaves = [numbers[id(node)][side] for node, side in zip(waiting, sides, strict=True)]
-        found = self._sums(tree, output, leaves)
+        found = self._sums(pool, tree, output, leaves)
         for node, side, (counts, slopes, curvatures) in zip(waiting, sides, found, strict=True):
             rest = (
                 np.maximum(node.counts - counts, 0.0),

@@ -48,10 +48,15 @@ def about_constants(kind, basis, root, dispersion=1.0):
 @every_kind
 @pytest.mark.parametrize("max_leaf_nodes", [3, 12])
 def test_a_round_is_scikit_learns_on_the_pooled_rows(kind, max_leaf_nodes):
-    """Each output has a Newton tree, from sums over twelve clients without random effects."""
+    """Each output has a Newton tree, from sums over twelve clients without random effects.
+
+    Trees of several outputs go in the exchanges of one.
+    """
     basis = TreeBasis(1, max_leaf_nodes, 1.0, 16, min_samples_leaf=9, l2_regularization=1.0)
     found, bins, constants = about_constants(kind, basis, 0.0)
+    before = found.pool.ledger.calls
     found.grow()
+    assert found.pool.ledger.calls - before <= max_leaf_nodes + 1
     (loss, n_classes), (X, y, _) = KINDS[kind], corners(kind, n=30)
     limits = {"max_leaf_nodes": max_leaf_nodes, "min_samples_leaf": 9, "max_depth": None}
     limits |= {"max_iter": 1, "learning_rate": 1.0, "early_stopping": False}
