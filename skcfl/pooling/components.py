@@ -12,6 +12,7 @@ from .criteria import STRONG, bic, icl
 from .em import evaluate, maximise, pooled
 from .population import LEAST_DISPERSION
 from .scaled import heavy_tailed, with_scales
+from .stacking import OTHER_COST
 
 # Numbers of clusters in a row that do not lower the criterion before the search ends.
 RISES = 2
@@ -75,7 +76,7 @@ def fit_population(pool, kind, n_clusters, n_init, options, beside=None):
     # Starts of fits of one cluster, by name.
     origins = {}
     if is_stacked and n_clusters in (1, "auto"):
-        origins = _parts(start, options)
+        origins = _parts(pool, start, options)
 
     def searched(pool):
         tasks = [partial(_one_cluster, start=start, n_iter=n_iter, kind=first, options=options)]
@@ -95,7 +96,7 @@ def fit_population(pool, kind, n_clusters, n_init, options, beside=None):
     several = n_clusters == "auto" and best.population.n_clusters > 1
     rival = several and kind not in ("auto", "full")
     part = is_stacked and best.population.n_clusters == 1
-    if (rival or part) and _may_correlate(start, options):
+    if (rival or part) and _may_correlate(pool, start, options):
         correlated = parts.pop("full", None)
         if correlated is None:
             target = icl(best, pool, options) - STRONG
@@ -143,10 +144,10 @@ def _asked_beside(pool, beside, population):
     return beside.choose(pool, population)
 
 
-def _parts(start, options):
+def _parts(pool, start, options):
     """Starts of the parts of a stack beside the first one, by name."""
     origins = {}
-    if _may_correlate(start, options):
+    if _may_correlate(pool, start, options):
         origins["full"] = _origin(start, "full", options)
     intercepts = options.free & options.varying
     if (options.varying & ~intercepts).any():
@@ -237,17 +238,24 @@ def _entry(fit, n_clusters, criterion, pool, options):
     }
 
 
-def _may_correlate(population, options):
-    """Whether a full covariance says more than a diagonal one, and is not too large."""
+def _may_correlate(pool, population, options):
+    """Whether a full covariance says more than a diagonal one, is not too large, and may pay.
+
+    A model for all loses the logarithm of the number of classes a row at most.  Correlations that
+    cost more have no share of a stack, and BIC and ICL, where they cost more still, refuse them.
+    """
+    n_varying, n_classes = np.count_nonzero(options.varying), pool.model.n_classes
+    price = OTHER_COST * n_varying * (n_varying - 1) / 2
+    most = pool.client_weights.sum() * np.log(n_classes) if n_classes else np.inf
     few = len(population.unit) <= MAX_DENSE
-    return options.correlated and few and options.varying.sum() > 1
+    return options.correlated and few and n_varying > 1 and price < most
 
 
 def _one_cluster(pool, start, n_iter, kind, options):
     """Fits of one cluster, by kind; the first kind is where several clusters begin."""
     kinds = [kind]
     if kind == "auto":
-        kinds = ["diag", "full"] if _may_correlate(start, options) else ["diag"]
+        kinds = ["diag", "full"] if _may_correlate(pool, start, options) else ["diag"]
     if (~pool.without_rows).sum() < 2:
         # One client's differences from others are not known.
         own = start.of_kind(kinds[0], np.zeros_like(start.unit))

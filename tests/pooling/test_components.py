@@ -2,15 +2,16 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 from sklearn.metrics import adjusted_rand_score
 from trials import some
 
-from skcfl import PartialPoolingRegressor
+from skcfl import PartialPoolingClassifier, PartialPoolingRegressor
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
+from skcfl.pooling import components
 from skcfl.pooling.criteria import _drawn_means
 from skcfl.pooling.em import Options, maximise, pooled
 
@@ -138,6 +139,28 @@ def test_looks_only_save_time(monkeypatch, n_features, n_relevant):
     assert_array_equal(quick.labels_, slow.labels_)
     assert quick.loglik_ == pytest.approx(slow.loglik_, rel=1e-6)
     assert quick.bic_path_["n_iter"].sum() < slow.bic_path_["n_iter"].sum()
+
+
+@pytest.mark.parametrize("seed", some(range(3), 1))
+def test_correlations_that_cost_more_than_rows_can_lose_are_not_fitted(monkeypatch, seed):
+    """Where they are, they are worse by each criterion and have no share of the stack."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(5), 8)
+    X = rng.normal(size=(40, 10))
+    raw = X @ rng.normal(size=(10, 4)) + (2 * rng.normal(size=(5, 4)))[groups]
+    y = (raw + rng.gumbel(size=raw.shape)).argmax(axis=1)
+    model = PartialPoolingClassifier(basis="linear", n_clusters=1, random_state=0)
+    found = model.fit(X, y, groups=groups)
+    wanted, calls = found.predict_proba(X, groups=groups), found.calls_
+    assert set(found.stacking_shares_) == {"diag", "intercept", "none"}
+    monkeypatch.setattr(components, "OTHER_COST", 0.0)
+    forced = model.fit(X, y, groups=groups)
+    assert forced.stacking_shares_["full"] == 0.0 and forced.calls_ > calls
+    # Shares are found up to a gain of 1e-8.
+    assert_allclose(forced.predict_proba(X, groups=groups), wanted, atol=1e-4)
+    path = forced.bic_path_
+    full = path["covariance_type"] == "full"
+    assert path["bic"][full] > path["bic"].min() and path["icl"][full] > path["icl"].min()
 
 
 @pytest.mark.parametrize("seed", some(range(3), 1))
