@@ -12,7 +12,7 @@ from .criteria import STRONG, bic, icl
 from .em import evaluate, maximise, pooled
 from .population import LEAST_DISPERSION
 from .scaled import heavy_tailed, with_scales
-from .stacking import OTHER_COST
+from .stacking import price_of_pairs
 
 # Numbers of clusters in a row that do not lower the criterion before the search ends.
 RISES = 2
@@ -245,10 +245,11 @@ def _may_correlate(pool, population, options):
     cost more have no share of a stack, and BIC and ICL, where they cost more still, refuse them.
     """
     n_varying, n_classes = np.count_nonzero(options.varying), pool.model.n_classes
-    price = OTHER_COST * n_varying * (n_varying - 1) / 2
+    free = pool.model.n_free / pool.n_params
     most = pool.client_weights.sum() * np.log(n_classes) if n_classes else np.inf
+    pays = price_of_pairs(free * n_varying) < most
     few = len(population.unit) <= MAX_DENSE
-    return options.correlated and few and n_varying > 1 and price < most
+    return options.correlated and few and n_varying > 1 and pays
 
 
 def _one_cluster(pool, start, n_iter, kind, options):

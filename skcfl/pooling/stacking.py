@@ -194,7 +194,8 @@ def _shares(pool, populations, errors):
     if np.isfinite(df).any():
         known["df"] = df
     # In units of the noise that the most flexible population leaves.
-    costs = dispersions.min() * np.array([_cost(population) for population in populations])
+    free = pool.model.n_free / pool.n_params
+    costs = dispersions.min() * np.array([_cost(each, free) for each in populations])
 
     def priced(shares):
         value, slopes, curvature = pool.ask(LeftOutSums, shares=shares, **known)
@@ -230,14 +231,19 @@ def _shares(pool, populations, errors):
     return shares, n_iter, shortfall
 
 
-def _cost(population):
-    """What the variances of a population cost, in nats."""
+def _cost(population, free):
+    """What the variances of a population cost, in nats; a share of the parameters is free."""
     if population.kind == "none":
         return 0.0
-    n_varying = np.count_nonzero(population.varying)
-    n_slopes = np.count_nonzero(population.varying & ~population.free)
-    n_pairs = n_varying * (n_varying - 1) // 2 if population.kind == "full" else 0
-    return SLOPE_COST * n_slopes + OTHER_COST * (n_varying - n_slopes + n_pairs)
+    n_varying = free * np.count_nonzero(population.varying)
+    n_slopes = free * np.count_nonzero(population.varying & ~population.free)
+    pairs = price_of_pairs(n_varying) if population.kind == "full" else 0.0
+    return SLOPE_COST * n_slopes + OTHER_COST * (n_varying - n_slopes) + pairs
+
+
+def price_of_pairs(n_varying):
+    """What the correlations of some parameters cost, in nats."""
+    return OTHER_COST * n_varying * (n_varying - 1) / 2
 
 
 def _step(shares, slopes, curvature):

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from scipy.optimize import approx_fprime, minimize
 from trials import some
 
-from skcfl import PartialPoolingRegressor
+from skcfl import PartialPoolingClassifier, PartialPoolingRegressor
 from skcfl.calls.posteriors_asked import LeftOutSums
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
@@ -207,3 +207,17 @@ def test_a_step_without_a_row_is_not_too_far():
 def test_populations_that_say_the_same_are_not_all_left_out(curvature):
     shares = _least(np.full(4, 0.25), np.array([7.6, 9.1, 0.1, 0.0]), curvature * np.eye(4))
     assert_allclose(shares, [0, 0, 0, 1])
+
+
+@pytest.mark.parametrize("seed", some([1, 2, 3, 6], 1))
+def test_classes_pay_for_their_contrasts(seed):
+    """What all classes have in common is no variance: correlations of three classes are found."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(15), 40)
+    X = rng.normal(size=(600, 5))
+    V, mean = rng.normal(size=(3, 18)), rng.normal(size=18)
+    W = (mean + rng.normal(size=(15, 3)) @ V / np.sqrt(3)).reshape(15, 3, 6)
+    raw = np.einsum("nd,nkd->nk", X, W[groups, :, :5]) + W[groups, :, 5]
+    y = (raw + rng.gumbel(size=raw.shape)).argmax(axis=1)
+    model = PartialPoolingClassifier(basis="linear", n_clusters=1, random_state=0)
+    assert model.fit(X, y, groups=groups).stacking_shares_["full"] > 0.8
