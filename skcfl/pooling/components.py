@@ -29,7 +29,7 @@ FEW_CLIENTS = 100
 LEAST_FALL = 1e-2
 # Exchanges of one cluster with correlations before it is refused likewise.
 LOOK = 20
-# Clients without correlations, for each parameter, that the prior of a full covariance is worth.
+# Clients without correlations that the prior of a full covariance is worth, a free parameter.
 # Benchmark: twelve tables of benchmarks/real.py, four splits, all rows and 3, 5 and 10 a client.
 SHRINKAGE = 2.0
 
@@ -107,7 +107,7 @@ def fit_population(pool, kind, n_clusters, n_init, options, beside=None):
         if rival and icl(best, pool, options) >= criterion + STRONG:
             # Correlations that a narrower covariance does not have look like clusters.
             best = simple
-    origins = {**{name: _origin(start, name, options) for name in singles}, **origins}
+    origins = {**{name: _origin(pool, start, name, options) for name in singles}, **origins}
     if several and best.population.n_clusters > 1:
         heavy, tried = heavy_tailed(pool, simple, options, origins[next(iter(singles))])
         path += [_entry(fit, 1, icl(fit, pool, options), pool, options) for fit in tried]
@@ -148,11 +148,12 @@ def _parts(pool, start, options):
     """Starts of the parts of a stack beside the first one, by name."""
     origins = {}
     if _may_correlate(pool, start, options):
-        origins["full"] = _origin(start, "full", options)
+        origins["full"] = _origin(pool, start, "full", options)
     intercepts = options.free & options.varying
     if (options.varying & ~intercepts).any():
         if intercepts.any():
-            origins["intercept"] = _origin(replace(start, varying=intercepts), "diag", options)
+            part = replace(start, varying=intercepts)
+            origins["intercept"] = _origin(pool, part, "diag", options)
         origins["none"] = start
     return origins
 
@@ -244,12 +245,16 @@ def _may_correlate(pool, population, options):
     A model for all loses the logarithm of the number of classes a row at most.  Correlations that
     cost more have no share of a stack, and BIC and ICL, where they cost more still, refuse them.
     """
-    n_varying, n_classes = np.count_nonzero(options.varying), pool.model.n_classes
-    free = pool.model.n_free / pool.n_params
+    n_free, n_classes = _n_free(pool, options), pool.model.n_classes
     most = pool.client_weights.sum() * np.log(n_classes) if n_classes else np.inf
-    pays = price_of_pairs(free * n_varying) < most
+    pays = price_of_pairs(n_free) < most
     few = len(population.unit) <= MAX_DENSE
-    return options.correlated and few and n_varying > 1 and pays
+    return options.correlated and few and n_free > 1 and pays
+
+
+def _n_free(pool, options):
+    """Number of varying parameters that are free: of classes, contrasts."""
+    return np.count_nonzero(options.varying) * pool.model.n_free / pool.n_params
 
 
 def _one_cluster(pool, start, n_iter, kind, options):
@@ -271,7 +276,7 @@ def _one_cluster(pool, start, n_iter, kind, options):
 
 def _maximised(pool, start, kind, options, target=np.inf):
     """Fit of one cluster with a covariance of a kind, at most a look if it will miss a target."""
-    origin = _origin(start, kind, options)
+    origin = _origin(pool, start, kind, options)
     if target < np.inf:
         look = maximise(pool, origin, options, max_iter=LOOK)
         if look.converged or not may_reach(pool, look, options, target):
@@ -280,13 +285,13 @@ def _maximised(pool, start, kind, options, target=np.inf):
     return maximise(pool, origin, options)
 
 
-def _origin(start, kind, options):
+def _origin(pool, start, kind, options):
     """Where fits of one cluster begin: the variances of one row's worth."""
     # Of wide models so many rows' worth together.
     variances = start.unit * min(1.0, MAX_DENSE / len(start.unit))
     population = start.of_kind(kind, variances)
     if kind == "full" and options.prior == "auto":
-        population.shrinkage = SHRINKAGE * np.count_nonzero(options.varying)
+        population.shrinkage = SHRINKAGE * _n_free(pool, options)
     return population
 
 
