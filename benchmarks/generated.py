@@ -77,14 +77,20 @@ CLUSTERS = {
     "8 clusters of 6 clients, 40 rows": Kind(40, clusters=8, clients=48),
     "12 clusters of 5 clients, 20 rows": Kind(20, clusters=12, clients=60),
     "binary, 40 rows": Kind(40, target="classes", distance=1.5),
+    "3 classes, 20 rows": Kind(20, target="classes", classes=3, distance=1.5),
     "4 classes, 40 rows": Kind(40, target="classes", classes=4, distance=1.5),
     "counts, 20 rows": Kind(20, target="counts", distance=0.4),
 }
 ONE = {
     f"one: {name}, {target}, {rows} rows, {d} features": Kind(
-        rows, d, clusters=1, target=kind, distance=0.5, **how
+        rows, d, clusters=1, target=kind, classes=classes, distance=0.5, **how
     )
-    for target, kind in {"normal": "normal", "binary": "classes", "counts": "counts"}.items()
+    for target, (kind, classes) in {
+        "normal": ("normal", 2),
+        "binary": ("classes", 2),
+        "3 classes": ("classes", 3),
+        "counts": ("counts", 2),
+    }.items()
     for name, how in {
         "no difference": {},
         "continuum": {"spread": 0.5},

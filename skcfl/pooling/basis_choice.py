@@ -16,6 +16,7 @@ from ..calls.trees_asked import LeafSums
 from ..federation.lanes import together
 from ..numerics.regression_trees import LEAF
 from .boosting import Booster
+from .criteria import n_free
 from .normal_equations import solve
 
 # Largest p-value of a curve that clients share, and least z-score of the variance of curves of
@@ -64,7 +65,7 @@ def may_be_curved(pool, population, is_curve):
     g = sums["slopes"][0] - precision * means[0]
     lines = g[straight] @ solve(A[np.ix_(straight, straight)], g[straight])
     gain = g @ solve(A, g) - lines
-    if chi2.sf(gain, np.count_nonzero(~straight)) < LARGEST_P:
+    if chi2.sf(gain, n_free(pool, ~straight)) < LARGEST_P:
         return True
     # Derivatives in the variances; theirs are as if all clients had the same information.
     n = float(sums["counts"].sum())

@@ -8,7 +8,7 @@ import numpy as np
 from .._progress import series
 from ..numerics.newton import MAX_DENSE
 from .cluster_starts import Starts, at_once, continued, may_reach, pruned
-from .criteria import STRONG, bic, icl
+from .criteria import STRONG, bic, icl, n_free
 from .em import evaluate, maximise, pooled
 from .population import LEAST_DISPERSION
 from .scaled import heavy_tailed, with_scales
@@ -245,16 +245,11 @@ def _may_correlate(pool, population, options):
     A model for all loses the logarithm of the number of classes a row at most.  Correlations that
     cost more have no share of a stack, and BIC and ICL, where they cost more still, refuse them.
     """
-    n_free, n_classes = _n_free(pool, options), pool.model.n_classes
+    n_varying, n_classes = n_free(pool, options.varying), pool.model.n_classes
     most = pool.client_weights.sum() * np.log(n_classes) if n_classes else np.inf
-    pays = price_of_pairs(n_free) < most
+    pays = price_of_pairs(n_varying) < most
     few = len(population.unit) <= MAX_DENSE
-    return options.correlated and few and n_free > 1 and pays
-
-
-def _n_free(pool, options):
-    """Number of varying parameters that are free: of classes, contrasts."""
-    return np.count_nonzero(options.varying) * pool.model.n_free / pool.n_params
+    return options.correlated and few and n_varying > 1 and pays
 
 
 def _one_cluster(pool, start, n_iter, kind, options):
@@ -291,7 +286,7 @@ def _origin(pool, start, kind, options):
     variances = start.unit * min(1.0, MAX_DENSE / len(start.unit))
     population = start.of_kind(kind, variances)
     if kind == "full" and options.prior == "auto":
-        population.shrinkage = SHRINKAGE * _n_free(pool, options)
+        population.shrinkage = SHRINKAGE * n_free(pool, options.varying)
     return population
 
 
@@ -313,8 +308,7 @@ def _seem_clusters(pool, fit, options):
 def _may_pay(fit, pool, options):
     """Whether another cluster could lower the criterion, however likely it made the rows."""
     rows = float(fit.sums["weight"])
-    n_varying = np.count_nonzero(fit.population.varying)
-    cost = pool.model.n_free / pool.n_params * n_varying * np.log(max(rows, 1.0))
+    cost = n_free(pool, fit.population.varying) * np.log(max(rows, 1.0))
     if pool.model.unknown_scale:
         estimated = options.dispersion_of is not None
         least = LEAST_DISPERSION * fit.population.unit.max() if estimated else options.dispersion

@@ -51,10 +51,9 @@ def icl(fit, pool, options):
         return np.inf
     if fit.population.kind == "none" and not is_lean(fit.sums):
         # Means and variances of the population that means are drawn from, as one cluster has.
-        n_varying = np.count_nonzero(fit.population.varying)
-        free = pool.model.n_free / pool.n_params
-        drawn = -2.0 * _drawn_means(fit) + free * len(fit.population.unit) * np.log(max(rows, n))
-        criterion = min(criterion, drawn + (others + free * n_varying) * np.log(n))
+        drawn = -2.0 * _drawn_means(fit) + pool.model.n_free * np.log(max(rows, n))
+        n_varying = n_free(pool, fit.population.varying)
+        criterion = min(criterion, drawn + (others + n_varying) * np.log(n))
     r = fit.responsibilities(pool)
     return criterion - 2.0 * xlogy(r, r).sum() if _are_clusters(fit, pool, r) else np.inf
 
@@ -67,7 +66,7 @@ def _are_clusters(fit, pool, r):
     of several clusters a few may have one client each, which are outliers.
     """
     labels, K = r.argmax(axis=1), r.shape[1]
-    sizes, n_varying = np.bincount(labels, minlength=K), np.count_nonzero(fit.population.varying)
+    sizes, n_varying = np.bincount(labels, minlength=K), n_free(pool, fit.population.varying)
     if fit.population.kind != "none":
         return sizes.min() > max(n_varying, LEAST_CLIENTS - 1)
     alone = np.count_nonzero(sizes < LEAST_CLIENTS)
@@ -123,13 +122,16 @@ def _drawn_means(fit):
     return -float(minimize(at, start, jac=True, method="L-BFGS-B", bounds=bounds).fun)
 
 
+def n_free(pool, among):
+    """How many of some parameters (p,) of bool are free: of softmax one class is determined."""
+    return round(np.count_nonzero(among) * pool.model.n_free / pool.n_params)
+
+
 def n_parameters(population, pool, options):
     """Number of parameters: means, and variances, shares and dispersion."""
-    K, p = population.means.shape
-    varying = np.count_nonzero(population.varying)
+    K, varying = population.n_clusters, n_free(pool, population.varying)
+    pairs = varying * (varying + 1) // 2
     diagonal = population.n_variances
-    variances = {"diag": diagonal, "full": varying * (varying + 1) // 2, "spherical": 1, "none": 0}
-    # Of softmax one class is determined.
-    means = round(pool.model.n_free / p * (p + (K - 1) * varying))
+    variances = {"diag": diagonal, "full": pairs, "spherical": 1, "none": 0}
     others = variances[population.kind] + K - 1 + (options.dispersion_of is not None)
-    return means, others + is_df_free(population, options)
+    return pool.model.n_free + (K - 1) * varying, others + is_df_free(population, options)

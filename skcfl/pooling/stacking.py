@@ -19,6 +19,7 @@ from itertools import combinations
 import numpy as np
 
 from ..calls.posteriors_asked import LeftOutSums, Posteriors, prior_covariance, prior_variance
+from .criteria import n_free
 from .normal_equations import is_lean, mean_covariances
 from .population import Population
 
@@ -194,8 +195,7 @@ def _shares(pool, populations, errors):
     if np.isfinite(df).any():
         known["df"] = df
     # In units of the noise that the most flexible population leaves.
-    free = pool.model.n_free / pool.n_params
-    costs = dispersions.min() * np.array([_cost(each, free) for each in populations])
+    costs = dispersions.min() * np.array([_cost(pool, each) for each in populations])
 
     def priced(shares):
         value, slopes, curvature = pool.ask(LeftOutSums, shares=shares, **known)
@@ -231,12 +231,12 @@ def _shares(pool, populations, errors):
     return shares, n_iter, shortfall
 
 
-def _cost(population, free):
-    """What the variances of a population cost, in nats; a share of the parameters is free."""
+def _cost(pool, population):
+    """What the variances of a population cost, in nats."""
     if population.kind == "none":
         return 0.0
-    n_varying = free * np.count_nonzero(population.varying)
-    n_slopes = free * np.count_nonzero(population.varying & ~population.free)
+    n_varying = n_free(pool, population.varying)
+    n_slopes = n_free(pool, population.varying & ~population.free)
     pairs = price_of_pairs(n_varying) if population.kind == "full" else 0.0
     return SLOPE_COST * n_slopes + OTHER_COST * (n_varying - n_slopes) + pairs
 

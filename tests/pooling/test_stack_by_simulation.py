@@ -144,13 +144,10 @@ def test_standard_deviations_of_predictions():
 
 def test_what_variances_cost():
     """A slope's variance 1.5 nats, an intercept's or a correlation's a tenth; none costs none."""
-    stack = made_stack()
-    costs = [_cost(population, 1.0) for population in stack.populations]
+    pool, stack = opened()[0], made_stack()
+    costs = [_cost(pool, population) for population in stack.populations]
     assert costs == pytest.approx([3 + 0.1, 3 + 0.1 + 0.3, 0.1])
-    # Two of three parameters are free: the contrasts of three classes.
-    costs = [_cost(population, 2 / 3) for population in stack.populations]
-    assert costs == pytest.approx([2 + 0.2 / 3, 2 + 0.2 / 3 + 0.1, 0.2 / 3])
-    assert _cost(stack.populations[0].crisp(estimated=False), 1.0) == 0.0
+    assert _cost(pool, stack.populations[0].crisp(estimated=False)) == 0.0
 
 
 def test_shares_are_the_least_of_losses_and_costs():
