@@ -16,7 +16,6 @@ from skcfl.fusion.fpfc_rounds import FPFCOptions, fpfc, gap_threshold
 from skcfl.fusion.problem import FusionProblem
 from skcfl.graphs import complete_graph
 from skcfl.models import LinearModel
-from skcfl.numerics.by_cluster import mean_by_cluster
 from skcfl.penalties import L1, L2, MCP, SCAD
 from skcfl.rounds.polish import solve_pooled
 from skcfl.search.by_partitions import GridSearch
@@ -328,12 +327,6 @@ def test_threshold_in_the_widest_gap():
     assert gap_threshold(np.array([3.0, 4.0]), 1e-3, 1.0) == pytest.approx(1e-3**0.5)
     assert gap_threshold(np.array([1e-9, 1e-8]), 1e-3, 1.0) == pytest.approx(1e-3**0.5)
     assert 1.0 < gap_threshold(np.array([0.9, 1.0, 50.0]), 0.5, np.inf) < 50.0
-
-
-def test_means_are_weighted_by_rows():
-    W = np.array([[1.0], [3.0], [7.0], [9.0]])
-    means = mean_by_cluster(W, np.array([0, 0, 1, 1]), np.array([1.0, 3.0, 0.0, 0.0]))
-    np.testing.assert_allclose(means, [[2.5], [8.0]])
 
 
 def test_grid_and_search_find_the_window():

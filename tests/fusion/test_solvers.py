@@ -209,9 +209,7 @@ def test_a_partition_is_a_start_on_any_graph(solve):
 @losses_and_penalties
 def test_clients_without_rows(solve, loss, penalty):
     """GTV's inaccessible nodes, nothing of their own, not even a penalty: flows are mended."""
-    Z, t, codes = make_rows(loss, 9, n_rows=14, seed=2)
-    keep = ~np.isin(codes, [1, 5, 8])
-    rows = Z[keep], t[keep], codes[keep]
+    rows = make_rows(loss, 9, n_rows=14, seed=2, empty=[1, 5, 8])
     for graph, share in ((complete_graph(9), 0.2), (Graph(9, range(8), range(1, 9)), 0.8)):
         problem = make_problem(loss, 9, graph, penalty=penalty, rows=rows, alpha=0.0)
         lam = share * (lam_max_bounds(problem)[1] if penalty.fuses else 0.1)

@@ -21,8 +21,8 @@ CLASSIFIERS = ("log_loss", "squared_hinge")
 GRAPHS = ("complete", "weighted", "knn", "tree", "disconnected")
 
 
-def make_rows(loss, n_clients, n_rows=8, d=2, seed=0, n_clusters=3, spread=2.0):
-    """Rows of clients that follow a few linear models: Z, t, codes."""
+def make_rows(loss, n_clients, n_rows=8, d=2, seed=0, n_clusters=3, spread=2.0, empty=()):
+    """Rows of clients that follow a few linear models, none of `empty`: Z, t, codes."""
     rng = np.random.RandomState(seed)
     truth = spread * rng.standard_normal((n_clusters, d)) / np.sqrt(d)
     cluster = rng.randint(n_clusters, size=n_clients)
@@ -37,7 +37,8 @@ def make_rows(loss, n_clients, n_rows=8, d=2, seed=0, n_clusters=3, spread=2.0):
         t = rng.poisson(np.exp(np.clip(0.5 * z, -3.0, 2.0))).astype(float)
     else:
         t = z + rng.standard_t(3, size=len(z))
-    return Z, t, codes
+    keep = ~np.isin(codes, empty)
+    return Z[keep], t[keep], codes[keep]
 
 
 def pool_of(loss, Z, t, codes, n_clients, *, alpha=0.1, fit_intercept=False):
@@ -61,15 +62,15 @@ def make_problem(
     return problem
 
 
-def make_points(a, graph=None, *, loss="squared_error", delta=1.0, penalty=None):
-    """Convex clustering of the points a: one row per client."""
+def make_points(a, graph=None, codes=None, *, loss="squared_error", delta=1.0, penalty=None):
+    """Convex clustering of the points a: one row per client, or as the codes say."""
     a = np.asarray(a, dtype=float).reshape(len(a), -1)
-    pool = open_rows(
-        Location(loss=loss, delta=delta).bind(a.shape[1]), a, None, np.arange(len(a)), len(a)
-    )
-    graph = complete_graph(len(a)) if graph is None else graph
+    codes = np.arange(len(a)) if codes is None else codes
+    n = int(codes.max()) + 1
+    pool = open_rows(Location(loss=loss, delta=delta).bind(a.shape[1]), a, None, codes, n)
+    graph = complete_graph(n) if graph is None else graph
     problem = FusionProblem(pool, graph, L2() if penalty is None else penalty)
-    problem.rows = a, None, np.arange(len(a))
+    problem.rows = a, None, codes
     return problem
 
 
