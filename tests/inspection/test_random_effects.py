@@ -11,12 +11,6 @@ from skcfl.inspection import RandomEffectsDisplay
 plt = pytest.importorskip("matplotlib.pyplot")
 
 
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
-
-
 @pytest.fixture(scope="module")
 def fitted():
     rng = np.random.default_rng(0)
@@ -34,12 +28,11 @@ def test_values_are_sorted_with_their_intervals(fitted):
     values, std = fitted.coef_[:, 1], fitted.params_std_[:, 1]
     order = np.argsort(values, kind="stable")
     np.testing.assert_array_equal(display.order_, order)
-    np.testing.assert_array_equal(
-        display.points_.get_offsets(), np.column_stack([values[order], np.arange(9)])
-    )
-    z = norm.ppf(0.975)
-    for i, segment in zip(order, display.intervals_.get_segments(), strict=True):
-        np.testing.assert_allclose(segment[:, 0], values[i] + np.array([-z, z]) * std[i])
+    points = np.column_stack([values[order], np.arange(9)])
+    np.testing.assert_array_equal(display.points_.get_offsets(), points)
+    ends = np.array(display.intervals_.get_segments())[:, :, 0]
+    half = norm.ppf(0.975) * std[order]
+    np.testing.assert_allclose(ends.T, [values[order] - half, values[order] + half])
     narrow = display.plot(level=0.5)
     np.testing.assert_allclose(narrow.upper_ - values, norm.ppf(0.75) * std)
     assert display.ax_.get_xlabel() == "x1"
@@ -126,18 +119,13 @@ def test_one_class_of_several():
 
 
 def test_bad_arguments(fitted):
-    for feature in ("x2", 2, True, 0.5):
-        with pytest.raises(ValueError, match="feature must be one of"):
-            RandomEffectsDisplay.from_estimator(fitted, feature)
-    with pytest.raises(ValueError, match="output must be None"):
-        RandomEffectsDisplay.from_estimator(fitted, "x0", output=1)
-    for level in (0, 1, 95):
-        with pytest.raises(ValueError, match="level must be a probability"):
-            RandomEffectsDisplay.from_estimator(fitted, "x0", level=level)
+    wrong = [({"feature": feature}, "feature must be one of") for feature in ("x2", 2, True, 0.5)]
+    wrong += [({"level": level}, "level must be a probability") for level in (0, 1, 95)]
+    for given, message in [*wrong, ({"output": 1}, "output must be None")]:
+        with pytest.raises(ValueError, match=message):
+            RandomEffectsDisplay.from_estimator(fitted, **{"feature": "x0", **given})
     with pytest.raises(ValueError, match="shapes"):
         RandomEffectsDisplay(values=[1, 2], std=[1]).plot()
-    with pytest.raises(ValueError, match="estimator"):
-        RandomEffectsDisplay.from_estimator(FedAvgRegressor())
 
 
 def test_estimators_without_posteriors_are_not_called_unfitted(fitted):
