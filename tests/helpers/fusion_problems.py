@@ -10,6 +10,8 @@ from loss_objects import loss_of
 
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.problem import FusionProblem
+from skcfl.fusion.reduced import contract
+from skcfl.fusion.theorems import gap_of
 from skcfl.graphs import Graph, complete_graph, from_adjacency, knn_graph
 from skcfl.models import LinearModel, Location
 from skcfl.penalties import L2
@@ -21,6 +23,22 @@ CLASSIFIERS = ("log_loss", "squared_hinge")
 GRAPHS = ("complete", "weighted", "knn", "tree", "disconnected")
 
 
+def targets_of(rng, loss, z, noise=None):
+    """Targets of a loss about linear scores; noise, where they are any numbers, has heavy tails.
+
+    Unless a standard deviation is given.
+    """
+    if loss in CLASSIFIERS:
+        return (z + rng.logistic(size=len(z)) > 0).astype(float)
+    if loss == "gamma":
+        return rng.gamma(2.0, np.exp(np.clip(0.5 * z, -3.0, 2.0)))
+    if loss in ("poisson", "tweedie"):
+        return rng.poisson(np.exp(np.clip(0.5 * z, -3.0, 2.0))).astype(float)
+    if noise is None:
+        return z + rng.standard_t(3, size=len(z))
+    return z + noise * rng.standard_normal(len(z))
+
+
 def make_rows(loss, n_clients, n_rows=8, d=2, seed=0, n_clusters=3, spread=2.0, empty=()):
     """Rows of clients that follow a few linear models, none of `empty`: Z, t, codes."""
     rng = np.random.RandomState(seed)
@@ -29,14 +47,7 @@ def make_rows(loss, n_clients, n_rows=8, d=2, seed=0, n_clusters=3, spread=2.0, 
     codes = np.repeat(np.arange(n_clients), n_rows)
     Z = rng.standard_normal((len(codes), d))
     z = np.einsum("rd,rd->r", Z, truth[cluster[codes]])
-    if loss in CLASSIFIERS:
-        t = (z + rng.logistic(size=len(z)) > 0).astype(float)
-    elif loss == "gamma":
-        t = rng.gamma(2.0, np.exp(np.clip(0.5 * z, -3.0, 2.0)))
-    elif loss in ("poisson", "tweedie"):
-        t = rng.poisson(np.exp(np.clip(0.5 * z, -3.0, 2.0))).astype(float)
-    else:
-        t = z + rng.standard_t(3, size=len(z))
+    t = targets_of(rng, loss, z)
     keep = ~np.isin(codes, empty)
     return Z[keep], t[keep], codes[keep]
 
@@ -72,6 +83,22 @@ def make_points(a, graph=None, codes=None, *, loss="squared_error", delta=1.0, p
     problem = FusionProblem(pool, graph, L2() if penalty is None else penalty)
     problem.rows = a, None, codes
     return problem
+
+
+def make_clustered(rng, kind, labels, d, graph=None, *, spread=2.0, delta=2.0, **options):
+    """Clients of clusters, with much or little noise: points, or rows of a loss."""
+    labels, noise = np.asarray(labels), rng.choice([0.1, 1.0])
+    centres = spread * rng.standard_normal((labels.max() + 1, d))
+    if kind.startswith("points"):
+        a = centres[labels] + 0.3 * noise * rng.standard_normal((len(labels), d))
+        loss = "huber" if "Huber" in kind else "squared_error"
+        return make_points(a, graph, loss=loss, delta=delta, penalty=options.get("penalty"))
+    codes = np.repeat(np.arange(len(labels)), rng.choice([6, 30]))
+    Z = rng.standard_normal((len(codes), d))
+    z = np.einsum("rd,rd->r", Z, centres[labels[codes]])
+    t = targets_of(rng, kind, z, noise)
+    graph = "complete" if graph is None else graph
+    return make_problem(kind, len(labels), graph, rows=(Z, t, codes), **options)
 
 
 def make_graph(rng, n, kind):
@@ -181,6 +208,16 @@ def _quantile(r, q, h):
     return kink + cp.square(r + (0.5 - q) * h - near) / (2 * h)
 
 
+def solve_exactly(problem, lam):
+    """Models and clusters of an exact solution, with the proof of its partition."""
+    start, one = np.zeros((problem.n, problem.d)), problem.graph.components()
+    outcome = contract(problem, lam, one, start, max_splits=30, max_iter=3000)
+    assert outcome is not None and outcome.certified
+    W = outcome.theta[outcome.labels]
+    assert gap_of(problem, lam, W, outcome.divergence) <= 1e-8 * problem.at_start
+    return W, outcome.labels
+
+
 def flow_value(graph, q, norm=2):
     """Least ``max_e |u_e| / w_e`` over flows u with ``D'u = -q``, by cvxpy."""
     import cvxpy as cp
@@ -192,6 +229,12 @@ def flow_value(graph, q, norm=2):
         solver=cp.CLARABEL
     )
     return size * float(t.value)
+
+
+def same_partition(a, b):
+    """Whether labels 0..K-1 are those of one partition."""
+    both = len(np.unique(np.column_stack([a, b]), axis=0))
+    return bool(both == a.max() + 1 == b.max() + 1)
 
 
 def groups_of(X, tol):
