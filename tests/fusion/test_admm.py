@@ -12,6 +12,7 @@ from fusion_problems import (
     optimum,
     pool_of,
 )
+from numpy.testing import assert_allclose, assert_array_equal
 
 from skcfl.calls.curvatures import Solve
 from skcfl.calls.proofs_asked import Rounding
@@ -31,11 +32,11 @@ def test_ends_of_the_path():
     problem = make_problem("log_loss", 6, n_rows=14)
     top = lam_max_bounds(problem)[1]
     small, _ = admm(problem, 1e-6 * top, tol=1e-9)
-    np.testing.assert_allclose(small.params, problem.local_models(), atol=1e-3)
+    assert_allclose(small.params, problem.local_models(), atol=1e-3)
     large, _ = admm(problem, 1.1 * top, tol=1e-9)
     pooled = optimum(problem, 0.0, np.zeros(6, dtype=int))[1]
     assert len(large.cluster_params) == 1 and large.extra["partition_optimal"]
-    np.testing.assert_allclose(large.params, pooled, atol=1e-6)
+    assert_allclose(large.params, pooled, atol=1e-6)
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
@@ -46,7 +47,7 @@ def test_partitions_are_exact_and_proved(graph):
             lam = share * lam_max_bounds(problem)[1]
             result, _ = admm(problem, lam, tol=1e-7)
             assert result.extra["partition_optimal"]
-            np.testing.assert_array_equal(result.params, result.cluster_params[result.labels])
+            assert_array_equal(result.params, result.cluster_params[result.labels])
             assert result.extra["dual_gap"] <= 1e-9 * problem.at_start
 
 
@@ -60,7 +61,7 @@ def test_many_tiles_equal_one(monkeypatch):
     for contraction in (False, True):
         a, _ = admm(one, lam, tol=1e-8, contraction=contraction)
         b, _ = admm(many, lam, tol=1e-8, contraction=contraction)
-        np.testing.assert_allclose(a.params, b.params, atol=1e-8)
+        assert_allclose(a.params, b.params, atol=1e-8)
         assert a.n_iter == b.n_iter
 
 
@@ -112,7 +113,7 @@ def test_certify_proves_where_many_models_meet_at_once():
             assert result.extra["partition_optimal"] >= plain.extra["partition_optimal"]
             if result.extra["partition_optimal"]:
                 fine, _ = admm(problem, share * top, tol=1e-11, certify=True)
-                np.testing.assert_allclose(result.params, fine.params, atol=1e-4)
+                assert_allclose(result.params, fine.params, atol=1e-4)
                 assert result.objective <= plain.objective * (1 + 1e-12)
                 proved += 1
     assert proved >= 8
@@ -163,7 +164,7 @@ def test_the_rounding_of_clients_is_in_every_gap(monkeypatch):
     def checked(problem, X, lam, *args, of_clients=None, **how):
         if of_clients is not None:
             known.append(of_clients)
-            np.testing.assert_array_equal(of_clients, problem.pool.ask(Rounding, X))
+            assert_array_equal(of_clients, problem.pool.ask(Rounding, X))
             assert of_clients.min() > 0.0
         return rounding(problem, X, lam, *args, of_clients=of_clients, **how)
 

@@ -5,6 +5,7 @@ import pytest
 from fusion_problems import make_points
 from hypothesis import example, given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
 from trials import examples
@@ -58,7 +59,7 @@ def test_gap_bounds_the_excess_and_is_reached(seed, proof):
     value = problem.primal(result.params, lam)
     assert value == pytest.approx(result.objective, rel=1e-9, abs=rounding)
     models, size = result.cluster_params[result.labels], np.abs(result.params).max()
-    np.testing.assert_allclose(models, result.params, atol=1e-9 * size)
+    assert_allclose(models, result.params, atol=1e-9 * size)
     if result.extra["partition_optimal"] and exact.extra["partition_optimal"]:
         assert adjusted_rand_score(result.labels, exact.labels) == 1.0
 
@@ -102,7 +103,7 @@ def test_blocks_change_nothing(monkeypatch):
     monkeypatch.setattr(_ama, "BLOCK", 50)
     blocks, _ = ama(problem, 0.3, tol=1e-9, contraction=False)
     assert blocks.n_iter == whole.n_iter
-    np.testing.assert_allclose(blocks.params, whole.params, rtol=1e-9)
+    assert_allclose(blocks.params, whole.params, rtol=1e-9)
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 4, 5, 12])
@@ -134,7 +135,7 @@ def test_lam_has_to_be_positive_and_may_be_tiny():
             ama(problem, lam)
     result, _ = ama(problem, 5e-324)
     assert result.converged
-    np.testing.assert_allclose(result.params, points, atol=1e-12)
+    assert_allclose(result.params, points, atol=1e-12)
 
 
 def test_points_at_one_place():
@@ -142,7 +143,7 @@ def test_points_at_one_place():
     for proof in (False, True):
         result, _ = ama(problem, 1.0, contraction=proof)
         assert result.converged
-        np.testing.assert_array_equal(result.params, np.ones((5, 2)))
+        assert_array_equal(result.params, np.ones((5, 2)))
 
 
 def test_two_points_meet_where_they_should():
@@ -150,9 +151,9 @@ def test_two_points_meet_where_they_should():
     problem = make_points(points, Graph(2, [0], [1], 2.0))
     # Each moves 2 lam towards the other; they are 5 apart.
     apart, _ = ama(problem, 1.0, tol=1e-12)
-    np.testing.assert_allclose(apart.params, [[1.2, 1.6], [1.8, 2.4]], atol=1e-6)
+    assert_allclose(apart.params, [[1.2, 1.6], [1.8, 2.4]], atol=1e-6)
     together, _ = ama(problem, 1.25, tol=1e-12)
-    np.testing.assert_allclose(together.params, [[1.5, 2.0]] * 2, atol=1e-6)
+    assert_allclose(together.params, [[1.5, 2.0]] * 2, atol=1e-6)
     assert ama(problem, 1.3)[0].cluster_params.shape == (1, 2)
 
 
@@ -164,8 +165,8 @@ def test_clients_with_several_rows_and_nodes_without_edges():
     result, _ = ama(problem, 0.1, tol=1e-9)
     exact, _ = admm(problem, 0.1, tol=1e-9)
     assert result.objective == pytest.approx(exact.objective, rel=1e-8)
-    np.testing.assert_allclose(result.params[5], points[25:].mean(axis=0))
-    np.testing.assert_allclose(result.extra["dual_coef"][5], 0.0, atol=1e-12)
+    assert_allclose(result.params[5], points[25:].mean(axis=0))
+    assert_allclose(result.extra["dual_coef"][5], 0.0, atol=1e-12)
 
 
 def test_dual_coef_is_the_force_on_each_point():
@@ -175,7 +176,7 @@ def test_dual_coef_is_the_force_on_each_point():
     for proof in (False, True):
         result, _ = ama(problem, 0.3, tol=1e-10, contraction=proof)
         force, atol = points - result.params, 1e-8 if proof else 1e-4
-        np.testing.assert_allclose(result.extra["dual_coef"], force, atol=atol)
+        assert_allclose(result.extra["dual_coef"], force, atol=atol)
 
 
 def test_short_runs_say_so_and_go_on():
@@ -199,8 +200,8 @@ def test_many_clusters_are_numbered_without_overflow():
     network = _ama._Network(heads, tails, np.ones(n - 1), np.ones(n), np.zeros((n, d)))
     labels = _ama._components(heads[::2].copy(), tails[::2].copy(), n)
     merged, _, _ = network.merge(labels, np.zeros((n - 1, d)))
-    np.testing.assert_array_equal(merged.heads, np.arange(n // 2 - 1))
-    np.testing.assert_array_equal(merged.tails, np.arange(1, n // 2))
+    assert_array_equal(merged.heads, np.arange(n // 2 - 1))
+    assert_array_equal(merged.tails, np.arange(1, n // 2))
 
 
 def test_clusters_that_lack_flows_are_parted_and_the_gap_is_reached(monkeypatch):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse.csgraph import connected_components
 from trials import examples
 
@@ -123,16 +124,16 @@ def test_rounds_are_algorithm_1(penalty, participation):
         pool, lam, penalty, strength=s, init=start, seed=9, max_iter=rounds, rho=rho,
         step_size=0.1, local_steps=steps, participation=participation
     )  # fmt: skip
-    np.testing.assert_allclose(result.params, w, rtol=1e-12, atol=1e-13)
+    assert_allclose(result.params, w, rtol=1e-12, atol=1e-13)
     (block,) = FPFCProblem(pool, penalty, s).blocks
     assert block.shape == (n, n)
-    np.testing.assert_allclose(state.theta[0], theta.transpose(2, 0, 1), atol=1e-12)
-    np.testing.assert_allclose(rho * state.U[0], v.transpose(2, 0, 1), atol=1e-12)
+    assert_allclose(state.theta[0], theta.transpose(2, 0, 1), atol=1e-12)
+    assert_allclose(rho * state.U[0], v.transpose(2, 0, 1), atol=1e-12)
     linked = np.linalg.norm(theta, axis=2) <= result.extra["nu"]
     number, labels = connected_components(linked)
     assert number == result.labels.max() + 1
     same = labels[:, None] == labels
-    np.testing.assert_array_equal(same, result.labels[:, None] == result.labels)
+    assert_array_equal(same, result.labels[:, None] == result.labels)
 
 
 def test_many_tiles_are_one_tile(monkeypatch):
@@ -142,9 +143,9 @@ def test_many_tiles_are_one_tile(monkeypatch):
     monkeypatch.setattr("skcfl.graphs.edges.TILE_BYTES", 8 * 2 * 8**2)
     assert len(FPFCProblem(pool, SCAD(), 1.0).blocks) > 1
     many, _ = run(pool, 1.0, **options)
-    np.testing.assert_allclose(many.params, one.params, atol=1e-12)
-    np.testing.assert_allclose(many.history["objective"], one.history["objective"], rtol=1e-12)
-    np.testing.assert_allclose(many.history["lagrangian"], one.history["lagrangian"], rtol=1e-12)
+    assert_allclose(many.params, one.params, atol=1e-12)
+    assert_allclose(many.history["objective"], one.history["objective"], rtol=1e-12)
+    assert_allclose(many.history["lagrangian"], one.history["lagrangian"], rtol=1e-12)
 
 
 def test_going_on_is_as_if_never_stopped():
@@ -152,11 +153,11 @@ def test_going_on_is_as_if_never_stopped():
     whole, _ = run(pool, 1.0, max_iter=20)
     _, state = run(pool, 1.0, max_iter=9)
     rest, _ = run(pool, 1.0, max_iter=11, state=state)
-    np.testing.assert_allclose(rest.params, whole.params, atol=1e-12)
+    assert_allclose(rest.params, whole.params, atol=1e-12)
     # at another lam only the models are taken
     other, _ = run(pool, 2.0, max_iter=4, state=state)
     fresh, _ = run(pool, 2.0, max_iter=4, init=state.W)
-    np.testing.assert_array_equal(other.params, fresh.params)
+    assert_array_equal(other.params, fresh.params)
 
 
 # -------------------------------------------------------------------------- objectives
@@ -214,11 +215,11 @@ def test_convex_penalties_reach_the_convex_solution(penalty, loss):
     assert result.converged and result.extra["residual"] <= 1e-6
     problem = FusionProblem(pool, complete_graph(6), penalty)
     best, _ = admm(problem, lam / 6, tol=1e-12)
-    np.testing.assert_allclose(result.params, best.params, atol=1e-5)
+    assert_allclose(result.params, best.params, atol=1e-5)
     # what is left of a fused pair's difference counts at first order, as does the residual
     assert result.objective == pytest.approx(best.objective, rel=1e-6)
     inexact, _ = run(pool, lam, penalty, max_iter=5000, tol=1e-6, n_iter_no_change=None)
-    np.testing.assert_allclose(inexact.params, result.params, atol=1e-5)
+    assert_allclose(inexact.params, result.params, atol=1e-5)
 
 
 def test_separated_clusters_are_not_biased():
@@ -226,11 +227,11 @@ def test_separated_clusters_are_not_biased():
     pool = make_pool(8, spread=5.0)
     oracle, *_ = solve_pooled(pool, pool.labels, np.zeros((2, 2)), weights=np.ones(8))
     concave, _ = run(pool, 1.0, SCAD(xi=1e-6), max_iter=2000, tol=1e-7, **EXACT)
-    np.testing.assert_array_equal(concave.labels, pool.labels)
-    np.testing.assert_allclose(concave.params, oracle[pool.labels], atol=1e-5)
+    assert_array_equal(concave.labels, pool.labels)
+    assert_allclose(concave.params, oracle[pool.labels], atol=1e-5)
     # the norm that makes clusters draws them to each other as well
     convex, _ = run(pool, 1.5, L2(), max_iter=3000, tol=1e-7, **EXACT)
-    np.testing.assert_array_equal(convex.labels, pool.labels)
+    assert_array_equal(convex.labels, pool.labels)
     assert np.abs(convex.params - oracle[pool.labels]).max() > 0.1
 
 
@@ -239,13 +240,13 @@ def test_small_lam_leaves_local_models_and_stops_at_once():
     local, _ = pool.ask(Solve)
     result, _ = run(pool, 1e-3, tol=1e-6, max_iter=100)
     assert result.n_iter == 1 and result.converged
-    np.testing.assert_array_equal(result.labels, np.arange(6))
-    np.testing.assert_allclose(result.params, local, atol=1e-8)
+    assert_array_equal(result.labels, np.arange(6))
+    assert_allclose(result.params, local, atol=1e-8)
     for some, lam in ((pool, 0.0), (make_pool(1), 1.0)):
         apart, state = run(some, lam)
         assert state is None and apart.n_iter == 1
         assert apart.extra["residual"] <= 1e-8
-        np.testing.assert_array_equal(apart.params, some.ask(Solve)[0])
+        assert_array_equal(apart.params, some.ask(Solve)[0])
 
 
 def test_consensus_is_stationary_from_the_bound_on():
@@ -257,7 +258,7 @@ def test_consensus_is_stationary_from_the_bound_on():
     start, xi = np.repeat(pooled, 6, axis=0), 1e-7
     options = {"init": start, "max_iter": 300, "rho": 5.0, "nu": 1e-3, **EXACT}
     above, _ = run(pool, 1.1 * upper, SCAD(xi=xi), **options)
-    np.testing.assert_allclose(above.params, start, atol=1e-4)
+    assert_allclose(above.params, start, atol=1e-4)
     below, _ = run(pool, 0.5 * lower, SCAD(xi=xi), **options)
     assert np.abs(below.params - start).max() > 0.1
 
@@ -274,11 +275,11 @@ def test_numbers_sent():
     options = FPFCOptions(max_iter=21, participation=0.3, tol=0.0)
     result, _ = fpfc(problem, 1.0, options, np.random.RandomState(0))
     history = result.history
-    np.testing.assert_array_equal(history["round"], [1, 17, 21])
+    assert_array_equal(history["round"], [1, 17, 21])
     rounds = np.diff(history["round"], prepend=0)
-    np.testing.assert_array_equal(history["participants"], 3 * rounds)
-    np.testing.assert_array_equal(history["floats_up"], 3 * p * rounds + n * (p + 1))
-    np.testing.assert_array_equal(history["floats_down"], 3 * p * rounds + n * p)
+    assert_array_equal(history["participants"], 3 * rounds)
+    assert_array_equal(history["floats_up"], 3 * p * rounds + n * (p + 1))
+    assert_array_equal(history["floats_down"], 3 * p * rounds + n * p)
 
 
 def test_sampled_clients_reach_the_same_clusters():
@@ -288,14 +289,14 @@ def test_sampled_clients_reach_the_same_clusters():
     options = {"tol": 1e-4, "max_iter": 4000, "participation": 0.3, "n_iter_no_change": None}
     part, _ = run(pool, 1.0, **options)
     assert part.converged, part.shortfall
-    np.testing.assert_array_equal(part.labels, whole.labels)
-    np.testing.assert_allclose(part.params, whole.params, atol=0.02)
+    assert_array_equal(part.labels, whole.labels)
+    assert_allclose(part.params, whole.params, atol=0.02)
 
 
 def test_stochastic_steps():
     pool = make_pool(8, n_rows=40)
     result, _ = run(pool, 1.0, max_iter=60, batch_size=10, step_size=0.05, local_steps=5)
-    np.testing.assert_array_equal(result.labels, pool.labels)
+    assert_array_equal(result.labels, pool.labels)
     assert np.isfinite(result.objective)
 
 
@@ -304,7 +305,7 @@ def test_a_settled_partition_ends_the_rounds():
     settled, _ = run(pool, 2.0, tol=1e-12, max_iter=1000, n_iter_no_change=10)
     assert settled.converged and settled.n_iter < 200
     assert settled.history["theta_residual"][-1] <= 1e-3
-    np.testing.assert_array_equal(settled.labels, pool.labels)
+    assert_array_equal(settled.labels, pool.labels)
     short, _ = run(pool, 2.0, tol=1e-12, max_iter=5, n_iter_no_change=None)
     assert not short.converged
     assert "max_iter=5" in short.shortfall and "residual" in short.shortfall
@@ -334,15 +335,15 @@ def test_grid_and_search_find_the_window():
     problem = FPFCProblem(pool, SCAD(), None)
     lams = problem.grid(12)
     d = problem.distances()[np.triu_indices(12, 1)]
-    np.testing.assert_allclose([lams[0], lams[-1]], [0.3 * d.min() / 3.7, 1.05 * d.max() / 3.7])
-    np.testing.assert_allclose(problem.grid(5, ratio=0.1)[0], 0.1 * lams[-1])
+    assert_allclose([lams[0], lams[-1]], [0.3 * d.min() / 3.7, 1.05 * d.max() / 3.7])
+    assert_allclose(problem.grid(5, ratio=0.1)[0], 0.1 * lams[-1])
 
     def solve(lam):
         return fpfc(problem, lam, FPFCOptions(), np.random.RandomState(0))
 
     search = GridSearch(problem, solve)
     lam, result = search.run(lams)
-    np.testing.assert_array_equal(result.labels, pool.labels)
+    assert_array_equal(result.labels, pool.labels)
     record = search.record()
     assert lam in record["lam"] and record["n_clusters"][-1] == 1
     assert record["criterion"].min() == record["criterion"][record["lam"] == lam]
@@ -359,5 +360,5 @@ def test_grid_of_a_norm_ends_where_all_are_equal():
 def test_at_least_one_client_takes_part():
     result, _ = run(make_pool(), 0.1, participation=0.01, max_iter=4, n_iter_no_change=None)
     some, _ = run(make_pool(), 0.1, participation=1 / 6, max_iter=4, n_iter_no_change=None)
-    np.testing.assert_array_equal(result.params, some.params)
+    assert_array_equal(result.params, some.params)
     assert (result.params != make_pool().ask(Solve)[0]).any()

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from fusion_problems import make_points, make_problem
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
 from skcfl.calls.curvatures import Prox, Solve
@@ -32,7 +33,7 @@ def test_exact_clusters():
     assert expected.extra["partition_optimal"] and result.extra["partition_optimal"]
     assert result.labels.max() == 2
     assert adjusted_rand_score(result.labels, expected.labels) == 1.0
-    np.testing.assert_allclose(result.params, expected.params, atol=1e-7)
+    assert_allclose(result.params, expected.params, atol=1e-7)
 
 
 @pytest.mark.parametrize("sampling", ["ends", "independent"])
@@ -100,10 +101,10 @@ def test_rounds_follow_the_equations(participation, complete):
         W, Z, M = one_round(a, lam, W, Z, M, set(sampled), **steps)
     options = {"participation": participation, "tol": 0.0, "max_iter": 6, "rng": 3}
     _, state = pdmm(problem, lam, **steps, **options)
-    np.testing.assert_allclose(state.W, W, atol=1e-12)
+    assert_allclose(state.W, W, atol=1e-12)
     for ours, theirs in ((state.Z, Z), (state.M, M)):
         ours = ours[0][:, *upper] if complete else ours[0]
-        np.testing.assert_allclose(ours.T, theirs, atol=1e-12)
+        assert_allclose(ours.T, theirs, atol=1e-12)
 
 
 def test_only_sampled_clients_compute():
@@ -149,12 +150,12 @@ def test_the_printed_algorithm_stops_at_wrong_points_and_the_corrected_one_does_
     a, lam = np.array([0.0, 1.0]), 0.8
     steps = {"rho": 10.0, "eta": 10.0, "tau": 0.8, "nu": 0.2}
     x, _ = printed(a, lam, **steps, share=1.0, rounds=500, seed=0)
-    np.testing.assert_allclose(x, 0.5, atol=1e-9)
+    assert_allclose(x, 0.5, atol=1e-9)
     for seed in range(3):
         x, mu = printed(a, lam, **steps, share=0.5, rounds=1000, seed=seed)
         # A fixed point, users agree, each has its own dual; and it is not the solution.
-        np.testing.assert_allclose(x[0], x[1], atol=1e-9)
-        np.testing.assert_allclose(x - a, [-mu[0, 1], -mu[1, 0]], atol=1e-9)
+        assert_allclose(x[0], x[1], atol=1e-9)
+        assert_allclose(x - a, [-mu[0, 1], -mu[1, 0]], atol=1e-9)
         assert np.abs(mu).max() <= lam + 1e-9
         assert 0.2 < x[0] < 0.49 and abs(mu[0, 1] + mu[1, 0]) > 0.02
         for sampling in ("ends", "independent"):
@@ -162,7 +163,7 @@ def test_the_printed_algorithm_stops_at_wrong_points_and_the_corrected_one_does_
             options = {**steps, **draws, "contraction": False, "tol": 1e-10}
             result, state = pdmm(make_points(a), lam, **options)
             assert result.converged
-            np.testing.assert_allclose(state.W, 0.5, atol=1e-4)
+            assert_allclose(state.W, 0.5, atol=1e-4)
 
 
 # ------------------------------------------------------------------------------- messages
@@ -214,7 +215,7 @@ def test_skipping_zeros_sends_less_and_changes_nothing_else(participation, spars
         results.append((result, state))
     (plain, a), (lean, b) = results
     assert plain.n_iter == lean.n_iter
-    np.testing.assert_array_equal(a.W, b.W)
+    assert_array_equal(a.W, b.W)
     for name in ("floats_up", "floats_down"):
         assert lean.history[name].sum() < 0.85 * plain.history[name].sum()
     assert lean.history["floats_up"][0] == plain.history["floats_up"][0]
@@ -232,7 +233,7 @@ def test_skipped_pairs_are_handed_back_where_they_have_to_part():
     options = {"skip_zeros": True, "contraction": False}
     fused, state = pdmm(problem, 2.0, **options)
     assert all((idle.max(initial=0) == 10) for idle in state.idle)
-    np.testing.assert_allclose(fused.params, fused.params[:1].repeat(12, axis=0), atol=1e-3)
+    assert_allclose(fused.params, fused.params[:1].repeat(12, axis=0), atol=1e-3)
     best, _ = admm(problem, 0.02, tol=1e-9, max_iter=20000)
     result, state = pdmm(problem, 0.02, state=state, **options)
     assert result.converged
@@ -252,12 +253,12 @@ def test_random_state_fixes_the_run(sampling):
         return pdmm(problem, 0.05, rng=rng, contraction=False, **options, **more)
 
     (first, a), (second, b), (_, c) = run(0), run(0), run(1)
-    np.testing.assert_array_equal(a.W, b.W)
-    np.testing.assert_array_equal(first.history["gap"], second.history["gap"])
+    assert_array_equal(a.W, b.W)
+    assert_array_equal(first.history["gap"], second.history["gap"])
     assert not np.array_equal(a.W, c.W)
     # How often the gap is looked at changes nothing but the history.
     every, e = run(0, check_every=1)
-    np.testing.assert_array_equal(a.W, e.W)
+    assert_array_equal(a.W, e.W)
     assert every.history["round"].tolist() == list(range(1, 41))
     assert len({len(column) for column in every.history.values()}) == 1
 

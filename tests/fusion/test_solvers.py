@@ -18,6 +18,7 @@ from fusion_problems import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 from trials import examples, some, spread
 
 from skcfl.calls.first_order import ObjectivesGradients
@@ -136,7 +137,7 @@ def test_duals_pull_against_the_gradients(solve, loss, penalty):
     result, _ = solve(problem, lam, tol=1e-9)
     gradients = problem.pool.ask(ObjectivesGradients, result.params)[1]
     size = np.abs(gradients).max()
-    np.testing.assert_allclose(result.extra["dual_coef"], -gradients, atol=1e-3 * size)
+    assert_allclose(result.extra["dual_coef"], -gradients, atol=1e-3 * size)
 
 
 @every_solver
@@ -151,8 +152,8 @@ def test_complete_graph_equals_its_list_of_edges(solve, loss):
             solve(problem, lam, max_iter=30, tol=0.0, contraction=False)[0]
             for problem in (short, long)
         )
-        np.testing.assert_allclose(a.params, b.params, atol=1e-10)
-        np.testing.assert_allclose(a.history["gap"], b.history["gap"], rtol=1e-6, atol=1e-10)
+        assert_allclose(a.params, b.params, atol=1e-10)
+        assert_allclose(a.history["gap"], b.history["gap"], rtol=1e-6, atol=1e-10)
 
 
 # -------------------------------------------------------------------------------- starts
@@ -226,14 +227,14 @@ def test_clients_without_neighbours_keep_their_own_models(solve):
         result, _ = solve(problem, 10.0, tol=1e-9)
         assert_optimal(problem, 10.0, result)
         local = problem.local_models()
-        np.testing.assert_allclose(result.params[[3, 6]], local[[3, 6]], atol=1e-8)
+        assert_allclose(result.params[[3, 6]], local[[3, 6]], atol=1e-8)
         assert not result.extra["dual_coef"][[3, 6]].any()
         assert result.labels.max() == 3
         for n in (1, 4):
             lone = make_problem(loss, n, Graph(n, [], []), n_rows=14)
             result, _ = solve(lone, 1.0)
             assert result.converged and len(np.unique(result.labels)) == n
-            np.testing.assert_allclose(result.params, lone.local_models(), atol=1e-8)
+            assert_allclose(result.params, lone.local_models(), atol=1e-8)
 
 
 # ------------------------------------------------------------------------------ refusals

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from skcfl import (
     CLoVE,
@@ -41,16 +42,14 @@ def test_matrix_is_the_losses_of_the_clients(fitted):
             prediction = model.decision(DATA.X[mine], params[None], np.zeros(mine.sum(), int))
             expected = 0.5 * np.mean((prediction.ravel() - DATA.y[mine]) ** 2)
             assert display.losses[i, k] == pytest.approx(expected)
-    np.testing.assert_array_equal(
-        fitted.assign(DATA.X, DATA.y, DATA.groups), display.losses.argmin(axis=1)
-    )
+    assert_array_equal(fitted.assign(DATA.X, DATA.y, DATA.groups), display.losses.argmin(axis=1))
 
 
 def test_rows_are_sorted_by_cluster_and_the_assignment_is_outlined(fitted):
     display = LossMatrixDisplay.from_estimator(fitted, **ROWS)
-    np.testing.assert_array_equal(fitted.labels_[display.order_], np.sort(fitted.labels_))
+    assert_array_equal(fitted.labels_[display.order_], np.sort(fitted.labels_))
     drawn = display.image_.get_array()
-    np.testing.assert_array_equal(drawn, np.asarray(display.losses)[display.order_])
+    assert_array_equal(drawn, np.asarray(display.losses)[display.order_])
     first = 0
     for k, (mark, size) in enumerate(zip(display.marks_, fitted.cluster_sizes_, strict=True)):
         assert mark.get_xy() == (k - 0.5, first - 0.5)
@@ -65,12 +64,12 @@ def test_rows_are_sorted_by_cluster_and_the_assignment_is_outlined(fitted):
 def test_given_numbers():
     losses = [[1.0, 2.0], [0.5, np.nan], [3.0, 1.0]]
     display = LossMatrixDisplay(losses=losses, labels=[1, 0, 0]).plot(colorbar=False)
-    np.testing.assert_array_equal(display.order_, [1, 2, 0])
+    assert_array_equal(display.order_, [1, 2, 0])
     assert display.n_disagree_ == 2
     assert np.ma.is_masked(display.image_.get_array()[0, 1])
     assert len(display.ax_.texts) == 5
     again = LossMatrixDisplay(losses=losses).plot(display.ax_, numbers=False)
-    np.testing.assert_array_equal(again.order_, [0, 1, 2])
+    assert_array_equal(again.order_, [0, 1, 2])
     assert again.n_disagree_ == 0
     assert display.figure_ is again.figure_
 
@@ -119,11 +118,11 @@ def test_rounds_are_scored_as_the_estimator_scores(fitted):
     display = RoundsDisplay.from_estimator(fitted, **ROWS, curve="score", color="C3")
     assert len(display.score) == len(fitted.history_["ari"])
     assert display.score[-1] == pytest.approx(fitted.score(**ROWS), abs=1e-12)
-    np.testing.assert_array_equal(display.line_.get_ydata(), display.score)
-    np.testing.assert_array_equal(display.line_.get_xdata(), np.arange(len(display.score)) + 1)
+    assert_array_equal(display.line_.get_ydata(), display.score)
+    assert_array_equal(display.line_.get_xdata(), np.arange(len(display.score)) + 1)
     assert display.line_.get_color() == "C3"
     index = display.plot(display.ax_, curve="ari", name="index")
-    np.testing.assert_array_equal(index.line_.get_ydata(), fitted.history_["ari"])
+    assert_array_equal(index.line_.get_ydata(), fitted.history_["ari"])
     assert index.ax_.get_legend().get_texts()[1].get_text() == "index"
 
 
@@ -145,7 +144,7 @@ def test_index_alone_needs_no_rows():
     model = IFCARegressor(n_clusters=3, record=Record(true_labels=DATA.labels), random_state=0)
     model.fit(**ROWS)
     display = RoundsDisplay.from_estimator(model)
-    np.testing.assert_array_equal(display.line_.get_ydata(), model.history_["ari"])
+    assert_array_equal(display.line_.get_ydata(), model.history_["ari"])
     with pytest.raises(ValueError, match=r"Record\(models=True\)"):
         RoundsDisplay.from_estimator(model, **ROWS)
     with pytest.raises(ValueError, match=r"curve must be one of \['ari'\]"):

@@ -248,6 +248,7 @@ def test_own_minimisers(loss):
             answer = certify(problem, 0.0, np.array(labels), W).optimal
             clean = move >= 1e-9 and dtype is float
             tally.note(answer, truth, clean, (loss, trial, labels, move))
+            assert answer is not None or move < 1e-5 or not clean
     tally.check(20)
 
 
@@ -493,20 +494,6 @@ def test_well_connected_is_strict(excess):
     pair = [[0.0, 3.0], [3.0, 0.0]]
     found = well_connected(pair, [0, 0], 1.0, [3.0 * (1.0 + excess)] * 2, 1.0, 0.0)
     assert found.tolist() == [excess < 0]
-
-
-def test_clients_that_differ_little_are_apart_at_lam_zero():
-    """By 1e-5, 1e-4 and 1e-3: of linear models and of points, whatever the size of the loss."""
-    for move in (1e-5, 1e-4, 1e-3):
-        for loss in ("squared_error", "log_loss"):
-            Z, t, _ = make_rows(loss, 1, n_rows=10, seed=3)
-            other = Z.copy()
-            other[0, 0] += move
-            rows = np.concatenate([Z, other]), np.concatenate([t, t]), np.repeat([0, 1], 10)
-            problem = make_problem(loss, 2, rows=rows, alpha=0.1)
-            W = problem.local_models()
-            assert certify(problem, 0.0, np.zeros(2, dtype=int), W).optimal is False
-            assert certify(problem, 0.0, np.arange(2), W).optimal is True
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.05])
