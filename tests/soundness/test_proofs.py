@@ -159,66 +159,67 @@ def test_pairs_and_copies_in_space():
     tally.check(100)
 
 
+def drawn_graphs(rng, trials, kinds, least=2):
+    """Connected graphs of the kinds in turn, and the number of the trial."""
+    for trial in range(trials):
+        graph = draw_graph(rng, rng.randint(least, 7), kinds[trial % len(kinds)])
+        if graph.components().max() == 0:
+            yield trial, graph
+
+
+def flow_bounds(graph, b, penalty, **options):
+    """Bounds of the flow value of all nodes, exactly."""
+    one = np.zeros(graph.n_nodes, dtype=int)
+    upper, lower, _ = flow_values(graph, penalty, one, b, **options)
+    return Fraction(lower[0]), Fraction(upper[0])
+
+
+LIGHT = ("plain", "ties", "light", "mixed")
+
+
 def test_flow_values_hold_the_best_cut():
     """Of outflows in one coordinate, and of every coordinate of the penalty "l1"."""
-    rng, loose, cases = np.random.RandomState(11), 0, 0
-    for trial in range(250):
-        kind = ("plain", "ties", "light", "mixed")[trial % 4]
-        n, d = rng.randint(2, 7), 1 + trial % 2
-        graph = draw_graph(rng, n, kind)
-        if graph.components().max() > 0:
-            continue
+    rng, loose = np.random.RandomState(11), []
+    for trial, graph in drawn_graphs(rng, 250, LIGHT):
+        n, d = graph.n_nodes, 1 + trial % 2
         b = rng.randint(-(2**30), 2**30, (n, d)) * 2.0 ** rng.randint(-40, 0, (n, 1))
         meant = exact(b) - exact(b).sum(axis=0) / n
         given = meant.astype(float)
-        spread = np.abs(exact(given) - meant).astype(float).sum(axis=1)
+        spread = 1.01 * np.abs(exact(given) - meant).astype(float).sum(axis=1)
         value = max(exact_flow_value(graph, column) for column in meant.T)
-        one = np.zeros(n, dtype=int)
-        penalty = L1() if d > 1 else L2()
-        upper, lower, _ = flow_values(graph, penalty, one, given, spread=1.01 * spread)
-        assert Fraction(lower[0]) <= value <= Fraction(upper[0]), (trial, kind)
-        loose += upper[0] > lower[0] * (1 + 1e-6)
-        cases += 1
-    assert cases >= 200 and loose <= 0.02 * cases
+        lower, upper = flow_bounds(graph, given, L1() if d > 1 else L2(), spread=spread)
+        assert lower <= value <= upper, trial
+        loose.append(float(upper) > float(lower) * (1 + 1e-6))
+    assert len(loose) >= 200 and np.mean(loose) <= 0.02
 
 
 def test_flow_values_of_outflows_that_do_not_sum_to_zero():
     """Those meant do, within the distances given, of which any node may have all."""
     rng = np.random.RandomState(31)
-    for trial in range(250):
-        graph = draw_graph(rng, rng.randint(2, 7), ("plain", "ties", "light", "mixed")[trial % 4])
+    for trial, graph in drawn_graphs(rng, 250, LIGHT):
         n = graph.n_nodes
-        if graph.components().max() > 0:
-            continue
         meant = exact(rng.standard_normal(n - 1))
         meant = np.append(meant, -meant.sum())
         error = 10.0 ** rng.uniform(-15, -9) * rng.standard_normal(n)
         given = meant.astype(float) + error * (rng.uniform(size=n) < 0.4)
         spread = 1.000001 * np.abs(exact(given) - meant).astype(float)
-        value = exact_flow_value(graph, meant)
-        one = np.zeros(n, dtype=int)
-        upper, lower, _ = flow_values(graph, L2(), one, given[:, None], spread=spread)
-        assert Fraction(lower[0]) <= value <= Fraction(upper[0]), trial
+        value, given = exact_flow_value(graph, meant), given[:, None]
+        lower, upper = flow_bounds(graph, given, L2(), spread=spread)
+        assert lower <= value <= upper, trial
         late = {"spread": lambda spread=spread: spread, "level": 1e200}
-        upper, _, _ = flow_values(graph, L2(), one, given[:, None], **late)
-        assert value <= Fraction(upper[0]), trial
+        assert value <= flow_bounds(graph, given, L2(), **late)[1], trial
 
 
 def test_weights_from_tiny_to_huge_in_space():
     """Bounds of flow values in two coordinates are never less than those of a projection."""
     rng = np.random.RandomState(13)
-    for trial in range(60):
-        n = rng.randint(3, 7)
-        graph = draw_graph(rng, n, ("light", "mixed")[trial % 2])
-        if graph.components().max() > 0:
-            continue
-        line = rng.randint(-8, 9, n)
-        line = exact(n * line - line.sum())
+    for trial, graph in drawn_graphs(rng, 60, ("light", "mixed"), least=3):
+        line = rng.randint(-8, 9, graph.n_nodes)
+        line = exact(len(line) * line - line.sum())
         # Along (3, 4) / 5 the value is that of the line.
         b = line.astype(float)[:, None] * [3.0, 4.0]
-        value = 5 * exact_flow_value(graph, line)
-        upper, lower, _ = flow_values(graph, L2(), np.zeros(n, dtype=int), b, max_iter=60)
-        assert Fraction(lower[0]) <= value <= Fraction(upper[0]), trial
+        lower, upper = flow_bounds(graph, b, L2(), max_iter=60)
+        assert lower <= 5 * exact_flow_value(graph, line) <= upper, trial
 
 
 # ------------------------------------------------------------------------------- lam = 0
