@@ -21,7 +21,7 @@ from fusion_problems import (
     optimum,
     same_partition,
 )
-from line_trials import Tally, chain, draw_graph, draw_lam, draw_points, line_problem
+from line_trials import Tally, chain, draw_graph, draw_labels, draw_lam, draw_points, line_problem
 from trials import some, spread
 
 from skcfl import ConvexClusteredFL
@@ -56,7 +56,7 @@ def other_labels(rng, graph, labels):
         new = labels.copy()
         new[part] = K
         yield np.unique(new, return_inverse=True)[1]
-    yield np.unique(rng.randint(1 + rng.randint(n), size=n), return_inverse=True)[1]
+    yield draw_labels(rng, n)
 
 
 @pytest.mark.parametrize("part", some(range(2), 1))

@@ -21,7 +21,7 @@ from exact_fusion import (
 from fusion_problems import make_points, make_problem, same_partition
 from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
-from line_trials import Tally, chain, draw_graph, draw_lam, draw_points, line_problem
+from line_trials import Tally, chain, draw_graph, draw_labels, draw_lam, draw_points, line_problem
 from trials import examples
 
 from skcfl.certificates import clustering_error_bound, well_connected
@@ -95,9 +95,7 @@ def test_intervals_on_a_line(seed, kind, offset):
     lam = draw_lam(rng, problem.graph, [x - Fraction(offset) for x in a], kind)
     for _ in range(3):
         line = ExactLine(a, c, problem.graph, lam)
-        other = np.unique(rng.randint(1 + rng.randint(len(a)), size=len(a)), return_inverse=True)[
-            1
-        ]
+        other = draw_labels(rng, len(a))
         for labels in (line.labels, other):
             truth = ExactRecovery(a, c, problem.graph, labels, lam)
             interval = theorem_bounds(problem, lam, labels, line.models)
@@ -267,7 +265,7 @@ def test_constants_are_bounds(seed, offset, penalty):
     rng = rng_of(seed)
     pool, H, right = draw_squares(rng, offset)
     n, d = len(H), len(H[0])
-    labels = np.unique(rng.randint(2, size=n), return_inverse=True)[1]
+    labels = draw_labels(rng, n, 2)
     try:
         c = constants_of(FusionProblem(pool, complete_graph(n), penalty), labels)
     except RuntimeError:  # Newton's method says that it failed
