@@ -17,14 +17,13 @@ from skcfl.model_selection import lam_path
 plt = pytest.importorskip("matplotlib.pyplot")
 
 
-@pytest.fixture(scope="module")
-def data():
-    return make_clustered_regression(n_clients=8, n_clusters=2, n_samples=20, random_state=0)
+DATA = make_clustered_regression(n_clients=8, n_clusters=2, n_samples=20, random_state=0)
+ROWS = {"X": DATA.X, "y": DATA.y, "groups": DATA.groups}
 
 
 @pytest.fixture(scope="module")
-def fitted(data):
-    return ConvexClusteredFLRegressor(0.1).fit(data.X, data.y, groups=data.groups)
+def fitted():
+    return ConvexClusteredFLRegressor(0.1).fit(**ROWS)
 
 
 # Five clients over lam: two of them fuse, part, and fuse again; then all do.
@@ -72,9 +71,8 @@ def test_colours_are_those_of_the_partition_that_holds_longest():
 
 
 def test_given_partition_and_lam():
-    display = ClusterPathDisplay.from_path(
-        PATH, partition=["a", "b", "b", "b", "b"], lam=3.0, kind="n_clusters"
-    )
+    options = {"partition": list("abbbb"), "lam": 3.0, "kind": "n_clusters"}
+    display = ClusterPathDisplay.from_path(PATH, **options)
     assert_array_equal(display.partition_, [1, 0, 0, 0, 0])
     assert display.interval_ is None  # no lam of the path has it
     mark = display.ax_.lines[-1]
@@ -161,13 +159,11 @@ def test_axes_and_styles_are_passed_on():
     assert display.plot(axes[1], kind="tree").ax_ is axes[1]
 
 
-def test_path_of_an_estimator(data, fitted):
-    display = ClusterPathDisplay.from_estimator(
-        fitted, data.X, data.y, groups=data.groups, n_lams=6, kind="n_clusters"
-    )
-    path = lam_path(fitted, data.X, data.y, groups=data.groups, n_lams=6)
-    assert_allclose(display.lines_[0].get_xdata(), path.lams)
-    assert_array_equal(display.lines_[0].get_ydata(), path.n_clusters)
+def test_path_of_an_estimator(fitted):
+    options = {**ROWS, "n_lams": 6}
+    display = ClusterPathDisplay.from_estimator(fitted, **options, kind="n_clusters")
+    path = lam_path(fitted, **options)
+    assert_allclose(display.lines_[0].get_data(), [path.lams, path.n_clusters])
     assert_array_equal(display.partition_, fitted.labels_)
     assert display.lam == fitted.lam_ == 0.1
     names = display.plot(kind="tree").ax_.get_yticklabels()
@@ -199,8 +195,8 @@ def test_gap_by_bytes(fitted):
     assert display.plot(x="round", y="bytes").ax_.get_yscale() == "linear"
 
 
-def test_methods_without_a_gap(data):
-    ifca = IFCARegressor(2, random_state=0).fit(data.X, data.y, groups=data.groups)
+def test_methods_without_a_gap():
+    ifca = IFCARegressor(2, random_state=0).fit(**ROWS)
     display = ConvergenceDisplay.from_estimator(ifca)
     column = "change" if "change" in ifca.history_ else "objective"
     rounds = np.arange(1, ifca.n_iter_ + 1)

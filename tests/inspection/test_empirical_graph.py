@@ -130,9 +130,8 @@ def test_other_fusion_methods():
     display = EmpiricalGraphDisplay.from_estimator(convex.fit(X, y, groups=groups))
     assert len(display.loads) == 10
     points = np.random.RandomState(0).normal(size=(12, 2))
-    display = EmpiricalGraphDisplay.from_estimator(
-        ConvexClustering(0.5).fit(points), positions=points
-    )
+    clustering = ConvexClustering(0.5).fit(points)
+    display = EmpiricalGraphDisplay.from_estimator(clustering, positions=points)
     assert len(display.nodes_) == 1
 
 
