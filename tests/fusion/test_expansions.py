@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from fusion_problems import make_problem, make_rows
 from numpy.testing import assert_allclose
 
 import skcfl
@@ -21,30 +22,15 @@ from skcfl.penalties import L2, SCAD, SquaredL2
 N = 6
 
 
-def table(n_rows=25, seed=0):
-    rng = np.random.RandomState(seed)
-    groups, X = np.repeat(np.arange(N), n_rows), rng.standard_normal((N * n_rows, 3))
-    z = (X * rng.standard_normal((2, 3))[groups % 2]).sum(axis=1)
-    return X, z + rng.logistic(size=len(z)), groups
-
-
-def opened(loss, n_rows=25, alpha=0.05, **about):
-    X, z, groups = table(n_rows)
-    classes = {"n_classes": 2} if loss == "log_loss" else {}
-    y = (z > 0).astype(int) if classes else z
-    y = np.abs(np.round(y)) if loss == "poisson" else y
-    model = LinearModel(loss=loss, alpha=alpha).bind(3, **classes)
-    return InProcessFederation(X, y, groups, **about).open(model, random_state=0)
-
-
-def posed(pool, penalty=None):
-    return FusionProblem(pool, complete_graph(N), L2() if penalty is None else penalty)
+def posed(loss, penalty=None, **options):
+    given = {"n_rows": 25, "d": 3, "n_clusters": 2, "alpha": 0.05, "fit_intercept": True}
+    return make_problem(loss, N, penalty=penalty, **{**given, **options})
 
 
 def test_expansions_of_parabolas_are_the_objectives():
-    pool, rng = opened("squared_error"), np.random.RandomState(1)
-    W, V = rng.standard_normal((2, N, 4))
-    expansions, rates = posed(pool).expansions(W), rng.uniform(0.01, 0.1, N)
+    problem, rng = posed("squared_error"), np.random.RandomState(1)
+    pool, (W, V) = problem.pool, rng.standard_normal((2, N, 4))
+    expansions, rates = problem.expansions(W), rng.uniform(0.01, 0.1, N)
     assert_allclose(expansions.slopes(V), pool.ask(ObjectivesGradients, V)[1], rtol=1e-9)
     assert_allclose(expansions.prox(V, 0.3), pool.ask(Prox, V, 0.3), rtol=1e-9)
     assert_allclose(expansions.prox(V, 0.7), pool.ask(Prox, V, 0.7), rtol=1e-9)
@@ -53,14 +39,14 @@ def test_expansions_of_parabolas_are_the_objectives():
 
 
 def test_a_proximal_point_of_an_expansion_is_a_newton_step():
-    pool, V = opened("log_loss"), np.random.RandomState(1).standard_normal((N, 4))
+    problem, V = posed("log_loss"), np.random.RandomState(1).standard_normal((N, 4))
     W = np.zeros((N, 4))
-    ours = posed(pool).expansions(W).prox(V, 0.3)
-    assert_allclose(ours, pool.ask(Prox, V, 0.3, x0=W, max_iter=1), rtol=1e-8, atol=1e-10)
+    ours = problem.expansions(W).prox(V, 0.3)
+    assert_allclose(ours, problem.pool.ask(Prox, V, 0.3, x0=W, max_iter=1), rtol=1e-8, atol=1e-10)
 
 
 def test_expansions_about_the_same_models_are_asked_for_once():
-    problem, W = posed(opened("log_loss")), np.ones((N, 4))
+    problem, W = posed("log_loss"), np.ones((N, 4))
     before = problem.pool.ledger.calls
     first = problem.expansions(W)
     assert problem.expansions(W.copy()) is first
@@ -69,30 +55,31 @@ def test_expansions_about_the_same_models_are_asked_for_once():
 
 
 def test_expansions_that_do_not_foresee_gradients_are_noticed():
-    pool, W = opened("log_loss"), np.zeros((N, 4))
-    expansions = posed(pool).expansions(W)
+    problem, W = posed("log_loss"), np.zeros((N, 4))
+    expansions = problem.expansions(W)
     for away, wanted in ((0.1, True), (100.0, False)):
         V = W + away
-        assert expansions.foresees(V, pool.ask(ObjectivesGradients, V)[1]) == wanted
+        assert expansions.foresees(V, problem.pool.ask(ObjectivesGradients, V)[1]) == wanted
 
 
 @pytest.mark.parametrize(
-    ("pool", "wanted"),
+    ("loss", "n_rows", "wanted"),
     [
-        (opened("log_loss"), True),
-        (opened("huber"), True),
-        (opened("log_loss", n_rows=3), False),  # their Hessians would show rows
-        (opened("poisson"), False),  # whose curvature has no bound
+        ("log_loss", 25, True),
+        ("huber", 25, True),
+        ("log_loss", 3, False),  # their Hessians would show rows
+        ("poisson", 25, False),  # curvatures have no bound
     ],
 )
-def test_who_is_expanded(pool, wanted):
-    assert can_expand(pool) == wanted
+def test_who_is_expanded(loss, n_rows, wanted):
+    assert can_expand(posed(loss, n_rows=n_rows).pool) == wanted
 
 
 def test_clients_that_do_not_answer_are_not_expanded():
-    pool = opened("log_loss", faults=Faults(dead=[3]))
-    problem = posed(pool)
-    assert problem.expansions(np.zeros((N, 4))) is None
+    federation = InProcessFederation(*make_rows("log_loss", N, 25), faults=Faults(dead=[3]))
+    pool = federation.open(LinearModel("log_loss").bind(2, n_classes=2), random_state=0)
+    problem = FusionProblem(pool, complete_graph(N), L2())
+    assert problem.expansions(np.zeros((N, 3))) is None
     assert not can_expand(pool)
 
 
@@ -100,7 +87,7 @@ def test_clients_that_do_not_answer_are_not_expanded():
 @pytest.mark.parametrize("solve", [admm, mean_regularised])
 def test_the_same_solution_takes_fewer_exchanges(solve, loss):
     penalty = L2() if solve is admm else SquaredL2()
-    problem, calls, found = posed(opened(loss), penalty), [], []
+    problem, calls, found = posed(loss, penalty), [], []
     problem.local_models()
     for expand in (False, True):
         before = problem.pool.ledger.calls
@@ -117,7 +104,7 @@ def test_the_same_solution_takes_fewer_exchanges(solve, loss):
 @pytest.mark.parametrize("loss", ["log_loss", "squared_error"])
 @pytest.mark.parametrize("local_steps", [10, None])
 def test_stationary_points_of_expanded_rounds_are_the_true_ones(loss, local_steps):
-    problem = FPFCProblem(opened(loss), SCAD())
+    problem = FPFCProblem(posed(loss).pool, SCAD())
     problem.prepare()
     calls, found = [], []
     for expand in (False, True):

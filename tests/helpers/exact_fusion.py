@@ -6,6 +6,11 @@ from math import lcm
 import numpy as np
 
 
+def exact(values):
+    """Floating-point numbers as an array of rational ones."""
+    return np.vectorize(lambda value: Fraction(float(value)), otypes=[object])(values)
+
+
 def exact_flow_value(graph, b):
     """Least ``max_e |u_e| / w_e`` over flows of outflow b, rational numbers: the best cut."""
     n, best = graph.n_nodes, Fraction(0)
@@ -49,6 +54,7 @@ class ExactLine:
         self._c = [int(value * unit) for value in c]
         self.x = [None] * self.n
         self._solve(list(range(self.n)), {i: int(p * unit) for i, p in enumerate(pulls)})
+        self.models = np.array(self.x, dtype=float)[:, None]
         self.labels = self._clusters()
         self.value = self.objective(self.x)
 

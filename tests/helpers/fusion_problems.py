@@ -10,6 +10,8 @@ from loss_objects import loss_of
 
 from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.problem import FusionProblem
+from skcfl.fusion.reduced import contract
+from skcfl.fusion.theorems import gap_of
 from skcfl.graphs import Graph, complete_graph, from_adjacency, knn_graph
 from skcfl.models import LinearModel, Location
 from skcfl.penalties import L2
@@ -21,23 +23,33 @@ CLASSIFIERS = ("log_loss", "squared_hinge")
 GRAPHS = ("complete", "weighted", "knn", "tree", "disconnected")
 
 
-def make_rows(loss, n_clients, n_rows=8, d=2, seed=0, n_clusters=3, spread=2.0):
-    """Rows of clients that follow a few linear models: Z, t, codes."""
+def targets_of(rng, loss, z, noise=None):
+    """Targets of a loss about linear scores; noise, where they are any numbers, has heavy tails.
+
+    Unless a standard deviation is given.
+    """
+    if loss in CLASSIFIERS:
+        return (z + rng.logistic(size=len(z)) > 0).astype(float)
+    if loss == "gamma":
+        return rng.gamma(2.0, np.exp(np.clip(0.5 * z, -3.0, 2.0)))
+    if loss in ("poisson", "tweedie"):
+        return rng.poisson(np.exp(np.clip(0.5 * z, -3.0, 2.0))).astype(float)
+    if noise is None:
+        return z + rng.standard_t(3, size=len(z))
+    return z + noise * rng.standard_normal(len(z))
+
+
+def make_rows(loss, n_clients, n_rows=8, d=2, seed=0, n_clusters=3, spread=2.0, empty=()):
+    """Rows of clients that follow a few linear models, none of `empty`: Z, t, codes."""
     rng = np.random.RandomState(seed)
     truth = spread * rng.standard_normal((n_clusters, d)) / np.sqrt(d)
     cluster = rng.randint(n_clusters, size=n_clients)
     codes = np.repeat(np.arange(n_clients), n_rows)
     Z = rng.standard_normal((len(codes), d))
     z = np.einsum("rd,rd->r", Z, truth[cluster[codes]])
-    if loss in CLASSIFIERS:
-        t = (z + rng.logistic(size=len(z)) > 0).astype(float)
-    elif loss == "gamma":
-        t = rng.gamma(2.0, np.exp(np.clip(0.5 * z, -3.0, 2.0)))
-    elif loss in ("poisson", "tweedie"):
-        t = rng.poisson(np.exp(np.clip(0.5 * z, -3.0, 2.0))).astype(float)
-    else:
-        t = z + rng.standard_t(3, size=len(z))
-    return Z, t, codes
+    t = targets_of(rng, loss, z)
+    keep = ~np.isin(codes, empty)
+    return Z[keep], t[keep], codes[keep]
 
 
 def pool_of(loss, Z, t, codes, n_clients, *, alpha=0.1, fit_intercept=False):
@@ -61,16 +73,32 @@ def make_problem(
     return problem
 
 
-def make_points(a, graph=None, *, loss="squared_error", delta=1.0, penalty=None):
-    """Convex clustering of the points a: one row per client."""
+def make_points(a, graph=None, codes=None, *, loss="squared_error", delta=1.0, penalty=None):
+    """Convex clustering of the points a: one row per client, or as the codes say."""
     a = np.asarray(a, dtype=float).reshape(len(a), -1)
-    pool = open_rows(
-        Location(loss=loss, delta=delta).bind(a.shape[1]), a, None, np.arange(len(a)), len(a)
-    )
-    graph = complete_graph(len(a)) if graph is None else graph
+    codes = np.arange(len(a)) if codes is None else codes
+    n = int(codes.max()) + 1
+    pool = open_rows(Location(loss=loss, delta=delta).bind(a.shape[1]), a, None, codes, n)
+    graph = complete_graph(n) if graph is None else graph
     problem = FusionProblem(pool, graph, L2() if penalty is None else penalty)
-    problem.rows = a, None, np.arange(len(a))
+    problem.rows = a, None, codes
     return problem
+
+
+def make_clustered(rng, kind, labels, d, graph=None, *, spread=2.0, delta=2.0, **options):
+    """Clients of clusters, with much or little noise: points, or rows of a loss."""
+    labels, noise = np.asarray(labels), rng.choice([0.1, 1.0])
+    centres = spread * rng.standard_normal((labels.max() + 1, d))
+    if kind.startswith("points"):
+        a = centres[labels] + 0.3 * noise * rng.standard_normal((len(labels), d))
+        loss = "huber" if "Huber" in kind else "squared_error"
+        return make_points(a, graph, loss=loss, delta=delta, penalty=options.get("penalty"))
+    codes = np.repeat(np.arange(len(labels)), rng.choice([6, 30]))
+    Z = rng.standard_normal((len(codes), d))
+    z = np.einsum("rd,rd->r", Z, centres[labels[codes]])
+    t = targets_of(rng, kind, z, noise)
+    graph = "complete" if graph is None else graph
+    return make_problem(kind, len(labels), graph, rows=(Z, t, codes), **options)
 
 
 def make_graph(rng, n, kind):
@@ -159,6 +187,18 @@ def optimum(problem, lam, labels=None):
     return float(solved.value), X
 
 
+def assert_optimal(problem, lam, result, *, tol=2e-6, models=False):
+    """Neither above the optimum of cvxpy nor above what the gap says."""
+    best, W = optimum(problem, lam)
+    assert result.converged and result.shortfall == ""
+    excess, size = result.objective - best, max(abs(best), 1e-6 * problem.at_start)
+    assert abs(excess) <= tol * size
+    assert result.extra["dual_gap"] >= excess - 1e-7 * size
+    assert result.objective == pytest.approx(problem.primal(result.params, lam), rel=1e-12)
+    if models:
+        np.testing.assert_allclose(result.params, W, atol=1e-3)
+
+
 def _quantile(r, q, h):
     """Smoothed pinball loss of residuals: the least of the kink and a parabola, moved."""
     import cvxpy as cp
@@ -166,6 +206,16 @@ def _quantile(r, q, h):
     near = cp.Variable(r.shape)
     kink = cp.maximum((1 - q) * near, -q * near)
     return kink + cp.square(r + (0.5 - q) * h - near) / (2 * h)
+
+
+def solve_exactly(problem, lam):
+    """Models and clusters of an exact solution, with the proof of its partition."""
+    start, one = np.zeros((problem.n, problem.d)), problem.graph.components()
+    outcome = contract(problem, lam, one, start, max_splits=30, max_iter=3000)
+    assert outcome is not None and outcome.certified
+    W = outcome.theta[outcome.labels]
+    assert gap_of(problem, lam, W, outcome.divergence) <= 1e-8 * problem.at_start
+    return W, outcome.labels
 
 
 def flow_value(graph, q, norm=2):
@@ -179,6 +229,12 @@ def flow_value(graph, q, norm=2):
         solver=cp.CLARABEL
     )
     return size * float(t.value)
+
+
+def same_partition(a, b):
+    """Whether labels 0..K-1 are those of one partition."""
+    both = len(np.unique(np.column_stack([a, b]), axis=0))
+    return bool(both == a.max() + 1 == b.max() + 1)
 
 
 def groups_of(X, tol):

@@ -57,6 +57,12 @@ def draw_graph(rng, n, kind):
     return Graph(n, heads, tails, draw_weights(rng, len(heads), kind))
 
 
+def draw_labels(rng, n, most=None):
+    """Labels 0..K-1 of a random partition into at most so many clusters."""
+    most = 1 + rng.randint(n) if most is None else most
+    return np.unique(rng.randint(most, size=n), return_inverse=True)[1]
+
+
 def chain(weights):
     """A path with these weights."""
     every = np.arange(len(weights))

@@ -1,32 +1,29 @@
 """Pictures: what is drawn are the numbers of the fit."""
 
 import sys
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from skcfl import ConvexClusteredFLRegressor, IFCARegressor
 from skcfl.datasets import make_clustered_regression
-from skcfl.inspection import ClusterPathDisplay, ConvergenceDisplay
+from skcfl.graphs import chain_graph
+from skcfl.inspection import ClusterPathDisplay, ConvergenceDisplay, EmpiricalGraphDisplay
+from skcfl.model_selection import lam_path
 
 plt = pytest.importorskip("matplotlib.pyplot")
 
 
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
+DATA = make_clustered_regression(n_clients=8, n_clusters=2, n_samples=20, random_state=0)
+ROWS = {"X": DATA.X, "y": DATA.y, "groups": DATA.groups}
 
 
 @pytest.fixture(scope="module")
-def data():
-    return make_clustered_regression(n_clients=8, n_clusters=2, n_samples=20, random_state=0)
-
-
-@pytest.fixture(scope="module")
-def fitted(data):
-    return ConvexClusteredFLRegressor(0.1).fit(data.X, data.y, groups=data.groups)
+def fitted():
+    return ConvexClusteredFLRegressor(0.1).fit(**ROWS)
 
 
 # Five clients over lam: two of them fuse, part, and fuse again; then all do.
@@ -57,31 +54,29 @@ def with_path(**changes):
 def test_number_of_models():
     display = ClusterPathDisplay.from_path(PATH, kind="n_clusters")
     (line,) = display.lines_
-    np.testing.assert_array_equal(line.get_xdata(), PATH.lams)
-    np.testing.assert_array_equal(line.get_ydata(), [5, 4, 4, 2, 2, 1])
-    np.testing.assert_array_equal(display.n_clusters_, [5, 4, 4, 2, 2, 1])
-    assert display.ax_.get_xlabel() == "lam"
-    assert display.ax_.get_ylabel() == "number of models"
-    assert display.ax_.get_xscale() == "log"
-    assert display.figure_ is display.ax_.figure
+    assert_array_equal(line.get_data(), [PATH.lams, [5, 4, 4, 2, 2, 1]])
+    assert_array_equal(display.n_clusters_, [5, 4, 4, 2, 2, 1])
+    ax = display.ax_
+    labels = (ax.get_xlabel(), ax.get_ylabel(), ax.get_xscale())
+    assert labels == ("lam", "number of models", "log")
+    assert display.figure_ is ax.figure
 
 
 def test_colours_are_those_of_the_partition_that_holds_longest():
     """Labels with other numbers are the same partition; {0, 1}, {2, 3, 4} holds at two lams."""
     display = ClusterPathDisplay.from_path(PATH)
-    np.testing.assert_array_equal(display.partition_, [1, 1, 0, 0, 0])
+    assert_array_equal(display.partition_, [1, 1, 0, 0, 0])
     assert display.interval_ == (8.0, 16.0)
     assert [line.get_color() for line in display.lines_] == ["C1", "C1", "C0", "C0", "C0"]
 
 
 def test_given_partition_and_lam():
-    display = ClusterPathDisplay.from_path(
-        PATH, partition=["a", "b", "b", "b", "b"], lam=3.0, kind="n_clusters"
-    )
-    np.testing.assert_array_equal(display.partition_, [1, 0, 0, 0, 0])
+    options = {"partition": list("abbbb"), "lam": 3.0, "kind": "n_clusters"}
+    display = ClusterPathDisplay.from_path(PATH, **options)
+    assert_array_equal(display.partition_, [1, 0, 0, 0, 0])
     assert display.interval_ is None  # no lam of the path has it
     mark = display.ax_.lines[-1]
-    np.testing.assert_array_equal(mark.get_xdata(), [3.0, 3.0])
+    assert_array_equal(mark.get_xdata(), [3.0, 3.0])
     assert not display.ax_.patches
     shaded = ClusterPathDisplay.from_path(PATH, kind="n_clusters").ax_.patches[0]
     assert shaded.get_x() == 8.0 and shaded.get_width() == 8.0
@@ -95,20 +90,19 @@ def test_models_are_projected():
     display = ClusterPathDisplay.from_path(with_path(params=flat @ basis.T + 3.0))
     assert display.points_.shape == (6, 5, 2)
     for i, line in enumerate(display.lines_):
-        np.testing.assert_array_equal(line.get_xydata(), display.points_[:, i])
+        assert_array_equal(line.get_xydata(), display.points_[:, i])
     drawn = np.linalg.norm(np.diff(display.points_.reshape(-1, 2), axis=0), axis=1)
-    np.testing.assert_allclose(drawn, np.linalg.norm(np.diff(flat.reshape(-1, 2), axis=0), axis=1))
+    assert_allclose(drawn, np.linalg.norm(np.diff(flat.reshape(-1, 2), axis=0), axis=1))
     assert "direction 1" in display.ax_.get_xlabel()
 
 
 def test_few_parameters_are_drawn_as_they_are():
     params = PATH.params[..., :2]
     display = ClusterPathDisplay.from_path(with_path(params=params))
-    np.testing.assert_array_equal(display.lines_[3].get_xydata(), params[:, 3])
+    assert_array_equal(display.lines_[3].get_xydata(), params[:, 3])
     params = PATH.params[..., :1]
     display = ClusterPathDisplay.from_path(with_path(params=params))
-    np.testing.assert_array_equal(display.lines_[3].get_xdata(), PATH.lams)
-    np.testing.assert_array_equal(display.lines_[3].get_ydata(), params[:, 3, 0])
+    assert_array_equal(display.lines_[3].get_data(), [PATH.lams, params[:, 3, 0]])
 
 
 def test_tree_lines_run_together_where_clients_share_a_model():
@@ -118,7 +112,7 @@ def test_tree_lines_run_together_where_clients_share_a_model():
     assert heights.shape == PATH.labels.shape
     for at, labels in zip(heights, PATH.labels, strict=True):
         same = labels[:, None] == labels
-        np.testing.assert_array_equal(np.isclose(at[:, None], at), same)
+        assert_array_equal(np.isclose(at[:, None], at), same)
     # The clients that are together at the end are neighbours at the beginning.
     assert set(heights[0][[0, 1]]) in ({0, 1}, {3, 4})
     names = [tick.get_text() for tick in display.ax_.get_yticklabels()]
@@ -126,7 +120,7 @@ def test_tree_lines_run_together_where_clients_share_a_model():
     assert names == [list("vwxyz")[i] for i in leaves]
     x = display.lines_[0].get_xdata()
     assert x[0] == 1.0 and x[-1] == 32.0
-    np.testing.assert_allclose(x[1], np.sqrt(2.0))
+    assert_allclose(x[1], np.sqrt(2.0))
 
 
 def test_tree_shows_no_colour_where_several_run_together():
@@ -165,36 +159,12 @@ def test_axes_and_styles_are_passed_on():
     assert display.plot(axes[1], kind="tree").ax_ is axes[1]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"params": PATH.params[:, :4]}, "shapes"),
-        ({"labels": PATH.labels[:3]}, "shapes"),
-        ({"lams": PATH.lams[::-1]}, "ascending"),
-    ],
-)
-def test_wrong_paths_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        ClusterPathDisplay.from_path(with_path(**changes))
-
-
-def test_wrong_kind_and_partition_are_refused():
-    with pytest.raises(ValueError, match="kind must be one of .*'tree'.*got 'dendrogram'"):
-        ClusterPathDisplay.from_path(PATH, kind="dendrogram")
-    with pytest.raises(ValueError, match=r"must have one label per client, shape \(5,\)"):
-        ClusterPathDisplay.from_path(PATH, partition=[0, 1])
-
-
-def test_path_of_an_estimator(data, fitted):
-    from skcfl.model_selection import lam_path
-
-    display = ClusterPathDisplay.from_estimator(
-        fitted, data.X, data.y, groups=data.groups, n_lams=6, kind="n_clusters"
-    )
-    path = lam_path(fitted, data.X, data.y, groups=data.groups, n_lams=6)
-    np.testing.assert_allclose(display.lines_[0].get_xdata(), path.lams)
-    np.testing.assert_array_equal(display.lines_[0].get_ydata(), path.n_clusters)
-    np.testing.assert_array_equal(display.partition_, fitted.labels_)
+def test_path_of_an_estimator(fitted):
+    options = {**ROWS, "n_lams": 6}
+    display = ClusterPathDisplay.from_estimator(fitted, **options, kind="n_clusters")
+    path = lam_path(fitted, **options)
+    assert_allclose(display.lines_[0].get_data(), [path.lams, path.n_clusters])
+    assert_array_equal(display.partition_, fitted.labels_)
     assert display.lam == fitted.lam_ == 0.1
     names = display.plot(kind="tree").ax_.get_yticklabels()
     assert sorted(tick.get_text() for tick in names) == fitted.groups_.tolist()
@@ -205,52 +175,70 @@ def test_path_of_an_estimator(data, fitted):
 
 def test_gap_by_round(fitted):
     display = ConvergenceDisplay.from_estimator(fitted)
-    np.testing.assert_array_equal(display.line_.get_xdata(), fitted.history_["round"])
-    np.testing.assert_array_equal(display.line_.get_ydata(), fitted.history_["gap"])
-    assert display.ax_.get_xlabel() == "round"
-    assert display.ax_.get_ylabel() == "duality gap"
-    assert display.ax_.get_yscale() == "log"
-    legend = display.ax_.get_legend().get_texts()
-    assert [text.get_text() for text in legend] == ["ConvexClusteredFLRegressor"]
+    history, ax = fitted.history_, display.ax_
+    assert_array_equal(display.line_.get_data(), [history["round"], history["gap"]])
+    labels = (ax.get_xlabel(), ax.get_ylabel(), ax.get_yscale())
+    assert labels == ("round", "duality gap", "log")
+    second = ConvergenceDisplay.from_estimator(fitted, name="b", ax=ax)
+    assert second.ax_ is ax
+    legend = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert legend == ["ConvexClusteredFLRegressor", "b"]
 
 
 def test_gap_by_bytes(fitted):
     display = ConvergenceDisplay.from_estimator(fitted, x="bytes", name="mine", color="C3")
     sent = np.cumsum(fitted.history_["floats_up"] + fitted.history_["floats_down"]) * 8
-    np.testing.assert_array_equal(display.line_.get_xdata(), sent)
+    assert_array_equal(display.line_.get_xdata(), sent)
     assert display.line_.get_color() == "C3"
     assert display.line_.get_label() == "mine"
     assert display.ax_.xaxis.get_major_formatter()(2e6) == "2 MB"
     assert display.plot(x="round", y="bytes").ax_.get_yscale() == "linear"
 
 
-def test_methods_without_a_gap(data):
-    ifca = IFCARegressor(2, random_state=0).fit(data.X, data.y, groups=data.groups)
+def test_methods_without_a_gap():
+    ifca = IFCARegressor(2, random_state=0).fit(**ROWS)
     display = ConvergenceDisplay.from_estimator(ifca)
     column = "change" if "change" in ifca.history_ else "objective"
-    np.testing.assert_array_equal(display.line_.get_ydata(), ifca.history_[column])
-    np.testing.assert_array_equal(display.line_.get_xdata(), np.arange(1, ifca.n_iter_ + 1))
+    rounds = np.arange(1, ifca.n_iter_ + 1)
+    assert_array_equal(display.line_.get_data(), [rounds, ifca.history_[column]])
 
 
-def test_several_fits_on_one_axes(fitted):
-    first = ConvergenceDisplay.from_estimator(fitted, name="a")
-    second = ConvergenceDisplay.from_estimator(fitted, name="b", ax=first.ax_)
-    assert second.ax_ is first.ax_
-    assert len(first.ax_.get_legend().get_texts()) == 2
+# ------------------------------------------------------------------ refusals
 
 
-def test_what_cannot_be_drawn_is_refused(fitted):
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"path": with_path(params=PATH.params[:, :4])}, "shapes"),
+        ({"path": with_path(labels=PATH.labels[:3])}, "shapes"),
+        ({"path": with_path(lams=PATH.lams[::-1])}, "ascending"),
+        ({"kind": "dendrogram"}, "kind must be one of .*'tree'.*got 'dendrogram'"),
+        ({"partition": [0, 1]}, r"must have one label per client, shape \(5,\)"),
+    ],
+)
+def test_wrong_paths_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        ClusterPathDisplay.from_path(**{"path": PATH, **given})
+
+
+def test_wrong_histories_are_refused(fitted):
     with pytest.raises(ValueError, match="y must be a column of the history.*got 'loss'"):
         ConvergenceDisplay.from_estimator(fitted, y="loss")
     with pytest.raises(ValueError, match="history is empty"):
         ConvergenceDisplay(history={}).plot()
 
 
+GRAPH = EmpiricalGraphDisplay(
+    graph=chain_graph(2), labels=[0, 0], loads=[0.5], positions=np.zeros((2, 2))
+)
+
+
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda: ClusterPathDisplay.from_path(PATH),
-        lambda: ConvergenceDisplay(history={"gap": [1.0]}).plot(),
+        partial(ClusterPathDisplay.from_path, PATH),
+        ConvergenceDisplay(history={"gap": [1.0]}).plot,
+        GRAPH.plot,
     ],
 )
 def test_without_matplotlib(draw, monkeypatch):

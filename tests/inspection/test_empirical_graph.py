@@ -7,6 +7,7 @@ import pytest
 from fusion_problems import make_graph, make_rows
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 from trials import examples
 
 from skcfl import ConvexClusteredFLRegressor, ConvexClustering, GTVRegressor, LocalModelsRegressor
@@ -18,29 +19,15 @@ from skcfl.penalties import L1, L2, SquaredL2
 plt = pytest.importorskip("matplotlib.pyplot")
 
 
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
+def rows(n, **options):
+    return make_rows("squared_error", n, **options)
 
 
-def rows(n, seed=0, empty=()):
-    Z, t, codes = make_rows("squared_error", n, seed=seed)
-    keep = ~np.isin(codes, empty)
-    return Z[keep], t[keep], codes[keep]
-
-
-def fit(graph, lam=0.1, penalty="l2", seed=0, empty=()):
-    X, y, groups = rows(graph.n_nodes, seed, empty)
-    gtv = GTVRegressor(
-        lam,
-        standardize=False,  # flows are compared in the units of the features
-        graph=graph,
-        nodes=range(graph.n_nodes),
-        penalty=penalty,
-        tol=1e-10,
-        max_iter=20_000,
-    )
+def fit(graph, lam=0.1, penalty="l2", seed=0):
+    """Of the features as they are: flows are compared in their units."""
+    X, y, groups = rows(graph.n_nodes, seed=seed)
+    given = {"graph": graph, "nodes": range(graph.n_nodes), "penalty": penalty}
+    gtv = GTVRegressor(lam, standardize=False, tol=1e-10, max_iter=20_000, **given)
     return gtv.fit(X, y, groups=groups)
 
 
@@ -81,7 +68,7 @@ def test_loads_of_the_squared_penalty_are_relative():
     gtv = fit(graph, penalty="squared_l2")
     display = EmpiricalGraphDisplay.from_estimator(gtv)
     flow = graph.weights * np.linalg.norm(graph.difference(gtv.params_), axis=1)
-    np.testing.assert_allclose(display.loads, flow / flow.max())
+    assert_allclose(display.loads, flow / flow.max())
     assert not display.saturated_.any()
     colours = display.nodes_[0].get_facecolors()
     assert (colours == colours[0]).all()  # no clusters, no colours
@@ -105,15 +92,15 @@ def test_nodes_and_edges_are_drawn():
     display = EmpiricalGraphDisplay.from_estimator(gtv, positions=places, names=True, s=90)
     assert display.saturated_.tolist() == [False, False, True, False, False]
     full, hollow = display.nodes_
-    np.testing.assert_array_equal(full.get_offsets(), places[[0, 1, 3, 4, 5]])
-    np.testing.assert_array_equal(hollow.get_offsets(), places[[2]])
-    np.testing.assert_allclose(hollow.get_facecolors(), 1.0)  # white
-    np.testing.assert_array_equal(full.get_sizes(), 90)
+    assert_array_equal(full.get_offsets(), places[[0, 1, 3, 4, 5]])
+    assert_array_equal(hollow.get_offsets(), places[[2]])
+    assert_allclose(hollow.get_facecolors(), 1.0)  # white
+    assert_array_equal(full.get_sizes(), 90)
     colours = full.get_facecolors()
     assert len(np.unique(colours, axis=0)) == 2
-    np.testing.assert_array_equal(colours[0], hollow.get_edgecolors()[0])
+    assert_array_equal(colours[0], hollow.get_edgecolors()[0])
     assert len(display.edges_.get_segments()) == 5
-    np.testing.assert_array_equal(display.edges_.get_segments()[-1], places[[2, 3]])  # on top
+    assert_array_equal(display.edges_.get_segments()[-1], places[[2, 3]])  # on top
     assert [text.get_text() for text in display.ax_.texts] == [str(k) for k in range(6)]
     again = display.plot()
     assert again is display and not display.ax_.texts
@@ -124,14 +111,14 @@ def test_positions_by_id_and_wrong_ones():
     gtv = fit(graph)
     by_id = {2: (2.0, 1.0), 0: (0.0, 0.0), 1: (1.0, 0.0)}
     display = EmpiricalGraphDisplay.from_estimator(gtv, positions=by_id)
-    np.testing.assert_array_equal(display.positions, [[0, 0], [1, 0], [2, 1]])
-    with pytest.raises(ValueError, match="has none for 1"):
-        EmpiricalGraphDisplay.from_estimator(gtv, positions={0: (0, 0), 2: (1, 1)})
-    with pytest.raises(ValueError, match=r"shape \(3, 2\).*got \(2, 2\)"):
-        EmpiricalGraphDisplay.from_estimator(gtv, positions=np.zeros((2, 2)))
-
-
-def test_methods_without_a_graph_are_refused():
+    assert_array_equal(display.positions, [[0, 0], [1, 0], [2, 1]])
+    wrong = {
+        "has none for 1": {0: (0, 0), 2: (1, 1)},
+        r"shape \(3, 2\).*got \(2, 2\)": np.zeros((2, 2)),
+    }
+    for message, positions in wrong.items():
+        with pytest.raises(ValueError, match=message):
+            EmpiricalGraphDisplay.from_estimator(gtv, positions=positions)
     X, y, groups = rows(3)
     with pytest.raises(TypeError, match="graph_.*LocalModelsRegressor"):
         EmpiricalGraphDisplay.from_estimator(LocalModelsRegressor().fit(X, y, groups=groups))
@@ -143,9 +130,8 @@ def test_other_fusion_methods():
     display = EmpiricalGraphDisplay.from_estimator(convex.fit(X, y, groups=groups))
     assert len(display.loads) == 10
     points = np.random.RandomState(0).normal(size=(12, 2))
-    display = EmpiricalGraphDisplay.from_estimator(
-        ConvexClustering(0.5).fit(points), positions=points
-    )
+    clustering = ConvexClustering(0.5).fit(points)
+    display = EmpiricalGraphDisplay.from_estimator(clustering, positions=points)
     assert len(display.nodes_) == 1
 
 
@@ -160,7 +146,7 @@ def test_layouts(monkeypatch):
             monkeypatch.setitem(sys.modules, "networkx", None)
         places = _layout(graph)
         assert places.shape == (10, 2) and np.isfinite(places).all()
-        np.testing.assert_array_equal(places, _layout(graph))
+        assert_array_equal(places, _layout(graph))
         middle = np.array([places[side].mean(axis=0), places[~side].mean(axis=0)])
         spread = max(places[side].std(), places[~side].std())
         assert np.linalg.norm(middle[0] - middle[1]) > spread
@@ -174,19 +160,8 @@ def test_layouts_of_all_sizes(n):
 
 
 def test_large_layouts_are_sparse(monkeypatch):
-    import skcfl.inspection._empirical_graph as module
-
     graph = chain_graph(40)
     dense = _spectral(graph)
-    monkeypatch.setattr(module, "MAX_DENSE_NODES", 10)
+    monkeypatch.setattr("skcfl.inspection._empirical_graph.MAX_DENSE_NODES", 10)
     close = np.abs(_spectral(graph)) - np.abs(dense)
     assert np.abs(close).max() < 0.05
-
-
-def test_without_matplotlib(monkeypatch):
-    display = EmpiricalGraphDisplay(
-        graph=chain_graph(2), labels=[0, 0], loads=[0.5], positions=np.zeros((2, 2))
-    )
-    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
-    with pytest.raises(ImportError, match=r"Display.plot needs matplotlib.*skcfl\[plot\]"):
-        display.plot()

@@ -1,33 +1,18 @@
 """The picture of suspicions shows those of the fit."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from skcfl import FedAvgRegressor, FedProtoClassifier
 from skcfl.inspection import SuspicionDisplay
 
-plt = pytest.importorskip("matplotlib.pyplot")
-
-
-@pytest.fixture(autouse=True)
-def _close():
-    yield
-    plt.close("all")
-
-
-FIT = SimpleNamespace(
-    suspicion_=np.array([0.5, 40.0, 0.3, np.inf, 0.0]),
-    labels_=np.array([1, 0, 0, 1, 1]),
-    groups_=np.array(list("abcde")),
-)
+pytest.importorskip("matplotlib.pyplot")
 
 
 def test_points_and_limit():
-    display = SuspicionDisplay(
-        suspicion=FIT.suspicion_, labels=FIT.labels_, groups=FIT.groups_
-    ).plot()
+    suspicion = np.array([0.5, 40.0, 0.3, np.inf, 0.0])
+    labels, groups = np.array([1, 0, 0, 1, 1]), np.array(list("abcde"))
+    display = SuspicionDisplay(suspicion=suspicion, labels=labels, groups=groups).plot()
     assert display.order_.tolist() == [2, 1, 4, 0, 3]
     shown = display.points_.get_offsets()[:, 1]
     np.testing.assert_allclose(shown, [0.3, 40.0, 1e-3, 0.5, 120.0])

@@ -40,14 +40,17 @@ def pool_of(X, y, groups, loss, **model):
     return open_rows(model, X, y, groups, groups.max() + 1, random_state=0)
 
 
+def common(pool, within=False, start=0.0):
+    """Common models of all clients, with or without an intercept of each."""
+    n, start = pool.n_clients, np.full((1, pool.n_params), start)
+    return common_models(pool, start, np.zeros(n, dtype=int), np.ones(n, dtype=bool), within)
+
+
 def p_values(kind, n_draws, **differences):
     out = []
     for seed in range(n_draws):
         pool = pool_of(*draw(kind, seed, **differences), LOSSES[kind])
-        one, every = np.zeros(pool.n_clients, dtype=int), np.ones(pool.n_clients, dtype=bool)
-        start = np.zeros((1, pool.n_params))
-        tests = [common_models(pool, start, one, every, within).test for within in (False, True)]
-        out.append([test.p_value for test in tests])
+        out.append([common(pool, within).test.p_value for within in (False, True)])
     return np.array(out).T
 
 
@@ -76,11 +79,9 @@ def test_intercepts_are_no_slopes(kind):
 def test_common_models_are_those_of_all_rows_and_of_own_intercepts():
     X, y, groups = draw("normal", 0, intercepts=3.0)
     pool = pool_of(X, y, groups, "squared_error")
-    one, every = np.zeros(20, dtype=int), np.ones(20, dtype=bool)
-    start = np.ones((1, 3))
     design = np.column_stack([X, np.ones(len(X))])
     wanted = np.linalg.lstsq(design, y, rcond=None)[0]
-    found = common_models(pool, start, one, every)
+    found = common(pool, start=1.0)
     assert_allclose(found.theta[0], wanted, atol=1e-8)
     # Robust errors of the rows: HC2.
     inverse = np.linalg.inv(design.T @ design)
@@ -89,14 +90,12 @@ def test_common_models_are_those_of_all_rows_and_of_own_intercepts():
     meat = (design * residuals[:, None] ** 2).T @ design
     assert_allclose(found.by_rows[0], inverse @ meat @ inverse, rtol=1e-7)
     # And of the clients.
-    scores = np.array([((y - design @ wanted)[:, None] * design)[groups == i].sum(axis=0)
-                       for i in range(20)])  # fmt: skip
-    assert_allclose(
-        found.by_clients[0], 20 / 19 * inverse @ scores.T @ scores @ inverse, rtol=1e-7
-    )
+    scores = np.eye(20)[groups].T @ ((y - design @ wanted)[:, None] * design)
+    robust = 20 / 19 * inverse @ scores.T @ scores @ inverse
+    assert_allclose(found.by_clients[0], robust, rtol=1e-7)
     dummies = np.column_stack([X, np.eye(20)[groups]])
     wanted = np.linalg.lstsq(dummies, y, rcond=None)[0][:2]
-    assert_allclose(common_models(pool, start, one, every, True).theta[0, :2], wanted, atol=1e-8)
+    assert_allclose(common(pool, True, 1.0).theta[0, :2], wanted, atol=1e-8)
 
 
 def test_own_intercepts_of_classes():
@@ -104,22 +103,16 @@ def test_own_intercepts_of_classes():
     X, y, groups = draw("logit", 0, intercepts=1.0)
     y[groups == 3] = 1
     pool = pool_of(X, y, groups, "log_loss")
-    one, every = np.zeros(20, dtype=int), np.ones(20, dtype=bool)
-    found = common_models(pool, np.zeros((1, 3)), one, every, True)
-    dummies = np.column_stack([X, np.eye(20)[groups]])[groups != 3]
-    alone = pool_of(dummies, y[groups != 3], np.zeros(len(dummies), dtype=int), "log_loss",
-                    fit_intercept=False)  # fmt: skip
-    theta = np.zeros((1, 22))
-    wanted = common_models(alone, theta, np.zeros(1, dtype=int), np.ones(1, dtype=bool)).theta
-    assert_allclose(found.theta[0, :2], wanted[0, :2], atol=1e-4)
+    keep = groups != 3
+    dummies, all_one = np.column_stack([X, np.eye(20)[groups]])[keep], np.zeros(keep.sum(), int)
+    wanted = common(pool_of(dummies, y[keep], all_one, "log_loss", fit_intercept=False))
+    assert_allclose(common(pool, True).theta[0, :2], wanted.theta[0, :2], atol=1e-4)
 
 
 def test_clients_of_one_row_and_one_client_have_no_say():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((12, 1)), rng.standard_normal(12)
     pool = pool_of(X, y, np.zeros(12, dtype=int), "squared_error")
-    about = np.zeros((1, 2)), np.zeros(1, dtype=int), np.ones(1, dtype=bool)
-    assert np.isnan(common_models(pool, *about).test.p_value)
+    assert np.isnan(common(pool).test.p_value)
     pool = pool_of(X, y, np.arange(12), "squared_error")
-    about = np.zeros((1, 2)), np.zeros(12, dtype=int), np.ones(12, dtype=bool)
-    assert np.isnan(common_models(pool, *about, True).test.p_value)
+    assert np.isnan(common(pool, True).test.p_value)

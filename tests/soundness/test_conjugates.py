@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from exact_fusion import exact, exact_solution
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcfl.calls.first_order import Objectives, ObjectivesGradients
@@ -13,32 +14,12 @@ from skcfl.models import LinearModel, Location, _convex
 from skcfl.models.losses import Huber
 
 
-def exact(values):
-    return [Fraction(float(value)) for value in values]
-
-
 def conjugate(A, y, s, decay):
     """``f*(s)`` of least squares with rows `A` of equal weights and an L2 penalty a parameter."""
-    p, weight = len(s), Fraction(1, len(y))
-    A, y, s = [exact(row) for row in A], exact(y), exact(s)
-    right = [s[j] + weight * sum(a[j] * t for a, t in zip(A, y, strict=True)) for j in range(p)]
-    H = [[weight * sum(a[j] * a[k] for a in A) for k in range(p)] for j in range(p)]
-    for j, value in enumerate(exact(decay)):
-        H[j][j] += value
-    x = solve(H, right)
-    value = sum(r * t for r, t in zip(right, x, strict=True)) / 2
-    return value - weight * sum(t * t for t in y) / 2
-
-
-def solve(H, b):
-    """Elimination in fractions of a positive definite matrix."""
-    H = [[*row, value] for row, value in zip(H, b, strict=True)]
-    for j in range(len(H)):
-        for i in range(len(H)):
-            if i != j:
-                factor = H[i][j] / H[j][j]
-                H[i] = [a - factor * c for a, c in zip(H[i], H[j], strict=True)]
-    return [row[-1] / row[j] for j, row in enumerate(H)]
+    A, y, s, weight = exact(A), exact(y), exact(s), Fraction(1, len(y))
+    right = s + weight * A.T @ y
+    x = exact_solution(weight * A.T @ A + np.diag(exact(decay)), right)
+    return right @ x / 2 - weight * y @ y / 2
 
 
 def least_squares(X, y, n_clients, alpha, fit_intercept):

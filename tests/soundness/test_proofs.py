@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from exact_fusion import ExactLine, exact_flow_value
+from exact_fusion import ExactLine, exact, exact_flow_value
 from fusion_problems import (
     LOSSES,
     MORE_LOSSES,
@@ -19,8 +19,9 @@ from fusion_problems import (
     make_problem,
     make_rows,
     optimum,
+    same_partition,
 )
-from line_trials import Tally, chain, draw_graph, draw_lam, draw_points, line_problem
+from line_trials import Tally, chain, draw_graph, draw_labels, draw_lam, draw_points, line_problem
 from trials import some, spread
 
 from skcfl import ConvexClusteredFL
@@ -55,19 +56,14 @@ def other_labels(rng, graph, labels):
         new = labels.copy()
         new[part] = K
         yield np.unique(new, return_inverse=True)[1]
-    yield np.unique(rng.randint(1 + rng.randint(n), size=n), return_inverse=True)[1]
-
-
-def same(a, b):
-    both = len(np.unique(np.column_stack([a, b]), axis=0))
-    return bool(both == a.max() + 1 == b.max() + 1)
+    yield draw_labels(rng, n)
 
 
 @pytest.mark.parametrize("part", some(range(2), 1))
 def test_partitions_of_points_on_a_line(part):
     """The solution's clusters in rational arithmetic; every other partition is not."""
     rng, tally = np.random.RandomState(part), Tally()
-    for trial in range(125):
+    for trial in range(100):
         kind = (CLEAN * 3 + EXTREME)[trial % 9]
         n = rng.randint(2, 7)
         graph = draw_graph(rng, n, kind)
@@ -76,17 +72,15 @@ def test_partitions_of_points_on_a_line(part):
         lam = draw_lam(rng, graph, means, kind)
         if kind == "near":
             # A hair beside the lam where all clients meet.
-            lam = lam_max_bounds(problem)[1] * (
-                1 + rng.choice([-1, 1]) * 10.0 ** -rng.randint(3, 17)
-            )
-        exact = ExactLine(means, [Fraction(1)] * n, graph, lam)
-        X = np.array([[float(x)] for x in exact.x])
-        for labels in (exact.labels, *other_labels(rng, graph, exact.labels)):
-            truth = same(labels, exact.labels)
-            answer = certify(problem, lam, labels, X).optimal
-            clean = kind in CLEAN and exact.distinct()
-            tally.note(answer, truth, clean, (kind, trial, labels.tolist(), exact.labels.tolist()))
-    tally.check(425)
+            hair = rng.choice([-1, 1]) * 10.0 ** -rng.randint(3, 17)
+            lam = lam_max_bounds(problem)[1] * (1 + hair)
+        line = ExactLine(means, [Fraction(1)] * n, graph, lam)
+        for labels in (line.labels, *other_labels(rng, graph, line.labels)):
+            truth = same_partition(labels, line.labels)
+            answer = certify(problem, lam, labels, line.models).optimal
+            clean = kind in CLEAN and line.distinct()
+            tally.note(answer, truth, clean, (kind, trial, labels.tolist(), line.labels.tolist()))
+    tally.check(340)
     assert tally.undecided <= 0.2 * tally.cases
 
 
@@ -98,11 +92,10 @@ def test_models_that_meet_and_part_by_rounding():
     graph = Graph(5, np.array([0, 2, 3]), np.array([1, 3, 4]), weights)
     problem, means = line_problem(rows, graph, np.float32)
     lam = 1.3754242186879446
-    exact = ExactLine(means, [Fraction(1)] * 5, graph, lam)
-    X = np.array([[float(x)] for x in exact.x])
+    line = ExactLine(means, [Fraction(1)] * 5, graph, lam)
     for labels in ([0, 0, 1, 2, 2], [0, 0, 1, 3, 2]):
-        labels = np.array(labels)
-        assert certify(problem, lam, labels, X).optimal in (None, same(labels, exact.labels))
+        answer = certify(problem, lam, np.array(labels), line.models).optimal
+        assert answer in (None, same_partition(np.array(labels), line.labels))
 
 
 def test_clusters_of_clients_without_rows_between_others():
@@ -122,14 +115,13 @@ def test_clusters_of_clients_without_rows_between_others():
         problem = FusionProblem(pool, graph, L2())
         means = [sum(map(Fraction, r.tolist())) / len(r) for r in rows]
         lam = draw_lam(rng, short, means, "plain")
-        exact = ExactLine(means, [Fraction(1)] * 4, short, lam)
+        line = ExactLine(means, [Fraction(1)] * 4, short, lam)
         goes = [i + (w[2 * i + 1] > w[2 * i]) for i in range(3)]
-        labels = np.concatenate([exact.labels, exact.labels[goes]])
-        x = np.array([float(value) for value in exact.x])
-        models = np.concatenate([x, x[goes]])[:, None]
+        labels = np.concatenate([line.labels, line.labels[goes]])
+        models = np.concatenate([line.models, line.models[goes]])
         answer = certify(problem, lam, labels, models).optimal
-        tally.note(answer, True, bool(trial % 2) and exact.distinct(), (trial, labels.tolist()))
-        if exact.labels[0] != exact.labels[1]:
+        tally.note(answer, True, bool(trial % 2) and line.distinct(), (trial, labels.tolist()))
+        if line.labels[0] != line.labels[1]:
             wrong = labels.copy()
             wrong[4] = labels[0] + labels[1] - labels[4]
             answer = certify(problem, lam, wrong, models).optimal
@@ -151,9 +143,7 @@ def test_pairs_and_copies_in_space():
         scale = 2.0 ** rng.randint(-30, 30)
         points = scale * np.where(np.arange(n)[:, None] < m, a, b)
         problem = make_points(points, complete_graph(n, weight))
-        squared = sum(
-            (Fraction(x) - Fraction(y)) ** 2 for x, y in zip(*points[[0, -1]], strict=True)
-        )
+        squared = ((exact(points[0]) - exact(points[-1])) ** 2).sum()
         middle = float(np.sqrt(float(squared))) / n / weight or 1.0
         factor = rng.choice([0.1, 0.5, 0.9, 1 - 1e-9, 1.0, 1 + 1e-9, 1.1, 3.0])
         lam = factor * middle
@@ -169,81 +159,73 @@ def test_pairs_and_copies_in_space():
     tally.check(100)
 
 
+def drawn_graphs(rng, trials, kinds, least=2):
+    """Connected graphs of the kinds in turn, and the number of the trial."""
+    for trial in range(trials):
+        graph = draw_graph(rng, rng.randint(least, 7), kinds[trial % len(kinds)])
+        if graph.components().max() == 0:
+            yield trial, graph
+
+
+def flow_bounds(graph, b, penalty, **options):
+    """Bounds of the flow value of all nodes, exactly, and the potential of the lower one."""
+    one = np.zeros(graph.n_nodes, dtype=int)
+    upper, lower, p = flow_values(graph, penalty, one, b, **options)
+    return Fraction(lower[0]), Fraction(upper[0]), p
+
+
+LIGHT = ("plain", "ties", "light", "mixed")
+
+
 def test_flow_values_hold_the_best_cut():
     """Of outflows in one coordinate, and of every coordinate of the penalty "l1"."""
-    rng, loose, cases = np.random.RandomState(11), 0, 0
-    for trial in range(250):
-        kind = ("plain", "ties", "light", "mixed")[trial % 4]
-        n, d = rng.randint(2, 7), 1 + trial % 2
-        graph = draw_graph(rng, n, kind)
-        if graph.components().max() > 0:
-            continue
+    rng, loose = np.random.RandomState(11), []
+    for trial, graph in drawn_graphs(rng, 250, LIGHT):
+        n, d = graph.n_nodes, 1 + trial % 2
         b = rng.randint(-(2**30), 2**30, (n, d)) * 2.0 ** rng.randint(-40, 0, (n, 1))
-        exact, spread, given = Fraction(0), np.zeros(n), np.zeros((n, d))
-        for j in range(d):
-            column = [Fraction(value) for value in b[:, j]]
-            column = [value - sum(column) / n for value in column]
-            exact = max(exact, exact_flow_value(graph, column))
-            given[:, j] = [float(value) for value in column]
-            spread += [
-                abs(float(Fraction(x) - y)) for x, y in zip(given[:, j], column, strict=True)
-            ]
-        one = np.zeros(n, dtype=int)
-        penalty = L1() if d > 1 else L2()
-        upper, lower, _ = flow_values(graph, penalty, one, given, spread=1.01 * spread)
-        assert Fraction(lower[0]) <= exact <= Fraction(upper[0]), (trial, kind)
-        loose += upper[0] > lower[0] * (1 + 1e-6)
-        cases += 1
-    assert cases >= 200 and loose <= 0.02 * cases
+        meant = exact(b) - exact(b).sum(axis=0) / n
+        given = meant.astype(float)
+        spread = 1.01 * np.abs(exact(given) - meant).astype(float).sum(axis=1)
+        value = max(exact_flow_value(graph, column) for column in meant.T)
+        lower, upper, p = flow_bounds(graph, given, L1() if d > 1 else L2(), spread=spread)
+        assert lower <= value <= upper, trial
+        # Along the potential the outflows do what the best cut lets through.
+        price = graph.weights * np.abs(graph.difference(p)).sum(axis=1)
+        reached = (given * p).sum() > float(value) * price.sum() * (1 - 1e-6)
+        loose.append(float(upper) > float(lower) * (1 + 1e-6) or not (reached or value == 0))
+    assert len(loose) >= 200 and np.mean(loose) <= 0.02
 
 
 def test_flow_values_of_outflows_that_do_not_sum_to_zero():
     """Those meant do, within the distances given, of which any node may have all."""
     rng = np.random.RandomState(31)
-    for trial in range(250):
-        graph = draw_graph(rng, rng.randint(2, 7), ("plain", "ties", "light", "mixed")[trial % 4])
+    for trial, graph in drawn_graphs(rng, 250, LIGHT):
         n = graph.n_nodes
-        if graph.components().max() > 0:
-            continue
-        exact = [Fraction(x) for x in rng.standard_normal(n - 1)]
-        exact.append(-sum(exact))
+        meant = exact(rng.standard_normal(n - 1))
+        meant = np.append(meant, -meant.sum())
         error = 10.0 ** rng.uniform(-15, -9) * rng.standard_normal(n)
-        given = np.array(exact, dtype=float) + error * (rng.uniform(size=n) < 0.4)
-        spread = [abs(float(Fraction(y) - x)) for x, y in zip(exact, given, strict=True)]
-        spread = 1.000001 * np.array(spread)
-        value = exact_flow_value(graph, exact)
-        one = np.zeros(n, dtype=int)
-        upper, lower, _ = flow_values(graph, L2(), one, given[:, None], spread=spread)
-        assert Fraction(lower[0]) <= value <= Fraction(upper[0]), trial
+        given = meant.astype(float) + error * (rng.uniform(size=n) < 0.4)
+        spread = 1.000001 * np.abs(exact(given) - meant).astype(float)
+        value, given = exact_flow_value(graph, meant), given[:, None]
+        lower, upper, _ = flow_bounds(graph, given, L2(), spread=spread)
+        assert lower <= value <= upper, trial
         late = {"spread": lambda spread=spread: spread, "level": 1e200}
-        assert value <= Fraction(flow_values(graph, L2(), one, given[:, None], **late)[0][0]), (
-            trial
-        )
+        assert value <= flow_bounds(graph, given, L2(), **late)[1], trial
 
 
 def test_weights_from_tiny_to_huge_in_space():
     """Bounds of flow values in two coordinates are never less than those of a projection."""
     rng = np.random.RandomState(13)
-    for trial in range(60):
-        n = rng.randint(3, 7)
-        graph = draw_graph(rng, n, ("light", "mixed")[trial % 2])
-        if graph.components().max() > 0:
-            continue
-        line = [Fraction(int(value)) for value in rng.randint(-8, 9, n)]
-        line = [n * value - sum(line) for value in line]
+    for trial, graph in drawn_graphs(rng, 60, ("light", "mixed"), least=3):
+        line = rng.randint(-8, 9, graph.n_nodes)
+        line = exact(len(line) * line - line.sum())
         # Along (3, 4) / 5 the value is that of the line.
-        b = np.array([[3.0 * value, 4.0 * value] for value in map(float, line)])
-        exact = 5 * exact_flow_value(graph, line)
-        upper, lower, _ = flow_values(graph, L2(), np.zeros(n, dtype=int), b, max_iter=60)
-        assert Fraction(lower[0]) <= exact <= Fraction(upper[0]), trial
+        b = line.astype(float)[:, None] * [3.0, 4.0]
+        lower, upper, _ = flow_bounds(graph, b, L2(), max_iter=60)
+        assert lower <= 5 * exact_flow_value(graph, line) <= upper, trial
 
 
 # ------------------------------------------------------------------------------- lam = 0
-
-
-def equal_rows(rng, loss, n_rows):
-    Z, t, _ = make_rows(loss, 1, n_rows=n_rows, d=2, seed=rng.randint(2**31))
-    return Z, t
 
 
 @pytest.mark.parametrize("loss", MORE_LOSSES)
@@ -251,17 +233,17 @@ def test_own_minimisers(loss):
     """At lam = 0: the same rows in another order are one, others differ, however little."""
     rng, tally = np.random.RandomState(17), Tally()
     for trial in range(12):
-        Z, t = equal_rows(rng, loss, rng.randint(4, 9))
+        n_rows = rng.randint(4, 9)
+        Z, t, _ = make_rows(loss, 1, n_rows=n_rows, seed=rng.randint(2**31))
         order = rng.permutation(len(Z))
         move = 10.0 ** -rng.randint(2, 14)
         Y = Z.copy()
         Y[0] += move
-        rows = np.concatenate([Z, Z[order], Y]), np.concatenate([t, t[order], t])
-        codes = np.repeat(np.arange(3), len(Z))
         dtype = np.float32 if trial % 4 == 3 else float
-        rows = rows[0].astype(dtype), rows[1], codes
-        if np.array_equal(rows[0][codes == 2], rows[0][codes == 0]):
+        X = np.concatenate([Z, Z[order], Y]).astype(dtype)
+        if np.array_equal(X[:n_rows], X[-n_rows:]):
             continue  # the move is lost in single precision
+        rows = X, np.concatenate([t, t[order], t]), np.repeat(np.arange(3), n_rows)
         problem = make_problem(loss, 3, rows=rows, alpha=0.1)
         W = problem.local_models()
         if np.abs(W[2] - W[0]).max() < 1e-3 * move:
@@ -270,6 +252,7 @@ def test_own_minimisers(loss):
             answer = certify(problem, 0.0, np.array(labels), W).optimal
             clean = move >= 1e-9 and dtype is float
             tally.note(answer, truth, clean, (loss, trial, labels, move))
+            assert answer is not None or move < 1e-5 or not clean
     tally.check(20)
 
 
@@ -313,25 +296,24 @@ def test_gaps_of_points_on_a_line(name):
         rows = draw_points(rng, n, kind)
         problem, means = line_problem(rows, graph, np.float32 if trial % 3 == 0 else float)
         lam = draw_lam(rng, graph, means, kind)
-        exact = ExactLine(means, [Fraction(1)] * n, graph, lam)
+        line = ExactLine(means, [Fraction(1)] * n, graph, lam)
         # The objective has the spread of each client's rows besides.
         spread = sum(_spread(r.astype(problem.pool.dtype)) for r in rows)
         stages = {"max_iter": int(rng.choice([1, 7, 40, 300]))}
         result, _ = SOLVERS[name](problem, lam, tol=1e-10, contraction=trial % 2 == 0, **stages)
-        value = exact.objective(result.params[:, 0].tolist())
+        value = line.objective(result.params[:, 0].tolist())
         gap = result.extra["dual_gap"]
-        assert value - exact.value <= Fraction(gap), (trial, kind)
+        assert value - line.value <= Fraction(gap), (trial, kind)
         assert abs(float(value + spread) - result.objective) <= gap, (trial, kind)
         if result.extra["partition_optimal"]:
-            assert same(result.labels, exact.labels), (trial, kind)
+            assert same_partition(result.labels, line.labels), (trial, kind)
         cases += 1
     assert cases >= 15
 
 
 def _spread(rows):
-    rows = [Fraction(value) for value in rows.tolist()]
-    mean = sum(rows) / len(rows)
-    return sum((value - mean) ** 2 for value in rows) / len(rows) / 2
+    rows = exact(rows)
+    return ((rows - rows.sum() / len(rows)) ** 2).sum() / len(rows) / 2
 
 
 @pytest.mark.parametrize("loss", spread(MORE_LOSSES, 3))
@@ -343,15 +325,16 @@ def test_gaps_in_single_precision(loss):
         if seed % 2:
             t = t + (0.1 if loss in ("squared_error", "huber") else 0.0)
         single = make_problem(loss, 5, seed=seed, rows=(Z, t, codes), alpha=0.01)
+        lam = 0.3 * lam_max_bounds(single)[1]
         model = LinearModel(loss=loss, alpha=0.01, fit_intercept=False)
         n_classes = 2 if model.estimator_type == "classifier" else None
-        pool = open_rows(model.bind(2, n_classes, np.float32), Z, t, codes, 5)
-        problem = FusionProblem(pool, complete_graph(5), L2())
-        lam = 0.3 * lam_max_bounds(single)[1]
-        double = FusionProblem(
-            open_rows(model.bind(2, n_classes), Z.astype(float), t, codes, 5),
-            complete_graph(5),
-            L2(),
+        problem, double = (
+            FusionProblem(
+                open_rows(model.bind(2, n_classes, dtype), Z.astype(dtype), t, codes, 5),
+                complete_graph(5),
+                L2(),
+            )
+            for dtype in (np.float32, float)
         )
         best, _ = admm(double, lam, tol=1e-11, max_iter=4000)
         for tol in (1e-3, 1e-6, 1e-10):
@@ -411,11 +394,9 @@ def test_a_chain_that_was_one_cluster_is_two():
     assert fit.n_clusters_ == 1 and fit.partition_optimal_
     fit.set_params(lam=4.0).fit(points, groups=range(6))
     assert fit.labels_.tolist() == [0, 0, 0, 1, 1, 1] and fit.partition_optimal_
-    exact = ExactLine(
-        [Fraction(float(x)) for x in points[:, 0]], [Fraction(1)] * 6, fit.graph_, 4.0
-    )
-    value = exact.objective(fit.fusion_params_[:, 0].tolist())
-    assert value - exact.value <= Fraction(fit.dual_gap_) <= Fraction(1, 10**9)
+    line = ExactLine(exact(points[:, 0]), [Fraction(1)] * 6, fit.graph_, 4.0)
+    value = line.objective(fit.fusion_params_[:, 0].tolist())
+    assert value - line.value <= Fraction(fit.dual_gap_) <= Fraction(1, 10**9)
 
 
 def test_a_light_edge_in_a_long_chain():
@@ -519,20 +500,6 @@ def test_well_connected_is_strict(excess):
     assert found.tolist() == [excess < 0]
 
 
-def test_clients_that_differ_little_are_apart_at_lam_zero():
-    """By 1e-5, 1e-4 and 1e-3: of linear models and of points, whatever the size of the loss."""
-    for move in (1e-5, 1e-4, 1e-3):
-        for loss in ("squared_error", "log_loss"):
-            Z, t, _ = make_rows(loss, 1, n_rows=10, seed=3)
-            other = Z.copy()
-            other[0, 0] += move
-            rows = np.concatenate([Z, other]), np.concatenate([t, t]), np.repeat([0, 1], 10)
-            problem = make_problem(loss, 2, rows=rows, alpha=0.1)
-            W = problem.local_models()
-            assert certify(problem, 0.0, np.zeros(2, dtype=int), W).optimal is False
-            assert certify(problem, 0.0, np.arange(2), W).optimal is True
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.05])
 def test_several_classes(alpha):
     """Softmax, whose outputs are coupled and have a free direction: fits are proved."""
@@ -550,12 +517,11 @@ def test_several_classes(alpha):
         assert result.extra["partition_optimal"]
         certificate = certify(problem, lam, result.labels, result.params)
         assert certificate.optimal is True
-        assert (
-            result.objective - problem.primal(certificate.models, lam) <= result.extra["dual_gap"]
-        )
+        excess = result.objective - problem.primal(certificate.models, lam)
+        assert excess <= result.extra["dual_gap"]
         for labels in other_labels(rng, problem.graph, result.labels):
             answer = certify(problem, lam, labels, result.params).optimal
-            assert same(labels, result.labels) or answer is not True
+            assert same_partition(labels, result.labels) or answer is not True
 
 
 @pytest.mark.parametrize("loss", ["squared_error", "huber"])
@@ -569,13 +535,10 @@ def test_conjugates_of_free_parameters_are_bounded_in_rational_arithmetic(loss):
         x = problem.local_models() + rng.standard_normal((1, 2)) * 0.1 / np.abs(Z).max()
         s = problem.pool.ask(ObjectivesGradients, x)[1]
         bound = problem.pool.ask(Conjugate, s, x0=x)[0]
-        w = [Fraction(value) for value in x[0]]
-        total = Fraction(0)
-        for row, target in zip(Z, t, strict=True):
-            r = abs(sum(Fraction(z) * y for z, y in zip(row, w, strict=True)) - Fraction(target))
-            inner = min(r, Fraction(1.35)) if loss == "huber" else r
-            total += inner * (r - inner / 2)
-        least = sum(Fraction(a) * y for a, y in zip(s[0], w, strict=True)) - total / len(Z)
+        r = np.abs(exact(Z) @ exact(x[0]) - exact(t))
+        inner = np.minimum(r, Fraction(1.35)) if loss == "huber" else r
+        total = (inner * (r - inner / 2)).sum()
+        least = exact(s[0]) @ exact(x[0]) - total / len(Z)
         assert np.isinf(bound) or Fraction(bound) >= least, trial
         tight.append(bound - float(least) <= 1e-9 * (1 + abs(float(total))))
     assert np.mean(tight) > 0.8

@@ -12,15 +12,16 @@ import pytest
 from exact_fusion import (
     ExactLine,
     ExactRecovery,
+    exact,
     exact_solution,
     exactly_well_connected,
     is_positive,
     laplacian_potentials,
 )
-from fusion_problems import make_points, make_problem
+from fusion_problems import make_points, make_problem, same_partition
 from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
-from line_trials import Tally, chain, draw_graph, draw_lam, draw_points, line_problem
+from line_trials import Tally, chain, draw_graph, draw_labels, draw_lam, draw_points, line_problem
 from trials import examples
 
 from skcfl.certificates import clustering_error_bound, well_connected
@@ -58,24 +59,14 @@ def draw_line(rng, kind, offset):
         return problem, means, [Fraction(1)] * n
     # Least squares of one feature, whose curvatures differ.
     z = [10.0 ** rng.uniform(-3, 3) * rng.standard_normal(rng.randint(1, 4)) for _ in range(n)]
-    t = [
-        own * row[0] + 0.1 * rng.standard_normal(len(own))
-        for own, row in zip(z, rows, strict=True)
-    ]
+    pairs = zip(z, rows, strict=True)
+    t = [own * row[0] + 0.1 * rng.standard_normal(len(own)) for own, row in pairs]
     codes = np.repeat(np.arange(n), [len(own) for own in z])
     rows = np.concatenate(z)[:, None], np.concatenate(t), codes
     problem = make_problem("squared_error", n, graph, rows=rows, alpha=0.0)
-    c = [sum(Fraction(x) ** 2 for x in own) / len(own) for own in z]
-    b = [
-        sum(Fraction(x) * Fraction(y) for x, y in zip(*own, strict=True)) / len(own[0])
-        for own in zip(z, t, strict=True)
-    ]
+    c = [exact(x) @ exact(x) / len(x) for x in z]
+    b = [exact(x) @ exact(y) / len(x) for x, y in zip(z, t, strict=True)]
     return problem, [x / y for x, y in zip(b, c, strict=True)], c
-
-
-def same(a, b):
-    both = len(np.unique(np.column_stack([a, b]), axis=0))
-    return bool(both == a.max() + 1 == b.max() + 1)
 
 
 # ------------------------------------------------------------------- Theorems 1, 2 and 3
@@ -103,21 +94,18 @@ def test_intervals_on_a_line(seed, kind, offset):
     problem, a, c = draw_line(rng, kind, offset)
     lam = draw_lam(rng, problem.graph, [x - Fraction(offset) for x in a], kind)
     for _ in range(3):
-        exact = ExactLine(a, c, problem.graph, lam)
-        models = np.array([[float(x)] for x in exact.x])
-        other = np.unique(rng.randint(1 + rng.randint(len(a)), size=len(a)), return_inverse=True)[
-            1
-        ]
-        for labels in (exact.labels, other):
+        line = ExactLine(a, c, problem.graph, lam)
+        other = draw_labels(rng, len(a))
+        for labels in (line.labels, other):
             truth = ExactRecovery(a, c, problem.graph, labels, lam)
-            interval = theorem_bounds(problem, lam, labels, models)
+            interval = theorem_bounds(problem, lam, labels, line.models)
             least, most = interval.outer
             assert interval.upper <= truth.upper <= most
             assert interval.upper_printed <= interval.upper
             if truth.distinct:
                 assert least <= truth.lower <= interval.lower
                 assert interval.holds in (None, truth.holds(lam))
-            assert not interval.holds or same(labels, exact.labels)
+            assert not interval.holds or same_partition(labels, line.labels)
         # Once more where a premise ends to hold.
         ends = [x for x in (truth.lower, truth.upper) if x not in (None, 0, np.inf)]
         assume(ends)
@@ -130,10 +118,9 @@ def test_intervals_are_decided_where_rounding_does_not_matter():
         kind = ("plain", "light", "mixed")[trial % 3]
         problem, a, c = draw_line(rng, kind, 0.0)
         lam = draw_lam(rng, problem.graph, a, kind)
-        exact = ExactLine(a, c, problem.graph, lam)
-        models = np.array([[float(x)] for x in exact.x])
-        truth = ExactRecovery(a, c, problem.graph, exact.labels, lam)
-        answer = theorem_bounds(problem, lam, exact.labels, models).holds
+        line = ExactLine(a, c, problem.graph, lam)
+        truth = ExactRecovery(a, c, problem.graph, line.labels, lam)
+        answer = theorem_bounds(problem, lam, line.labels, line.models).holds
         clean = kind == "plain" and truth.distinct
         tally.note(answer, truth.holds(lam), clean, (trial, kind))
     tally.check(120)
@@ -150,11 +137,11 @@ def test_intervals_of_points_in_space(seed, offset):
     points += offset + rng.choice([0.0, 1e3, 1e9]) * labels[:, None]
     weight = 10.0 ** rng.uniform(-12, 12)
     problem = make_points(points, complete_graph(n, weight))
-    a = [[Fraction(x) for x in row] for row in points]
+    a = exact(points)
     sizes, w = np.bincount(labels), Fraction(weight)
 
     def square(x, y):
-        return sum((u - v) ** 2 for u, v in zip(x, y, strict=True))
+        return ((x - y) ** 2).sum()
 
     pairs = [(i, j) for j in range(n) for i in range(j)]
     within = [
@@ -163,10 +150,7 @@ def test_intervals_of_points_in_space(seed, offset):
     first = max((s / (m * w) ** 2 for s, m in within), default=Fraction(0))
     second = np.inf
     if len(sizes) == 2:
-        means = [
-            [sum(a[i][j] for i in np.flatnonzero(labels == k)) / int(m) for j in range(d)]
-            for k, m in enumerate(sizes)
-        ]
+        means = [a[labels == k].sum(axis=0) / int(m) for k, m in enumerate(sizes)]
         second = square(*means) / (n * w) ** 2
     lam = near(rng, float(first if second == np.inf or rng.uniform() < 0.5 else second) ** 0.5)
     assume(lam > 0)
@@ -185,8 +169,8 @@ def test_intervals_of_points_in_space(seed, offset):
             max([float(s) ** 0.5 for s, _ in within if _ == m] or [0.0]) for m in sizes.tolist()
         )
         if len(set(sizes.tolist())) == 2:
-            exact = (apart - wide) / (2 * float(sizes.max()) * weight)
-            assert interval.uniform[1] <= exact + 1e-12 * abs(apart / weight)
+            most = (apart - wide) / (2 * float(sizes.max()) * weight)
+            assert interval.uniform[1] <= most + 1e-12 * abs(apart / weight)
 
 
 @pytest.mark.parametrize("move", [0.0, 1e-13, 1e-9])
@@ -216,19 +200,13 @@ def test_flow_of_least_energy(seed, far, wide):
     pairs = rng.standard_normal((n // 2, d)) * 10.0 ** rng.uniform(-6, 6, (n // 2, 1))
     b = rng.permutation(np.concatenate([pairs, -pairs, np.zeros((n % 2, d))]))
     # The outflows meant differ from these by vectors that sum to zero.
-    move = wide * np.abs(b).max() * rng.standard_normal((n - 1, d))
-    move = [[Fraction(x) for x in row] for row in move]
-    move.append([-sum(column) for column in zip(*move, strict=True)])
-    meant = [
-        [Fraction(x) + y for x, y in zip(*both, strict=True)] for both in zip(b, move, strict=True)
-    ]
-    off = 1.000001 * np.linalg.norm(np.array(move, dtype=float), axis=1)
+    move = exact(wide * np.abs(b).max() * rng.standard_normal((n - 1, d)))
+    move = np.vstack([move, -move.sum(axis=0)])
+    meant = exact(b) + move
+    off = 1.000001 * np.linalg.norm(move.astype(float), axis=1)
     inside = Inside(graph, L2(), np.zeros(n, dtype=int), d)
     lower, upper = inside.least_energy(b[inside.nodes], off[inside.nodes])
-    p = [
-        laplacian_potentials(graph, np.zeros(n, dtype=int), [row[j] for row in meant])
-        for j in range(d)
-    ]
+    p = [laplacian_potentials(graph, np.zeros(n, dtype=int), column) for column in meant.T]
     ends = zip(graph.heads.tolist(), graph.tails.tolist(), strict=True)
     square = max(sum((x[i] - x[j]) ** 2 for x in p) for i, j in ends)
     assert Fraction(lower[0]) ** 2 <= square <= Fraction(upper[0]) ** 2
@@ -261,11 +239,11 @@ def draw_squares(rng, offset):
     weights = rng.randint(1, 4, len(codes)).astype(float) if rng.uniform() < 0.3 else None
     mass = np.ones(len(codes)) if weights is None else weights
     total = np.bincount(codes, mass)[codes]
-    share = [Fraction(a) / Fraction(b) for a, b in zip(mass, total, strict=True)]
-    rows, alpha = [[Fraction(float(x)) for x in row] for row in Z], 0.0
+    share = exact(mass) / exact(total)
+    rows, alpha = exact(Z), 0.0
     if rng.uniform() < 0.5:
         pool = open_rows(Location().bind(d, dtype=Z.dtype), Z, None, codes, n, weights)
-        H = [[[Fraction(int(a == b)) for b in range(d)] for a in range(d)]] * n
+        H = [exact(np.eye(d))] * n
         right = rows
     else:
         alpha, free = float(rng.choice([0.0, 1e-3, 0.1])), bool(rng.randint(2))
@@ -273,35 +251,11 @@ def draw_squares(rng, offset):
         t += rng.standard_normal(len(codes)) + offset * rng.choice([0, 1])
         model = LinearModel(loss="squared_error", alpha=alpha, fit_intercept=free)
         pool = open_rows(model.bind(d, None, Z.dtype), Z, t, codes, n, weights)
-        rows = [row + [Fraction(1)] * free for row in rows]
-        decay = [Fraction(alpha)] * d + [Fraction(0)] * free
-        right = [[x * Fraction(y) for x in row] for row, y in zip(rows, t, strict=True)]
-        H = []
-        for i in range(n):
-            mine = np.flatnonzero(codes == i)
-            H.append(
-                [
-                    [
-                        sum(share[r] * rows[r][a] * rows[r][b] for r in mine)
-                        + (decay[a] if a == b else 0)
-                        for b in range(len(decay))
-                    ]
-                    for a in range(len(decay))
-                ]
-            )
-    right = [
-        [sum(share[r] * right[r][a] for r in np.flatnonzero(codes == i)) for a in range(len(H[0]))]
-        for i in range(n)
-    ]
-    return pool, H, right
-
-
-def shifted(H, value, sign):
-    """``sign (H - value I)``, exactly."""
-    out = [[sign * x for x in row] for row in H]
-    for a, row in enumerate(out):
-        row[a] -= sign * Fraction(float(value))
-    return out
+        rows = np.hstack([rows, exact(np.ones((len(codes), int(free))))])
+        decay = np.diag(exact([alpha] * d + [0.0] * free))
+        right = rows * exact(t)[:, None]
+        H = [(share * rows.T * (codes == i)) @ rows + decay for i in range(n)]
+    return pool, H, [(share * right.T * (codes == i)).sum(axis=1) for i in range(n)]
 
 
 @some
@@ -311,26 +265,26 @@ def test_constants_are_bounds(seed, offset, penalty):
     rng = rng_of(seed)
     pool, H, right = draw_squares(rng, offset)
     n, d = len(H), len(H[0])
-    labels = np.unique(rng.randint(2, size=n), return_inverse=True)[1]
+    labels = draw_labels(rng, n, 2)
     try:
         c = constants_of(FusionProblem(pool, complete_graph(n), penalty), labels)
     except RuntimeError:  # Newton's method says that it failed
         assume(False)
     for i in range(n):
-        assert is_positive(shifted(H[i], c.beta[i], -1))
+        assert is_positive(Fraction(float(c.beta[i])) * np.eye(d, dtype=int) - H[i])
     for k, strong in enumerate(c.alpha):
         mine = np.flatnonzero(labels == k)
-        A = [[sum(H[i][a][b] for i in mine) for b in range(d)] for a in range(d)]
+        A = sum(H[i] for i in mine)
         # In the norm "l1" a model has d times less.
-        assert is_positive(shifted(A, strong * (1 if penalty.fuses else d * (1 - 1e-15)), 1))
+        strong = float(strong * (1 if penalty.fuses else d * (1 - 1e-15)))
+        assert is_positive(A - Fraction(strong) * np.eye(d, dtype=int))
         try:
-            w = exact_solution(A, [sum(right[i][a] for i in mine) for a in range(d)])
+            w = exact_solution(A, sum(right[i] for i in mine))
         except StopIteration:  # several minimisers
             continue
         for i in mine:
-            g = [sum(x * y for x, y in zip(row, w, strict=True)) for row in H[i]]
-            g = [abs(x - y) for x, y in zip(g, right[i], strict=True)]
-            square = sum(x * x for x in g) if penalty.fuses else max(g) ** 2
+            g = np.abs(H[i] @ w - right[i])
+            square = g @ g if penalty.fuses else g.max() ** 2
             assert np.isinf(c.delta[i]) or square <= Fraction(c.delta[i]) ** 2
 
 
@@ -422,8 +376,8 @@ def test_well_connected_clusters(seed, kind):
 
     for _ in range(2):
         truth = exactly_well_connected(graph, labels, lam, delta, alpha, beta)
-        for answer, exact in zip(answers(delta), truth, strict=True):
-            assert answer in (None, exact)
+        for answer, true in zip(answers(delta), truth, strict=True):
+            assert answer in (None, true)
         low, high = 1e-9, 1e9
         if answers(low * delta)[0] is not True or answers(high * delta)[0] is True:
             break

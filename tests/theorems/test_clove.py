@@ -40,6 +40,12 @@ def mean_vectors(truth, models, sigma):
     return np.sqrt(gap**2 + sigma**2)
 
 
+def stepped(rng, truth, length):
+    """The models after a step of that length in any direction."""
+    step = rng.standard_normal(truth.shape)
+    return truth + length * step / np.linalg.norm(step, axis=1, keepdims=True)
+
+
 def smallest(points):
     return min(np.linalg.norm(a - b) for i, a in enumerate(points) for b in points[:i])
 
@@ -68,9 +74,7 @@ def test_lemma_a2_proximal_models_separate_the_mean_vectors(d, k, sigma, seed, s
     delta = smallest(truth)
     assume(delta > 1e-6)
     sigma = min(sigma, delta / 4)
-    step = rng.standard_normal(truth.shape)
-    step *= share * delta / 4 / np.linalg.norm(step, axis=1, keepdims=True)
-    c = mean_vectors(truth, truth + step, sigma)
+    c = mean_vectors(truth, stepped(rng, truth, share * delta / 4), sigma)
     assert smallest(c) >= np.sqrt(2) * (3 - np.sqrt(2)) / 4 * delta * (1 - 1e-9)
     assert smallest(c) > delta / 2
 
@@ -79,9 +83,8 @@ def test_lemma_a2_proximal_models_separate_the_mean_vectors(d, k, sigma, seed, s
 def test_lemma_a3_proximal_models_are_shorter_than_two(d, k, sigma, seed, share):
     rng = np.random.RandomState(seed)
     truth = unit(rng, k, d)
-    step = rng.standard_normal(truth.shape)
-    step *= share * smallest(truth) / 4 / np.linalg.norm(step, axis=1, keepdims=True)
-    assert (np.linalg.norm(truth + step, axis=1) < 2.0).all()
+    models = stepped(rng, truth, share * smallest(truth) / 4)
+    assert (np.linalg.norm(models, axis=1) < 2.0).all()
 
 
 @given(
@@ -125,11 +128,11 @@ def draw(seed):
     return rng, truth
 
 
-def fresh_pool(rng, truth):
-    codes = np.repeat(np.arange(len(CLUSTERS)), N_ROWS)
+def fresh_pool(rng, truth, n_rows=N_ROWS, sigma=SIGMA):
+    codes = np.repeat(np.arange(len(CLUSTERS)), n_rows)
     X = rng.standard_normal((len(codes), D))
     y = np.einsum("rd,rd->r", X, truth[CLUSTERS[codes]])
-    y += SIGMA * rng.standard_normal(len(codes))
+    y += sigma * rng.standard_normal(len(codes))
     model = LinearModel(alpha=0.0, fit_intercept=False).bind(D)
     return open_rows(model, X, y, codes, len(CLUSTERS))
 
@@ -145,9 +148,8 @@ def test_theorem_4_1_square_root_vectors_are_recovered_in_one_shot():
         rng, truth = draw(seed)
         pool = fresh_pool(rng, truth)
         assert recovered(embed(2 * pool.ask(Losses, orthonormal(rng, D)), "sqrt"), seed)
-        step = rng.standard_normal(truth.shape)
-        step *= smallest(truth) / 4 / np.linalg.norm(step, axis=1, keepdims=True)
-        assert recovered(embed(2 * pool.ask(Losses, truth + step), "sqrt"), seed)
+        models = stepped(rng, truth, smallest(truth) / 4)
+        assert recovered(embed(2 * pool.ask(Losses, models), "sqrt"), seed)
 
 
 def test_theorem_4_1_needs_enough_rows():
@@ -155,11 +157,7 @@ def test_theorem_4_1_needs_enough_rows():
     found = 0
     for seed in range(10):
         rng, truth = draw(seed)
-        codes = np.repeat(np.arange(len(CLUSTERS)), 3)
-        X = rng.standard_normal((len(codes), D))
-        y = np.einsum("rd,rd->r", X, truth[CLUSTERS[codes]])
-        model = LinearModel(alpha=0.0, fit_intercept=False).bind(D)
-        pool = open_rows(model, X, y, codes, len(CLUSTERS))
+        pool = fresh_pool(rng, truth, n_rows=3, sigma=0.0)
         found += recovered(embed(pool.ask(Losses, orthonormal(rng, D)), "sqrt"), seed)
     assert found <= 1
 
@@ -176,14 +174,8 @@ def test_theorem_4_2_errors_fall_geometrically():
         rng, truth = draw(seed)
         delta = smallest(truth)
         theta, matched = orthonormal(rng, D)[:K], None
-        options = Options(
-            max_iter=1,
-            step_size=1 - delta / 12,
-            tol=0,
-            polish=False,
-            empty_cluster="keep",
-            keep_rounds=True,
-        )
+        steps = {"max_iter": 1, "step_size": 1 - delta / 12, "tol": 0, "polish": False}
+        options = Options(empty_cluster="keep", keep_rounds=True, **steps)
         for t in range(1, 7):
             rule = LossClusters(len(CLUSTERS), K, rng, embedding="sqrt")
             result = alternate(fresh_pool(rng, truth), theta, options, rng, rule=rule)

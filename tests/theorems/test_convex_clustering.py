@@ -8,15 +8,25 @@ solution by cvxpy or one that a duality gap of rounding size certifies.
 
 import numpy as np
 import pytest
-from fusion_problems import GRAPHS, LOSSES, make_points, make_problem, optimum, pool_of
+from fusion_problems import (
+    GRAPHS,
+    LOSSES,
+    make_clustered,
+    make_points,
+    make_problem,
+    optimum,
+    pool_of,
+    same_partition,
+    solve_exactly,
+)
 from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 from trials import examples, some
 
 from skcfl.calls.first_order import Objectives, ObjectivesGradients
 from skcfl.fusion.admm import admm
-from skcfl.fusion.reduced import contract, lam_max_bounds, solve_reduced
-from skcfl.fusion.theorems import certify, gap_of, theorem_bounds
+from skcfl.fusion.reduced import lam_max_bounds, solve_reduced
+from skcfl.fusion.theorems import certify, theorem_bounds
 from skcfl.rounds.polish import solve_pooled
 
 pytest.importorskip("cvxpy")
@@ -27,7 +37,6 @@ kinds, seeds = st.sampled_from(KINDS), st.integers(0, 2**31)
 shares = st.floats(0.02, 1.2)
 
 few = examples(21, suppress_health_check=list(HealthCheck))
-slow = pytest.mark.slow
 
 
 def draw(kind, seed, n=None, spread=2.0):
@@ -37,23 +46,8 @@ def draw(kind, seed, n=None, spread=2.0):
     truth = np.unique(np.concatenate([np.arange(min(K, n)), rng.randint(K, size=n)])[:n])
     labels = rng.choice(truth, size=n)
     labels = np.unique(labels, return_inverse=True)[1]
-    if kind.startswith("points"):
-        centres = spread * rng.standard_normal((K, d))
-        a = centres[labels] + rng.choice([0.05, 0.3]) * rng.standard_normal((n, d))
-        loss = "huber" if "Huber" in kind else "squared_error"
-        return make_points(a, loss=loss, delta=1.5), labels
-    n_rows = rng.choice([6, 30])
-    truth = spread * rng.standard_normal((K, d))
-    codes = np.repeat(np.arange(n), n_rows)
-    Z = rng.standard_normal((len(codes), d))
-    z = np.einsum("rd,rd->r", Z, truth[labels[codes]])
-    if kind in ("log_loss", "squared_hinge"):
-        t = (z + rng.logistic(size=len(z)) > 0).astype(float)
-    elif kind == "poisson":
-        t = rng.poisson(np.exp(np.clip(0.4 * z, -3, 2))).astype(float)
-    else:
-        t = z + rng.choice([0.1, 1.0]) * rng.standard_normal(len(z))
-    return make_problem(kind, n, rows=(Z, t, codes), alpha=0.1), labels
+    options = {} if kind.startswith("points") else {"alpha": 0.1}
+    return make_clustered(rng, kind, labels, d, spread=spread, delta=1.5, **options), labels
 
 
 def partition_near(labels, rng):
@@ -88,17 +82,6 @@ def is_solution(problem, lam, X, tol=1e-6):
     return problem.primal(X, lam) <= best + tol * max(abs(best), 1e-3 * problem.at_start)
 
 
-def solve(problem, lam):
-    """An exact solution with the proof of its partition."""
-    n, d = problem.n, problem.d
-    one = problem.graph.components()
-    outcome = contract(problem, lam, one, np.zeros((n, d)), max_splits=30, max_iter=3000)
-    assert outcome is not None and outcome.certified
-    X = outcome.theta[outcome.labels]
-    assert gap_of(problem, lam, X, outcome.divergence) <= 1e-8 * problem.at_start
-    return X, outcome.labels
-
-
 # ---------------------------------------------------------------------------- Theorem 1
 
 
@@ -111,7 +94,10 @@ def theorem_1(problem, w, labels):
     return bound
 
 
-def check_theorem_1(kind, seed, factor):
+@few
+@given(kinds, seeds, st.floats(0.9, 2.0))
+def test_theorem_1_clients_of_a_cluster_have_equal_models(kind, seed, factor):
+    """``lam >= max |grad f_i(w_k) - grad f_j(w_k)| / n_k``: the w_k, repeated, are a solution."""
     problem, labels = draw(kind, seed)
     labels = partition_near(labels, np.random.RandomState((seed + 1) % 2**32))
     lam = factor * bounds_apart(problem, labels)[0]
@@ -119,20 +105,6 @@ def check_theorem_1(kind, seed, factor):
     w = reduced(problem, lam, labels)
     assume(lam >= theorem_1(problem, w, labels) * (1 + 1e-6))
     assert is_solution(problem, lam, w[labels])
-
-
-@few
-@given(kinds, seeds, st.floats(0.9, 2.0))
-def test_theorem_1_clients_of_a_cluster_have_equal_models(kind, seed, factor):
-    """``lam >= max |grad f_i(w_k) - grad f_j(w_k)| / n_k``: the w_k, repeated, are a solution."""
-    check_theorem_1(kind, seed, factor)
-
-
-@slow
-@examples(35, suppress_health_check=list(HealthCheck))
-@given(kinds, seeds, st.floats(0.9, 2.0))
-def test_theorem_1_thoroughly(kind, seed, factor):
-    check_theorem_1(kind, seed, factor)
 
 
 @few
@@ -167,7 +139,10 @@ def theorem_2(problem, w, labels):
     return printed, sharper
 
 
-def check_theorem_2(kind, seed, factor):
+@few
+@given(kinds, seeds, st.floats(0.3, 1.0))
+def test_theorem_2_models_of_different_clusters_differ(kind, seed, factor):
+    """As printed, and sharper: for each pair of clusters ``2N - n_k - n_l``."""
     problem, labels = draw(kind, seed)
     labels = partition_near(labels, np.random.RandomState((seed + 1) % 2**32))
     assume(labels.max() > 0)
@@ -180,20 +155,6 @@ def check_theorem_2(kind, seed, factor):
     distance = np.linalg.norm(w[:, None] - w[None], axis=2)
     size = np.linalg.norm(w, axis=1).max()
     assert distance[np.triu_indices(len(w), 1)].min() > 1e-6 * size
-
-
-@few
-@given(kinds, seeds, st.floats(0.3, 1.0))
-def test_theorem_2_models_of_different_clusters_differ(kind, seed, factor):
-    """As printed, and sharper: for each pair of clusters ``2N - n_k - n_l``."""
-    check_theorem_2(kind, seed, factor)
-
-
-@slow
-@examples(35, suppress_health_check=list(HealthCheck))
-@given(kinds, seeds, st.floats(0.3, 1.0))
-def test_theorem_2_thoroughly(kind, seed, factor):
-    check_theorem_2(kind, seed, factor)
 
 
 @few
@@ -243,9 +204,8 @@ def test_both_theorems_recover_the_partition_exactly(kind, seed, place):
     lam = lower ** (1 - place) * upper**place
     lower, upper = theorem_bounds(problem, lam, labels, problem.local_models())
     assume(lower * (1 + 1e-6) <= lam < upper * (1 - 1e-6))
-    _, found = solve(problem, lam)
-    pairs = set(zip(labels.tolist(), found.tolist(), strict=True))
-    assert len(pairs) == labels.max() + 1 == found.max() + 1
+    _, found = solve_exactly(problem, lam)
+    assert same_partition(labels, found)
 
 
 # ---------------------------------------------------------------------- Theorems 3 and 4
@@ -264,9 +224,8 @@ def test_theorem_3_bounds_that_do_not_depend_on_lam(seed, place):
     lam = lower + place * (upper - lower)
     at = theorem_bounds(problem, lam, labels, problem.rows[0])
     assert at.lower <= lam * (1 + 1e-9) and lam <= at.upper_printed * (1 + 1e-9)
-    _, found = solve(problem, min(max(lam, lower * (1 + 1e-9)), upper * (1 - 1e-9)))
-    pairs = set(zip(labels.tolist(), found.tolist(), strict=True))
-    assert len(pairs) == labels.max() + 1 == found.max() + 1
+    _, found = solve_exactly(problem, min(max(lam, lower * (1 + 1e-9)), upper * (1 - 1e-9)))
+    assert same_partition(labels, found)
 
 
 @given(st.sampled_from(LOSSES), seeds)
@@ -292,7 +251,10 @@ def test_theorem_4_distance_of_local_models(kind, seed):
 # ----------------------------------------------------------------------- the exact test
 
 
-def check_exact_test(kind, seed, share):
+@few
+@given(kinds, seeds, shares)
+def test_exact_test_of_a_partition(kind, seed, share):
+    """Flows inside the clusters: yes iff the reduced models solve the whole problem."""
     problem, labels = draw(kind, seed)
     labels = partition_near(labels, np.random.RandomState((seed + 1) % 2**32))
     lam = share * lam_max_bounds(problem, tol=0.1)[1]
@@ -316,20 +278,6 @@ def check_exact_test(kind, seed, share):
             assert spread <= 1e-3 * max(np.abs(X).max(), 1.0)
 
 
-@few
-@given(kinds, seeds, shares)
-def test_exact_test_of_a_partition(kind, seed, share):
-    """Flows inside the clusters: yes iff the reduced models solve the whole problem."""
-    check_exact_test(kind, seed, share)
-
-
-@slow
-@examples(35, suppress_health_check=list(HealthCheck))
-@given(kinds, seeds, shares)
-def test_exact_test_thoroughly(kind, seed, share):
-    check_exact_test(kind, seed, share)
-
-
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_everything_is_fused_from_lam_max_on_and_not_below(loss, graph):
@@ -339,10 +287,10 @@ def test_everything_is_fused_from_lam_max_on_and_not_below(loss, graph):
         lower, upper = lam_max_bounds(problem)
         component = problem.graph.components()
         for share in (1.001, 1.7, 30.0):
-            _, labels = solve(problem, share * upper)
+            _, labels = solve_exactly(problem, share * upper)
             assert labels.max() == component.max()
         for share in (0.4, 0.9, 0.999):
-            _, labels = solve(problem, share * lower)
+            _, labels = solve_exactly(problem, share * lower)
             assert labels.max() > component.max()
 
 
@@ -361,7 +309,7 @@ def test_false_the_number_of_models_never_grows_with_lam():
     problem = make_problem("squared_error", 4, rows=rows, alpha=0.0)
     soft, stiff, counts = [], [], []
     for lam in (0.1, 0.34, 0.35, 1.0, 1.42, 1.43, 5.0, 60.0):
-        X, labels = solve(problem, lam)
+        X, labels = solve_exactly(problem, lam)
         best, _ = optimum(problem, lam)
         assert problem.primal(X, lam) == pytest.approx(best, rel=1e-7)
         soft.append(X[0, 0])
@@ -385,7 +333,8 @@ def test_false_in_about_a_third_of_random_quadratics(graph):
         rows = Z, np.einsum("rd,rd->r", Z, a[codes]), codes
         problem = make_problem("squared_error", n, graph, rows=rows, seed=seed, alpha=0.0)
         top = lam_max_bounds(problem)[1]
-        counts = [solve(problem, share * top)[1].max() for share in np.geomspace(0.02, 0.95, 12)]
+        lams = top * np.geomspace(0.02, 0.95, 12)
+        counts = [solve_exactly(problem, lam)[1].max() for lam in lams]
         splits += bool((np.diff(counts) > 0).any())
     assert 1 <= splits <= 6
 
@@ -395,7 +344,8 @@ def test_equal_curvatures_never_split_in_one_dimension():
     for seed in range(5):
         problem = make_points(np.random.RandomState(seed).standard_normal((9, 1)))
         top = lam_max_bounds(problem)[1]
-        counts = [int(solve(problem, s * top)[1].max()) for s in np.linspace(0.02, 1.01, 12)]
+        lams = top * np.linspace(0.02, 1.01, 12)
+        counts = [solve_exactly(problem, lam)[1].max() for lam in lams]
         assert (np.diff(counts) <= 0).all()
 
 
@@ -422,8 +372,8 @@ def test_false_theorem_2_under_the_printed_objectives(m):
     # Under our convention the bound is what it says, and exact.
     printed, sharper = theorem_2(problem, np.array([[0.0], [D]]), labels)
     assert printed == sharper == pytest.approx(D / (2 * m))
-    assert solve(problem, 0.999 * printed)[1].max() == 1
-    assert solve(problem, 1.001 * printed)[1].max() == 0
+    assert solve_exactly(problem, 0.999 * printed)[1].max() == 1
+    assert solve_exactly(problem, 1.001 * printed)[1].max() == 0
 
 
 def test_a_free_intercept_may_leave_more_than_one_solution():

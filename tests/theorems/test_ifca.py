@@ -14,7 +14,7 @@ from skcfl.models import LinearModel
 from skcfl.rounds.alternate import Options, alternate
 
 # Constants of Theorem 1: step gamma = C1 / p, floor C2 sigma / p sqrt(d / (m n')).  Its third
-# term, exp(-c n'), is below rounding under the premise on n' that `meets_premises` asks.
+# term, exp(-c n'), is below rounding under the premise on n' that `federations` asks.
 C1, C2 = 0.375, 2.0
 
 
@@ -46,24 +46,12 @@ def one_round(pool, theta, step):
 def near(rng, truth, radius):
     """Starts at a random fraction of the radius around the truth."""
     step = rng.standard_normal(truth.shape)
-    step *= (
-        radius * rng.uniform(0.2, 1, (len(truth), 1)) / np.linalg.norm(step, axis=1, keepdims=True)
-    )
-    return truth + step
+    length = radius * rng.uniform(0.2, 1, (len(truth), 1))
+    return truth + length * step / np.linalg.norm(step, axis=1, keepdims=True)
 
 
 def gap(theta):
     return min(np.linalg.norm(a - b) for i, a in enumerate(theta) for b in theta[:i])
-
-
-problems = {
-    "k": st.integers(2, 4),
-    "d": st.integers(6, 20),
-    "per_cluster": st.integers(8, 16),
-    "n_rows": st.integers(60, 120),
-    "sigma": st.floats(0.01, 0.4),
-    "seed": st.integers(0, 2**31),
-}
 
 
 def clusters_of(rng, k, per_cluster):
@@ -73,56 +61,41 @@ def clusters_of(rng, k, per_cluster):
     return rng.permutation(np.repeat(np.arange(k), sizes))
 
 
-def meets_premises(theta, clusters, n_rows, sigma):
-    """Assumption 2 with explicit constants."""
-    k, d = theta.shape
-    m, delta = len(clusters), gap(theta)
-    p = np.bincount(clusters).min() / m
-    rho = (delta / sigma) ** 2
-    floor = sigma / p * np.sqrt(d / (m * n_rows))
-    return (
-        n_rows >= 10 * ((rho + 1) / rho) ** 2 * np.log(m)
-        and d >= np.log(m)
-        and p * m * n_rows >= 40 * d
-        and delta >= 8 * floor
-    )
+@st.composite
+def federations(draw):
+    """A federation that meets Assumption 2 with explicit constants.
 
-
-@given(**problems)
-def test_theorem_1_one_round_halves_the_error_down_to_the_noise_floor(
-    k, d, per_cluster, n_rows, sigma, seed
-):
-    rng = np.random.RandomState(seed)
+    Its generator, models, clusters, numbers of rows, noise, smallest share and noise floor.
+    """
+    k, d = draw(st.integers(2, 4)), draw(st.integers(6, 20))
+    per_cluster, n_rows = draw(st.integers(8, 16)), draw(st.integers(60, 120))
+    sigma, rng = draw(st.floats(0.01, 0.4)), np.random.RandomState(draw(st.integers(0, 2**31)))
     truth = draw_truth(rng, k, d, 1.0)
     clusters = clusters_of(rng, k, per_cluster)
-    assume(meets_premises(truth, clusters, n_rows, sigma))
     m, p = len(clusters), np.bincount(clusters).min() / len(clusters)
+    rho = (gap(truth) / sigma) ** 2
+    floor = sigma / p * np.sqrt(d / (m * n_rows))
+    assume(n_rows >= 10 * ((rho + 1) / rho) ** 2 * np.log(m) and d >= np.log(m))
+    assume(p * m * n_rows >= 40 * d and gap(truth) >= 8 * floor)
+    return rng, truth, clusters, n_rows, sigma, p, C2 * floor
+
+
+@given(federations())
+def test_theorem_1_one_round_halves_the_error_down_to_the_noise_floor(drawn):
+    rng, truth, clusters, n_rows, sigma, p, floor = drawn
     theta = near(rng, truth, 0.25 * gap(truth))
-    pool = fresh_pool(rng, truth, clusters, n_rows, sigma)
-
-    new = one_round(pool, theta, step=2 * C1 / p)
-
-    before = np.linalg.norm(theta - truth, axis=1)
-    after = np.linalg.norm(new - truth, axis=1)
-    floor = C2 * sigma / p * np.sqrt(d / (m * n_rows))
+    new = one_round(fresh_pool(rng, truth, clusters, n_rows, sigma), theta, step=2 * C1 / p)
+    before, after = (np.linalg.norm(models - truth, axis=1) for models in (theta, new))
     assert (after <= 0.5 * before + floor).all()
 
 
-@given(**problems)
-def test_corollary_1_rounds_reach_the_noise_floor(k, d, per_cluster, n_rows, sigma, seed):
-    rng = np.random.RandomState(seed)
-    truth = draw_truth(rng, k, d, 1.0)
-    clusters = clusters_of(rng, k, per_cluster)
-    assume(meets_premises(truth, clusters, n_rows, sigma))
-    m, p = len(clusters), np.bincount(clusters).min() / len(clusters)
-    delta = gap(truth)
-    floor = C2 * sigma / p * np.sqrt(d / (m * n_rows))
-    target = 2.5 * floor
-    rounds = int(np.ceil(np.log2(max(delta / (4 * floor), 2)))) + 1
-    theta = near(rng, truth, 0.25 * delta)
-    for _ in range(rounds):
+@given(federations())
+def test_corollary_1_rounds_reach_the_noise_floor(drawn):
+    rng, truth, clusters, n_rows, sigma, p, floor = drawn
+    theta = near(rng, truth, 0.25 * gap(truth))
+    for _ in range(int(np.ceil(np.log2(max(gap(truth) / (4 * floor), 2)))) + 1):
         theta = one_round(fresh_pool(rng, truth, clusters, n_rows, sigma), theta, 2 * C1 / p)
-    assert np.linalg.norm(theta - truth, axis=1).max() <= target
+    assert np.linalg.norm(theta - truth, axis=1).max() <= 2.5 * floor
 
 
 def test_theorem_1_needs_its_premise():
