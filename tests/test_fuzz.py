@@ -8,6 +8,7 @@ import malformed
 import numpy as np
 import pandas as pd
 import pytest
+from malformed import masked, put
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from trials import some, spread
@@ -37,27 +38,16 @@ X, Y, GROUPS = DATA.X, DATA.y, DATA.groups
 TWICE = pd.DataFrame(np.ones((60, 3)), columns=["a", "a", "b"])
 
 
-def changed(values, value, dtype=None):
-    """A copy of an array with one entry replaced."""
-    values = np.array(values, dtype=dtype)
-    values.ravel()[7] = value
-    return values
-
-
-def masked(values):
-    return np.ma.array(values, mask=changed(np.zeros(np.shape(values), bool), True))
-
-
 @pytest.mark.parametrize(
     ("cls", "y"),
     [
-        (LocalModelsRegressor, changed(Y, None, object)),
-        (LocalModelsRegressor, changed(Y, decimal.Decimal("NaN"), object)),
+        (LocalModelsRegressor, put(Y, None, object)),
+        (LocalModelsRegressor, put(Y, decimal.Decimal("NaN"), object)),
         (LocalModelsRegressor, masked(Y)),
         (LocalModelsRegressor, Y.astype("datetime64[s]")),
-        (LocalModelsClassifier, changed(Y > 0, None, object)),
+        (LocalModelsClassifier, put(Y > 0, None, object)),
         (LocalModelsClassifier, masked(Y > 0)),
-        (LocalModels, changed(Y, None, object).tolist()),
+        (LocalModels, put(Y, None, object).tolist()),
     ],
 )
 def test_missing_targets(cls, y):
@@ -71,7 +61,7 @@ def test_missing_targets(cls, y):
 
 
 @pytest.mark.parametrize(
-    "weights", [-1.0, changed(np.ones(60), -1.0), np.nan, np.inf, 1e200, masked(np.ones(60))]
+    "weights", [-1.0, put(np.ones(60), -1.0), np.nan, np.inf, 1e200, masked(np.ones(60))]
 )
 @pytest.mark.parametrize("cls", [LocalModelsRegressor, LocalModelsClassifier])
 def test_weights_of_fit_and_score(cls, weights):
@@ -88,12 +78,12 @@ def test_numbers_that_overflow(value, dtype):
     value = value if dtype == np.float64 else np.sign(value) * 1e16
     limit = r"1e\+75 is possible" if dtype == np.float64 else r"1e\+15 is possible"
     with pytest.raises(ValueError, match=f"X holds numbers as large as .*{limit}"):
-        LocalModelsRegressor().fit(changed(X, value, dtype), Y, groups=GROUPS)
+        LocalModelsRegressor().fit(put(X, value, dtype), Y, groups=GROUPS)
     with pytest.raises(ValueError, match=f"y holds numbers as large as .*{limit}"):
-        LocalModelsRegressor().fit(X.astype(dtype), changed(Y, value), groups=GROUPS)
+        LocalModelsRegressor().fit(X.astype(dtype), put(Y, value), groups=GROUPS)
     fitted = LocalModelsRegressor().fit(X.astype(dtype), Y, groups=GROUPS)
     with pytest.raises(ValueError, match="X holds numbers"):
-        fitted.predict(changed(X, value, dtype), groups=GROUPS)
+        fitted.predict(put(X, value, dtype), groups=GROUPS)
 
 
 @pytest.mark.parametrize("labels", [[0, 1, np.nan, 0, 1, 1], ["a", None, "a", "b", "b", "b"]])

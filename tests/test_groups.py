@@ -113,9 +113,8 @@ MISSING = {
 
 @pytest.mark.parametrize("name", MISSING)
 def test_missing_is_refused(name):
-    with pytest.raises(ValueError, match=r"groups must name a client in every row, got 1 missing"):
-        check_ids(MISSING[name], 3)
-    with pytest.raises(ValueError, match=r"the first in row 1"):
+    message = "^groups must name a client in every row, got 1 missing.* the first in row 1"
+    with pytest.raises(ValueError, match=message):
         check_ids(MISSING[name], 3)
 
 
@@ -241,13 +240,7 @@ def test_unseen_ids_are_listed_not_all():
 
 @pytest.mark.parametrize(
     ("column", "names", "position"),
-    [
-        ("b", ["a", "b", "c"], 1),
-        (0, None, 0),
-        (2, ["a", "b", "c"], 2),
-        (-1, None, 2),
-        (-3, None, 0),
-    ],
+    [("b", list("abc"), 1), (0, None, 0), (2, list("abc"), 2), (-1, None, 2), (-3, None, 0)],
 )
 def test_column_position(column, names, position):
     assert column_position(column, names, 3) == position
@@ -258,11 +251,7 @@ def test_column_position(column, names, position):
 @pytest.mark.parametrize(
     ("column", "names", "message"),
     [
-        (
-            "d",
-            ["a", "b", "c"],
-            r"group_col='d' must name one column of X, found 0 .*'a', 'b', 'c'",
-        ),
+        ("d", ["a", "b", "c"], "group_col='d' must name one column of X, found 0 .*'a', 'b', 'c'"),
         ("a", ["a", "a", "c"], r"group_col='a' must name one column of X, found 2"),
         ("a", None, "group_col='a' is a name, but X has no column names"),
         (3, None, "group_col=3 is out of range: X has 3 columns"),

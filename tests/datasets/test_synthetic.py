@@ -79,10 +79,9 @@ def test_random_state(make):
 @generators
 def test_tuple(make):
     data = make(random_state=0)
-    X, y, groups = make(random_state=0, return_X_y_groups=True)
-    assert_array_equal(X, data.X)
-    assert_array_equal(y, data.y)
-    assert_array_equal(groups, data.groups)
+    rows = make(random_state=0, return_X_y_groups=True)
+    for found, name in zip(rows, ("X", "y", "groups"), strict=True):
+        assert_array_equal(found, data[name])
 
 
 @generators
@@ -189,12 +188,10 @@ def test_informative_features(make):
 
 def test_given_parameters():
     coef, bias = np.eye(3, 4), [1.0, 2.0, 3.0]
-    data = make_clustered_regression(n_features=4, coef=coef, bias=bias, random_state=0)
-    assert_array_equal(data.coef, coef)
-    assert_array_equal(data.intercept, bias)
-    data = make_clustered_classification(n_features=4, coef=coef, bias=bias, random_state=0)
-    assert_array_equal(data.coef, coef)
-    assert_array_equal(data.intercept, bias)
+    for make in (make_clustered_regression, make_clustered_classification):
+        data = make(n_features=4, coef=coef, bias=bias, random_state=0)
+        assert_array_equal(data.coef, coef)
+        assert_array_equal(data.intercept, bias)
     soft = np.arange(36.0).reshape(3, 3, 4)
     data = make_clustered_classification(n_features=4, n_classes=3, coef=soft, random_state=0)
     assert_allclose(data.coef.sum(axis=1), 0, atol=1e-12)

@@ -32,12 +32,15 @@ def crisp(n_clients=24, n=20, n_features=25, n_relevant=3, outliers=0, seed=0):
     return X, (X * own[groups]).sum(axis=1) + rng.normal(size=len(groups)), groups, labels
 
 
+def fit_lines(X, y, groups):
+    model = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0)
+    return model.fit(X, y, groups=groups)
+
+
 @pytest.mark.parametrize("seed", some(range(3), 1))
 def test_features_in_which_clusters_do_not_differ_hide_none(seed):
     X, y, groups, labels = crisp(15, n_features=12, seed=seed)
-    model = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0).fit(
-        X, y, groups=groups
-    )
+    model = fit_lines(X, y, groups)
     assert adjusted_rand_score(labels, model.labels_) == 1.0
     # The chosen fit is on the path.
     path = model.bic_path_
@@ -49,9 +52,7 @@ def test_features_in_which_clusters_do_not_differ_hide_none(seed):
 @pytest.mark.parametrize("seed", some(range(3), 1))
 def test_outliers_beside_clusters_are_a_cluster_each(seed):
     X, y, groups, labels = crisp(26, n_features=4, n_relevant=3, outliers=2, seed=seed)
-    model = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0).fit(
-        X, y, groups=groups
-    )
+    model = fit_lines(X, y, groups)
     assert adjusted_rand_score(labels, model.labels_) == 1.0
     assert_array_equal(model.cluster_sizes_, [8, 8, 8, 1, 1])
 
@@ -65,8 +66,7 @@ def test_many_clusters_are_found_beyond_numbers_that_look_worse(seed):
     groups = np.repeat(np.arange(40), n)
     X = rng.normal(size=(len(groups), 5))
     y = (X * own[groups, :5]).sum(axis=1) + own[groups, 5] + rng.normal(size=len(groups))
-    model = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0)
-    model.fit(X, y, groups=groups)
+    model = fit_lines(X, y, groups)
     assert adjusted_rand_score(labels, model.labels_) > 0.8
     path = model.bic_path_
     crisp = path["icl"][(path["covariance_type"] == "none") & (path["n_clusters"] < 5)]
@@ -76,9 +76,7 @@ def test_many_clusters_are_found_beyond_numbers_that_look_worse(seed):
 def test_many_features_in_which_nothing_differs_are_one_cluster():
     for seed in some(range(4), 1):
         X, y, groups, _ = crisp(12, n_features=12, n_relevant=0, seed=seed)
-        model = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0).fit(
-            X, y, groups=groups
-        )
+        model = fit_lines(X, y, groups)
         assert model.n_clusters_ == 1
 
 
@@ -128,13 +126,9 @@ def rows(Z, y, mask):
 def test_looks_only_save_time(monkeypatch, n_features, n_relevant):
     """Candidates that are refused would not have been chosen."""
     X, y, groups, _ = crisp(15, n_features=n_features, n_relevant=n_relevant, seed=5)
-    quick = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0).fit(
-        X, y, groups=groups
-    )
+    quick = fit_lines(X, y, groups)
     monkeypatch.setattr("skcfl.pooling.cluster_starts.may_reach", lambda *args: True)
-    slow = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0).fit(
-        X, y, groups=groups
-    )
+    slow = fit_lines(X, y, groups)
     assert_array_equal(quick.labels_, slow.labels_)
     assert quick.loglik_ == pytest.approx(slow.loglik_, rel=1e-6)
     assert quick.bic_path_["n_iter"].sum() < slow.bic_path_["n_iter"].sum()
