@@ -60,6 +60,7 @@ class Fixed(BaseFederated):
     personal: bool = False
     fail: bool = False
     extra: object = None
+    value: object = None
 
     def _solve_options(self, groups):
         if self.labels is None:
@@ -77,7 +78,7 @@ class Fixed(BaseFederated):
         own, _ = pool.ask(Solve)
         cluster_params = np.full((n_clusters, pool.n_params), 99.0)
         for k in np.unique(labels):
-            cluster_params[k] = own[labels == k].mean(axis=0)
+            cluster_params[k] = own[labels == k].mean(axis=0) if self.value is None else self.value
         return Result(
             cluster_params=cluster_params,
             labels=labels,
@@ -734,6 +735,21 @@ def test_bad_parameters(rows, estimator, message):
 def test_failed_fit_leaves_nothing(rows):
     estimator = Fixed(fail=True)
     with pytest.raises(RuntimeError, match="the solver failed"):
+        estimator.fit(*rows)
+    assert not fitted_attributes(estimator)
+
+
+def test_solvers_overwrite_nothing(rows):
+    assert Fixed(extra={"note": 3}).fit(*rows).note_ == 3
+    for name in ("floats_up", "coef", "labels", "alpha"):
+        with pytest.raises(RuntimeError, match=f"'{name}_'"):
+            Fixed(extra={name: 3}).fit(*rows)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_models_that_are_not_finite_are_not_published(rows, value):
+    estimator = Fixed(value=value)
+    with pytest.raises(ValueError, match="Fixed diverged: .*: scale X and y"):
         estimator.fit(*rows)
     assert not fitted_attributes(estimator)
 

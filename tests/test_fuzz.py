@@ -21,15 +21,13 @@ from skcfl import (
     OracleClustersRegressor,
     Training,
 )
-from skcfl.base import BaseFederated
 from skcfl.calls import CALLS as CALLS_BY_NAME
 from skcfl.calls.first_order import MetaUpdate
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation.inprocess import open_rows
-from skcfl.federation.result import Result
 from skcfl.graphs import complete_graph, from_adjacency, knn_graph
 from skcfl.model_selection import lam_path
-from skcfl.models import MLP, LinearModel
+from skcfl.models import MLP
 
 DATA = make_clustered_regression(6, 2, 3, n_samples=10, random_state=0)
 X, Y, GROUPS = DATA.X, DATA.y, DATA.groups
@@ -147,40 +145,6 @@ def test_known_faults(name):
     call, message = KNOWN[name]
     with pytest.raises((ValueError, TypeError), match=message):
         call()
-
-
-class _Solved(BaseFederated):
-    """A method whose solver returns what the test wants."""
-
-    def __init__(self, extra=None, value=0.0, group_col=None, unseen="error", n_jobs=None):
-        self.extra, self.value = extra, value
-        self.group_col, self.unseen, self.n_jobs = group_col, unseen, n_jobs
-        self.random_state, self.verbose = None, 0
-
-    _parameter_constraints = {"extra": "no_validation", "value": "no_validation"}
-
-    def _local_model(self):
-        return LinearModel()
-
-    def _solve(self, pool):
-        theta = np.full((1, pool.n_params), self.value)
-        labels = np.zeros(pool.n_clients, dtype=int)
-        return Result(theta, labels, objective=1.0, extra=self.extra or {})
-
-
-def test_solvers_overwrite_nothing():
-    assert _Solved({"note": 3}).fit(X, Y, groups=GROUPS).note_ == 3
-    for name in ("floats_up", "coef", "labels", "alpha"):
-        with pytest.raises(RuntimeError, match=f"'{name}_'"):
-            _Solved({name: 3}).fit(X, Y, groups=GROUPS)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_models_that_are_not_finite_are_not_published(value):
-    estimator = _Solved(value=value)
-    with pytest.raises(ValueError, match="_Solved diverged: .*: scale X and y"):
-        estimator.fit(X, Y, groups=GROUPS)
-    assert not [name for name in vars(estimator) if name.endswith("_")]
 
 
 def test_networks_have_no_second_order_calls():
