@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from linear_starts import linear_start
 from numpy.testing import assert_array_equal
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
@@ -12,7 +13,7 @@ from skcfl import PartialPoolingRegressor
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
 from skcfl.pooling.criteria import _drawn_means
-from skcfl.pooling.em import Options, maximise, pooled
+from skcfl.pooling.em import maximise
 
 
 def crisp(n_clients=24, n=20, n_features=25, n_relevant=3, outliers=0, seed=0):
@@ -82,9 +83,8 @@ def test_drawn_means_have_the_marginal_likelihood(fixed):
     X, y, groups, labels = crisp(n=40, n_features=4, n_relevant=3)
     model = LinearModel("squared_error", alpha=0.0, standardize=False).bind(4, None)
     pool = InProcessFederation(X, y, groups).open(model, random_state=0)
-    free, varying = np.arange(5) == 4, np.arange(5) >= fixed
-    options = Options(500, 1e-10, np.inf, free, varying, loss_dispersion, df=np.inf)
-    start, _ = pooled(pool, options)
+    varying = np.arange(5) >= fixed
+    options, start, _ = linear_start(pool, np.inf, 1e-10, varying)
     Z = np.column_stack([X, np.ones(len(y))])
     means = np.array([np.linalg.lstsq(*rows(Z, y, labels[groups] == k))[0] for k in range(3)])
     means[:, ~varying] = means[:, ~varying].mean(axis=0)
@@ -108,10 +108,6 @@ def test_drawn_means_have_the_marginal_likelihood(fixed):
     start = np.concatenate([means.mean(axis=0), np.log(means.var(axis=0)[varying] + 1e-3)])
     best = -minimize(minus, start, method="BFGS").fun
     assert _drawn_means(fit) == pytest.approx(best - 24 * np.log(3), abs=1e-3)
-
-
-def loss_dispersion(mean):
-    return mean
 
 
 def rows(Z, y, mask):

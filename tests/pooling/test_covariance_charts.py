@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from linear_starts import linear_start
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize_scalar
 
@@ -12,7 +13,7 @@ from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
 from skcfl.pooling import em
 from skcfl.pooling.covariance_charts import covariance_chart
-from skcfl.pooling.em import Options, evaluate, maximise, pooled
+from skcfl.pooling.em import evaluate, maximise
 from skcfl.pooling.normal_equations import LEAST_PRIOR, explaining_prior
 from skcfl.pooling.population import FLOOR
 from skcfl.pooling.quasi_newton import Chart, climb
@@ -36,10 +37,8 @@ def opened(X, y, groups, kind="full", prior=np.inf, shrinkage=0.0):
     pool = InProcessFederation(X, y, groups).open(
         LinearModel(alpha=0.0).bind(p - 1), random_state=0
     )
-    free, varying = np.arange(p) == p - 1, np.ones(p, dtype=bool)
-    options = Options(1000, 1e-5, prior, free, varying, pool.model.describe_loss().dispersion_of)
-    start = pooled(pool, options)[0].of_kind(kind, np.ones(p))
-    return pool, options, replace(start, shrinkage=shrinkage)
+    options, start, _ = linear_start(pool, prior)
+    return pool, options, replace(start.of_kind(kind, np.ones(p)), shrinkage=shrinkage)
 
 
 def climbed(pool, fit, gain=1e-6, max_iter=1000):

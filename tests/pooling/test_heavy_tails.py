@@ -1,9 +1,11 @@
 """Scales of the clients' own: rows have multivariate t distributions (Pinheiro et al. 2001)."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
+from linear_starts import linear_start
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import quad
 from scipy.special import logsumexp
@@ -14,7 +16,7 @@ from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegres
 from skcfl.calls.posteriors_asked import PosteriorProducts, Posteriors, PosteriorSums
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.models import LinearModel
-from skcfl.pooling.em import Options, evaluate, step
+from skcfl.pooling.em import evaluate, step
 from skcfl.pooling.heavy_tails import df_slope, expected_df
 from skcfl.pooling.population import LEAST_DF, MOST_DF, Population
 
@@ -151,8 +153,7 @@ def test_steps_of_em_never_lower_the_likelihood(kind):
     X, y, groups, _ = draw()
     pool = opened(X, y, groups)
     rng, varying = np.random.default_rng(0), np.ones(3, dtype=bool)
-    free = np.zeros(3, dtype=bool)
-    options = Options(50, 1e-6, np.inf, free, varying, lambda mean: mean, df="auto")
+    options = replace(linear_start(pool, np.inf, df="auto")[0], free=~varying)
     for _ in range(4):
         square = np.diag(rng.uniform(0.1, 2.0, 3))
         current = evaluate(
@@ -165,7 +166,7 @@ def test_steps_of_em_never_lower_the_likelihood(kind):
                 dispersion=rng.uniform(0.2, 2.0),
                 prior=np.full(2, np.inf),
                 unit=np.ones(3),
-                free=free,
+                free=~varying,
                 varying=varying,
                 df=rng.uniform(2.5, 20.0),
             ),
