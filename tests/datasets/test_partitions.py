@@ -233,14 +233,8 @@ def test_rotations_turn_back(seed):
 @given(n_clusters=st.integers(1, 5), keep_first=st.booleans(), sparse=st.booleans(), seed=seeds)
 def test_feature_permutations(n_clusters, keep_first, sparse, seed):
     X, y = rows(60, n_features=5)
-    data = partition_feature_permutations(
-        sp.csr_matrix(X) if sparse else X,
-        y,
-        n_clusters,
-        2,
-        keep_first=keep_first,
-        random_state=seed,
-    )
+    stored, how = sp.csr_matrix(X) if sparse else X, {"random_state": seed}
+    data = partition_feature_permutations(stored, y, n_clusters, 2, keep_first=keep_first, **how)
     assert len(np.unique(data.permutations, axis=0)) == n_clusters
     assert_array_equal(np.sort(data.permutations, axis=1), np.tile(np.arange(5), (n_clusters, 1)))
     if keep_first:
@@ -250,9 +244,8 @@ def test_feature_permutations(n_clusters, keep_first, sparse, seed):
     assert_array_equal(out, np.take_along_axis(X[data.index], order, axis=1))
     if sparse:
         assert data.X.has_sorted_indices
-    again = partition_feature_permutations(
-        X, y, n_clusters, 2, permutations=data.permutations, random_state=0
-    )
+    how["permutations"] = data.permutations
+    again = partition_feature_permutations(X, y, n_clusters, 2, **how)
     assert_array_equal(again.permutations, data.permutations)
 
 
@@ -284,12 +277,7 @@ def test_label_swaps(n_clusters, n_swaps, keep_first, seed):
     assert len(set(pairs)) == len(pairs)  # no pair in two clusters
     # undone, labels are those of the original rows
     cluster = data.labels[clients(data)]
-    codes = np.array(
-        [
-            np.flatnonzero(data.permutations[k] == c)[0]
-            for k, c in zip(cluster, data.y, strict=True)
-        ]
-    )
+    codes = (data.permutations[cluster] == data.y[:, None]).argmax(axis=1)
     assert_array_equal(classes[codes], y[data.index])
     assert_array_equal(data.X, X[data.index])
 
@@ -299,44 +287,33 @@ def test_label_permutations():
     data = partition_label_swaps(X, y, 6, n_swaps="random", random_state=0)
     assert len(np.unique(data.permutations, axis=0)) == 6
     assert (data.permutations != np.arange(10)).mean() > 0.7
-    binary = partition_label_swaps(
-        X, np.where(y < 5, "no", "yes"), 2, n_swaps=1, keep_first=True, random_state=0
-    )
+    answers = np.where(y < 5, "no", "yes")
+    binary = partition_label_swaps(X, answers, 2, n_swaps=1, keep_first=True, random_state=0)
     assert binary.permutations.tolist() == [["no", "yes"], ["yes", "no"]]
-    given = partition_label_swaps(X, y % 3, 2, permutations=[[0, 1, 2], [2, 0, 1]], random_state=0)
-    assert_array_equal(
-        given.y,
-        np.array([[0, 1, 2], [2, 0, 1]])[given.labels[clients(given)], (y % 3)[given.index]],
-    )
+    swaps = np.array([[0, 1, 2], [2, 0, 1]])
+    given = partition_label_swaps(X, y % 3, 2, permutations=swaps, random_state=0)
+    assert_array_equal(given.y, swaps[given.labels[clients(given)], (y % 3)[given.index]])
 
 
 # ----------------------------------------------------------------------------- label skew
 
 
-@given(
-    n_clusters=st.integers(1, 4),
-    n_unique=st.integers(1, 2),
-    n_shared=st.integers(0, 2),
-    sharing=st.sampled_from(["common", "pairwise"]),
-    samples=st.none() | st.integers(4, 20),
-    seed=seeds,
-)
-def test_label_skew(n_clusters, n_unique, n_shared, sharing, samples, seed):
+SKEWED = {
+    "n_unique": st.integers(1, 2),
+    "n_shared": st.integers(0, 2),
+    "sharing": st.sampled_from(["common", "pairwise"]),
+    "samples_per_client": st.none() | st.integers(4, 20),
+    "random_state": seeds,
+}
+
+
+@given(st.integers(1, 4), st.fixed_dictionaries(SKEWED))
+def test_label_skew(n_clusters, options):
     X, y = rows(4000)
-    data = partition_label_skew(
-        X,
-        y,
-        n_clusters,
-        5,
-        n_unique=n_unique,
-        n_shared=n_shared,
-        sharing=sharing,
-        samples_per_client=samples,
-        random_state=seed,
-    )
+    data = partition_label_skew(X, y, n_clusters, 5, **options)
     counts = class_counts(data, y)
-    owned = counts > 0
-    size = n_unique + n_shared
+    owned, n_shared = counts > 0, options["n_shared"]
+    size = options["n_unique"] + n_shared
     assert np.all(owned.sum(axis=1) == size)
     for client, k in enumerate(data.labels):
         assert_array_equal(np.flatnonzero(owned[client]), data.cluster_classes[k])
@@ -344,7 +321,7 @@ def test_label_skew(n_clusters, n_unique, n_shared, sharing, samples, seed):
         assert mine.max() - mine.min() <= 1
     by_cluster = np.array([owned[data.labels == k].all(axis=0) for k in range(n_clusters)])
     common = (by_cluster.astype(int) @ by_cluster.T.astype(int))[~np.eye(n_clusters, dtype=bool)]
-    if sharing == "common":
+    if options["sharing"] == "common":
         assert np.all(common == n_shared)
     else:
         assert np.all((common >= n_shared) & (common < size))

@@ -116,23 +116,17 @@ def test_ids(make):
     assert set(data.groups) == {str(i) for i in range(12)}
 
 
-@given(
-    n_clusters=st.integers(1, 5),
-    n_features=st.integers(6, 12),
-    coef=st.sampled_from(["gaussian", "bernoulli", "binary", "sphere"]),
-    bias=st.sampled_from([0.0, 2.0]),
-    seed=seeds,
-)
-def test_regression_parameters_explain_y(n_clusters, n_features, coef, bias, seed):
-    data = make_clustered_regression(
-        n_clusters=n_clusters,
-        n_features=n_features,
-        coef=coef,
-        separation=0.5,
-        bias=bias,
-        noise=0.0,
-        random_state=seed,
-    )
+REGRESSION = {
+    "n_clusters": st.integers(1, 5),
+    "n_features": st.integers(6, 12),
+    "coef": st.sampled_from(["gaussian", "bernoulli", "binary", "sphere"]),
+    "random_state": seeds,
+}
+
+
+@given(st.fixed_dictionaries(REGRESSION), st.sampled_from([0.0, 2.0]))
+def test_regression_parameters_explain_y(options, bias):
+    data = make_clustered_regression(separation=0.5, bias=bias, noise=0.0, **options)
     k = clusters_of_rows(data)
     assert_allclose(data.y, np.sum(data.X * data.coef[k], axis=1) + data.intercept[k], atol=1e-9)
     assert np.any(data.intercept) == (bias > 0)
@@ -200,16 +194,13 @@ def test_given_parameters():
 
 @given(n_classes=st.integers(2, 5), seed=seeds)
 def test_classification_without_noise(n_classes, seed):
-    data = make_clustered_classification(
-        n_classes=n_classes, temperature=0, bias=1.0, random_state=seed
-    )
+    options = {"n_classes": n_classes, "temperature": 0, "bias": 1.0, "random_state": seed}
+    data = make_clustered_classification(**options)
     k = clusters_of_rows(data)
     decision = np.einsum("n...j,nj->n...", data.coef[k], data.X) + data.intercept[k]
     expected = decision > 0 if n_classes == 2 else decision.argmax(axis=1)
     assert_array_equal(data.y, expected)
-    flipped = make_clustered_classification(
-        n_classes=n_classes, temperature=0, bias=1.0, flip_y=1.0, random_state=seed
-    )
+    flipped = make_clustered_classification(**options, flip_y=1.0)
     assert_array_equal(flipped.X, data.X)
     assert np.all(flipped.y != data.y)
     assert flipped.y.min() >= 0 and flipped.y.max() < n_classes
@@ -232,16 +223,9 @@ def test_classification_separation_and_gauge(n_classes, n_clusters, seed):
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_labels_follow_the_model(n_classes, temperature):
     """The score equations hold at the truth: residuals are uncorrelated with the features."""
-    data = make_clustered_classification(
-        n_classes=n_classes,
-        n_clusters=1,
-        n_features=3,
-        n_samples=4000,
-        separation=2.0,
-        bias=1.0,
-        temperature=temperature,
-        random_state=0,
-    )
+    sizes = {"n_clusters": 1, "n_features": 3, "n_samples": 4000, "random_state": 0}
+    sizes |= {"n_classes": n_classes, "temperature": temperature}
+    data = make_clustered_classification(separation=2.0, bias=1.0, **sizes)
     decision = (data.X @ data.coef[0].T + data.intercept[0]) / temperature
     proba = expit(decision) if n_classes == 2 else softmax(decision, axis=1)
     onehot = data.y if n_classes == 2 else np.eye(n_classes)[data.y]
