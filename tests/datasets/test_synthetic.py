@@ -47,13 +47,8 @@ def assert_same(a, b):
 )
 def test_sizes_and_alignment(make, n_clusters, more, low, width, shuffle, seed):
     n_clients = n_clusters + more
-    data = make(
-        n_clients=n_clients,
-        n_clusters=n_clusters,
-        n_samples=(low, low + width),
-        shuffle=shuffle,
-        random_state=seed,
-    )
+    sizes = {"n_clients": n_clients, "n_clusters": n_clusters, "n_samples": (low, low + width)}
+    data = make(**sizes, shuffle=shuffle, random_state=seed)
     ids, sizes = np.unique(data.groups, return_counts=True)
     assert len(data.X) == len(data.y) == len(data.groups) == sizes.sum()
     assert data.labels.shape == ids.shape == (n_clients,)

@@ -42,15 +42,8 @@ def opened(X, y, groups, kind="full", prior=np.inf, shrinkage=0.0):
 
 
 def climbed(pool, fit, gain=1e-6, max_iter=1000):
-    return climb(
-        lambda at: evaluate(pool, at),
-        fit,
-        em.whitening(fit.population, fit.sums),
-        float,
-        True,
-        max_iter,
-        gain,
-    )
+    whiten = em.whitening(fit.population, fit.sums)
+    return climb(lambda at: evaluate(pool, at), fit, whiten, float, True, max_iter, gain)
 
 
 @pytest.mark.parametrize("shrinkage", [0.0, 4.0])
