@@ -60,6 +60,7 @@ class Fixed(BaseFederated):
     personal: bool = False
     fail: bool = False
     extra: object = None
+    value: object = None
 
     def _solve_options(self, groups):
         if self.labels is None:
@@ -77,7 +78,7 @@ class Fixed(BaseFederated):
         own, _ = pool.ask(Solve)
         cluster_params = np.full((n_clusters, pool.n_params), 99.0)
         for k in np.unique(labels):
-            cluster_params[k] = own[labels == k].mean(axis=0)
+            cluster_params[k] = own[labels == k].mean(axis=0) if self.value is None else self.value
         return Result(
             cluster_params=cluster_params,
             labels=labels,
@@ -500,19 +501,9 @@ def test_assign_checks_targets():
         counts.assign(X, -np.ones(len(X)), groups)
 
 
-METHODS = ["predict", "predict_proba", "predict_log_proba", "decision_function"]
-
-
-@pytest.mark.parametrize(
-    ("method", "more"),
-    [
-        *((method, ()) for method in METHODS),
-        *((method, (np.ones(3),)) for method in ("score", "assign")),
-        ("predict_cluster", (0,)),
-        ("sample_labels", ()),
-    ],
-)
-def test_not_fitted(method, more):
+@pytest.mark.parametrize("method", ["score", "assign", "predict_cluster", "sample_labels"])
+def test_not_fitted(method):
+    more = () if method == "sample_labels" else (np.zeros(3, dtype=int),)
     with pytest.raises(NotFittedError):
         getattr(LocalModelsClassifier(), method)(np.ones((3, 2)), *more)
 
@@ -664,19 +655,15 @@ def test_bad_weights(rows, weights, message):
         LocalModelsRegressor().fit(X, y, groups, sample_weight=weights(len(X)))
 
 
-def test_float32_is_kept():
+def test_answers_have_the_precision_of_the_fit():
     X, y, groups = make_federation(kind="classification")
     estimator = LocalModelsClassifier().fit(X.astype(np.float32), y, groups)
-    assert estimator.params_.dtype == estimator.cluster_params_.dtype == np.float32
     # what comes out depends on the fit, not on the rows of predict
     assert estimator.decision_function(X, groups).dtype == np.float32
-    assert estimator.predict_proba(X.astype(np.float32), groups).dtype == np.float32
     regressor = LocalModelsRegressor().fit(X.astype(np.float32), X[:, 0], groups)
-    assert regressor.predict(X, groups).dtype == np.float32
     assert regressor.predict_cluster(X, 0).dtype == np.float32
-    assert LocalModelsClassifier().fit(X, y, groups).params_.dtype == np.float64
-    integers = (10 * X).astype(int)
-    assert LocalModelsClassifier().fit(integers, y, groups).params_.dtype == np.float64
+    for double in (X, (10 * X).astype(int)):
+        assert LocalModelsClassifier().fit(double, y, groups).params_.dtype == np.float64
 
 
 @pytest.mark.parametrize("container", [sparse.csr_array, sparse.csc_matrix, sparse.coo_array])
@@ -748,6 +735,21 @@ def test_bad_parameters(rows, estimator, message):
 def test_failed_fit_leaves_nothing(rows):
     estimator = Fixed(fail=True)
     with pytest.raises(RuntimeError, match="the solver failed"):
+        estimator.fit(*rows)
+    assert not fitted_attributes(estimator)
+
+
+def test_solvers_overwrite_nothing(rows):
+    assert Fixed(extra={"note": 3}).fit(*rows).note_ == 3
+    for name in ("floats_up", "coef", "labels", "alpha"):
+        with pytest.raises(RuntimeError, match=f"'{name}_'"):
+            Fixed(extra={name: 3}).fit(*rows)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_models_that_are_not_finite_are_not_published(rows, value):
+    estimator = Fixed(value=value)
+    with pytest.raises(ValueError, match="Fixed diverged: .*: scale X and y"):
         estimator.fit(*rows)
     assert not fitted_attributes(estimator)
 

@@ -1,12 +1,13 @@
 """Certificates of fitted estimators."""
 
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 import pytest
 from fusion_problems import LOSSES, make_points, make_problem, optimum
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from scipy.spatial.distance import pdist
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -168,26 +169,14 @@ def test_bounds_are_those_of_the_paper(loss):
     interval = theorem_bounds(problem, lam, labels, np.zeros((7, 2)))
     _, X = optimum(problem, lam, labels)
     w = X[[0, 3, 5]]
-    sizes = np.array([3, 2, 2])
-
-    def gradient(i, at):
-        return problem.pool.ask(ObjectivesGradients, np.tile(at, (7, 1)))[1][i]
-
-    def mean(k, at):
-        return np.mean([gradient(i, at) for i in np.flatnonzero(labels == k)], axis=0)
-
-    first = max(
-        np.linalg.norm(gradient(i, w[k]) - gradient(j, w[k])) / sizes[k]
-        for k in range(3)
-        for i in np.flatnonzero(labels == k)
-        for j in np.flatnonzero(labels == k)
-    )
-    pairs = [(k, m) for k in range(3) for m in range(3) if k != m]
-    distances = [np.linalg.norm(mean(k, w[k]) - mean(m, w[k])) for k, m in pairs]
-    second = min(
-        distance / (14 - sizes[k] - sizes[m])
-        for distance, (k, m) in zip(distances, pairs, strict=True)
-    )
+    sizes, members = np.array([3, 2, 2]), [np.flatnonzero(labels == k) for k in range(3)]
+    # Of all clients, at the model of each cluster.
+    gradients = [problem.pool.ask(ObjectivesGradients, np.tile(at, (7, 1)))[1] for at in w]
+    first = max(pdist(gradients[k][members[k]]).max() / sizes[k] for k in range(3))
+    means = [[each[mine].mean(axis=0) for mine in members] for each in gradients]
+    pairs = list(permutations(range(3), 2))
+    distances = [np.linalg.norm(means[k][k] - means[k][m]) for k, m in pairs]
+    second = min(np.array(distances) / [14 - sizes[k] - sizes[m] for k, m in pairs])
     assert interval.lower == pytest.approx(first, rel=1e-4)
     assert interval.upper == pytest.approx(second, rel=1e-4)
     assert interval.upper_printed == pytest.approx(min(distances) / (2 * 5), rel=1e-4)

@@ -124,13 +124,7 @@ def test_scikit_learns_checks(estimator, check):
 )
 def test_common_parameters(cls):
     defaults = {name: p.default for name, p in inspect.signature(cls).parameters.items()}
-    expected = {
-        "group_col": None,
-        "unseen": "error",
-        "n_jobs": None,
-        "random_state": None,
-        "verbose": 0,
-    }
+    expected = dict(group_col=None, unseen="error", n_jobs=None, random_state=None, verbose=0)
     assert expected.items() <= defaults.items()
     unchecked = set(defaults) - set(cls._parameter_constraints)
     assert not unchecked, f"no constraint for {sorted(unchecked)}"

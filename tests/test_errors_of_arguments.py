@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skcfl import FedAvgRegressor, PartialPoolingRegressor
-from skcfl.datasets import corrupt, make_clustered_regression
+from skcfl.datasets import make_clustered_regression
 from skcfl.inspection import RandomEffectsDisplay
 from skcfl.model_selection import per_client_scores
 from skcfl.models.losses import Huber
@@ -70,29 +70,6 @@ def test_nor_where_rows_are_scored(values):
 def test_checks_of_losses_and_penalties(check, arguments, message):
     with pytest.raises(ValueError, match=message):
         check(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"groups": [None, *DATA.groups[1:]]}, "groups must name a client"),
-        ({"y": DATA.y[:-1]}, rf"y must have one class per row, {N}, got shape \({N - 1},\)"),
-        ({"y": [None] * N}, "y is not valid: it has missing values"),
-        ({"y": TEXT[1], "attack": "sign_flip"}, "y must be an array of real numbers, got .*1.5"),
-        ({"y": DATES[0], "attack": "scale_y"}, "y must be an array of real numbers, got .*2020"),
-        ({"y": np.c_[DATA.y], "attack": "scale_y"}, rf"y must have shape \({N},\), got \({N}, 1"),
-    ],
-)
-def test_corrupt(changes, message):
-    given = {"X": DATA.X, "y": DATA.y, "groups": DATA.groups, **changes}
-    with pytest.raises(ValueError, match=message):
-        corrupt(**given)
-
-
-def test_ids_of_any_type_are_corrupted():
-    pairs = [(str(one), 1) for one in DATA.groups]
-    found = corrupt(DATA.X, DATA.y, pairs, fraction=0.5, random_state=0)
-    assert len(found.false) == 2 and all(isinstance(one, tuple) for one in found.false)
 
 
 @pytest.mark.parametrize("value", [np.array([True, False]), "yes", None, 1, [True]])

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import io
 import re
 import sys
 import types
@@ -218,20 +219,11 @@ def test_heart_disease_from_the_source(monkeypatch):
     module = load("plot_heart_disease")
     row = "63.0,1.0,1.0,145.0,?,1.0,2.0,150.0,0.0,2.3,3.0,0.0,6.0,2\n"
 
-    class Answer:
-        def __init__(self, url, timeout):
-            assert url.startswith(module.SOURCE)
+    def answer(url, timeout):
+        assert url.startswith(module.SOURCE)
+        return io.BytesIO(row.encode())
 
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            pass
-
-        def read(self):
-            return row.encode()
-
-    monkeypatch.setattr(urllib.request, "urlopen", Answer)
+    monkeypatch.setattr(urllib.request, "urlopen", answer)
     frame, y = module.load(None)
     assert frame["hospital"].tolist() == list(module.HOSPITALS)
     assert frame["chol"].isna().all() and frame["thal"].tolist() == [6.0] * 4

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_array
 
 from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import LocalUpdate
@@ -36,12 +37,8 @@ def test_order_depends_on_what_rows_hold(sparse):
     """By client, equal rows side by side, and the same order from any other."""
     rng = np.random.RandomState(0)
     X = rng.randint(0, 2, (200, 7)).astype(float)
-    y, w, codes = (
-        rng.randint(0, 2, 200),
-        rng.randint(1, 3, 200).astype(float),
-        rng.randint(0, 3, 200),
-    )
-    stored = pytest.importorskip("scipy.sparse").csr_array(X) if sparse else X
+    y, codes, w = rng.randint(0, 2, 200), rng.randint(0, 3, 200), rng.randint(1, 3, 200) * 1.0
+    stored = csr_array(X) if sparse else X
     order = order_of_rows(codes, stored, y[:, None], w)
     table = np.column_stack([codes, X, y, w])
     assert (np.diff(codes[order]) >= 0).all()

@@ -165,19 +165,6 @@ def test_any_shape_of_edges_and_nothing_is_changed(penalty):
     assert_allclose(penalty.project(Z, t), Z - penalty.prox(Z, t), atol=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("Q", "message"),
-    [
-        (np.eye(2), "shape"),
-        ([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]], "symmetric"),
-        (np.diag([1.0, 1.0, 0.0]), "positive definite"),
-    ],
-)
-def test_refuses_a_matrix_that_is_no_metric(Q, message):
-    with pytest.raises(ValueError, match=message):
-        SquaredL2(Q=Q).prox(np.ones((3, 2)), 1.0)
-
-
 def test_public_names():
     for name, kind in PENALTIES.items():
         assert type(make_penalty(name)) is kind
@@ -318,6 +305,9 @@ def test_concave_conjugate(drawn, Z, U):
 @pytest.mark.parametrize(
     ("penalty", "t", "message"),
     [
+        (SquaredL2(Q=np.eye(2)), 1.0, "shape"),
+        (SquaredL2(Q=np.eye(3) + np.eye(3, k=-1)), 1.0, "symmetric"),
+        (SquaredL2(Q=np.diag([1.0, 1.0, 0.0])), 1.0, "positive definite"),
         (SCAD(1.0, xi=1.0), 0.1, r"xi of SCAD must be in \(0, lam\) = \(0, 1\)"),
         (SCAD(0.0), 0.1, "lam of SCAD must be positive"),
         (SCAD(1.0, a=2.0), 0.1, "a of SCAD must be larger than 2"),
@@ -327,7 +317,7 @@ def test_concave_conjugate(drawn, Z, U):
         (MCP(1.0), np.array([0.1, 3.5]), r"smaller than 3, so rho larger than 0\.3333"),
     ],
 )
-def test_concave_penalties_say_what_they_refuse(penalty, t, message):
+def test_penalties_say_what_they_refuse(penalty, t, message):
     with pytest.raises(ValueError, match=message):
         penalty.prox(np.ones((3, 2)), t)
 

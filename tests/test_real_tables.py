@@ -26,23 +26,9 @@ def real():
 def hospitals(tmp_path):
     """Invented patients of the four hospitals, in the columns of the heart disease file."""
     rng = np.random.RandomState(0)
-    names = [
-        "age",
-        "sex",
-        "cp",
-        "trestbps",
-        "chol",
-        "fbs",
-        "restecg",
-        "thalach",
-        "exang",
-        "oldpeak",
-        "slope",
-        "ca",
-        "thal",
-    ]
+    names = "age sex cp trestbps chol fbs restecg thalach exang oldpeak slope ca thal"
     sizes = dict(cleveland=50, hungarian=40, switzerland=20, va=30)
-    frame = pd.DataFrame(rng.normal(size=(140, 13)), columns=names)
+    frame = pd.DataFrame(rng.normal(size=(140, 13)), columns=names.split())
     frame[["cp", "restecg"]] = rng.randint(1, 4, size=(140, 2))
     frame.insert(0, "hospital", np.repeat(list(sizes), list(sizes.values())))
     frame["target"] = rng.randint(0, 5, size=140)

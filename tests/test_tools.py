@@ -62,14 +62,12 @@ N_FEATURES = 3
 class Case:
     """An estimator, its data with and without ids in a column, and what is searched."""
 
-    def __init__(self, estimator, data, grid, metric, scoring, known):
-        self.estimator, self.known = estimator, {} if known is None else known
+    def __init__(self, estimator, data, grid, metric, scoring):
+        self.estimator, self.known = estimator, {}
         self.X, self.y, self.groups = data.X, data.y, data.groups
         names = [f"x{j}" for j in range(N_FEATURES)]
         self.frame = pd.DataFrame(self.X, columns=names).assign(site=self.groups)
-        self.grid = grid
-        self.metric = metric
-        self.scoring = scoring
+        self.grid, self.metric, self.scoring = grid, metric, scoring
         self.cv = ClientKFold(3, random_state=0)
         self.column_cv = ClientKFold(3, group_col="site", random_state=0)
         self.plain_cv = KFold(3, shuffle=True, random_state=0)
@@ -83,9 +81,9 @@ class Case:
         (name, values), *_ = self.grid.items()
         return [clone(self.estimator).set_params(**{name: value}) for value in values]
 
-    def fitted(self, estimator=None):
-        estimator = self.estimator if estimator is None else estimator
-        return clone(estimator).fit(self.X, self.y, groups=self.groups)
+    def fitted(self, estimator=None, rows=slice(None)):
+        estimator = clone(self.estimator if estimator is None else estimator)
+        return estimator.fit(self.X[rows], self.y[rows], groups=self.groups[rows])
 
     def pooled(self, estimator):
         """A fit without groups: what a tool makes of it that drops them."""
@@ -93,15 +91,16 @@ class Case:
             return clone(estimator).fit(self.X, self.y)
 
     def scores(self, estimator, metric=None, response="predict"):
-        """Scores of the folds by direct calls with groups."""
+        """Scores of the folds by direct calls with groups, the same in all tests."""
         metric = self.metric if metric is None else metric
         key = repr(estimator), metric, response
         if key in self.known:
             return self.known[key]
         scores = []
         for train, test in self.cv.split(self.X, self.y, self.groups):
-            model = clone(estimator).fit(self.X[train], self.y[train], groups=self.groups[train])
-            answer = getattr(model, response)(self.X[test], groups=self.groups[test])
+            answer = getattr(self.fitted(estimator, train), response)(
+                self.X[test], groups=self.groups[test]
+            )
             scores.append(metric(self.y[test], answer))
         return self.known.setdefault(key, np.array(scores))
 
@@ -109,57 +108,42 @@ class Case:
         return np.array([self.scores(candidate, **kwargs).mean() for candidate in self.candidates])
 
 
-def classification(estimator, grid, known=None):
-    data = make_clustered_classification(
-        n_clients=5, n_clusters=2, n_samples=24, n_features=N_FEATURES, random_state=0
-    )
-    return Case(estimator, data, grid, accuracy_score, "accuracy", known)
+def classification(estimator, grid):
+    data = make_clustered_classification(5, 2, N_FEATURES, n_samples=24, random_state=0)
+    return Case(estimator, data, grid, accuracy_score, "accuracy")
 
 
-def regression(estimator, grid, known=None):
-    data = make_clustered_regression(
-        n_clients=5,
-        n_clusters=2,
-        n_samples=(15, 25),
-        n_features=N_FEATURES,
-        noise=0.5,
-        random_state=0,
-    )
-    return Case(estimator, data, grid, r2_score, "r2", known)
+def regression(estimator, grid):
+    sizes = {"n_samples": (15, 25), "noise": 0.5, "random_state": 0}
+    data = make_clustered_regression(5, 2, N_FEATURES, **sizes)
+    return Case(estimator, data, grid, r2_score, "r2")
 
 
 # Tools fit often, and how near a fit is to its end is no matter to them.
 SHORT = {"n_init": 1, "tol": 0.1, "training": Training(polish=False)}
+HUBER = IFCA(LinearModel(loss="huber"), n_clusters=2, random_state=0, **SHORT)
 CASES = {
-    "IFCAClassifier": lambda known: classification(
-        IFCAClassifier(2, random_state=0, **SHORT), {"n_clusters": [1, 2]}, known
+    "IFCAClassifier": classification(
+        IFCAClassifier(2, random_state=0, **SHORT), {"n_clusters": [1, 2]}
     ),
-    "LocalModelsRegressor": lambda known: regression(
-        LocalModelsRegressor(), {"alpha": [1e-4, 1.0]}, known
-    ),
-    "IFCA": lambda known: regression(
-        IFCA(LinearModel(loss="huber"), n_clusters=2, random_state=0, **SHORT),
-        {"model__alpha": [1e-4, 1.0]},
-        known,
-    ),
+    "LocalModelsRegressor": regression(LocalModelsRegressor(), {"alpha": [1e-4, 1.0]}),
+    "IFCA": regression(HUBER, {"model__alpha": [1e-4, 1.0]}),
 }
-# Scores of direct calls, by case: they are the same in all tests.
-KNOWN = {name: {} for name in CASES}
 
 
 @pytest.fixture(params=some(CASES, 2))
 def case(request):
-    return CASES[request.param](KNOWN[request.param])
+    return CASES[request.param]
 
 
 @pytest.fixture
 def classifier():
-    return CASES["IFCAClassifier"](KNOWN["IFCAClassifier"])
+    return CASES["IFCAClassifier"]
 
 
 @pytest.fixture
 def regressor():
-    return CASES["LocalModelsRegressor"](KNOWN["LocalModelsRegressor"])
+    return CASES["LocalModelsRegressor"]
 
 
 def routing(enabled):
@@ -314,13 +298,12 @@ def scorings(case, scoring):
 
 def searches(case, estimator, **options):
     halving = dict(min_resources=80, factor=2)  # so many rows have some of every client
+    halving |= {"random_state": 0, **options}
     return {
         "grid": GridSearchCV(estimator, case.grid, **options),
         "random": RandomizedSearchCV(estimator, case.grid, n_iter=2, random_state=0, **options),
-        "halving": HalvingGridSearchCV(estimator, case.grid, random_state=0, **halving, **options),
-        "halving random": HalvingRandomSearchCV(
-            estimator, case.grid, random_state=0, **halving, **options
-        ),
+        "halving": HalvingGridSearchCV(estimator, case.grid, **halving),
+        "halving random": HalvingRandomSearchCV(estimator, case.grid, **halving),
     }
 
 
@@ -457,9 +440,6 @@ def pipeline_scores(case, pipe):
     return np.array(scores)
 
 
-# ------------------------------------------------------------------ other searches
-
-
 # ------------------------------------------------------------------ cross_validate and curves
 
 
@@ -543,10 +523,8 @@ def test_cross_val_predict(case, enabled):
             cross_val_predict(case.estimator, case.X, case.y, cv=case.plain_cv, params=params)
         prediction = cross_val_predict(case.by_column, case.frame, case.y, cv=case.column_cv)
     for train, test in case.cv.split(case.X, case.y, case.groups):
-        model = clone(case.estimator).fit(case.X[train], case.y[train], groups=case.groups[train])
-        assert_allclose(
-            prediction[test], model.predict(case.X[test], groups=case.groups[test]), atol=1e-9
-        )
+        expected = case.fitted(rows=train).predict(case.X[test], groups=case.groups[test])
+        assert_allclose(prediction[test], expected, atol=1e-9)
 
 
 @SAYS_NAN
@@ -575,11 +553,9 @@ def test_calibration(classifier, enabled):
         calibrated = CalibratedClassifierCV(case.by_column, cv=case.column_cv)
         calibrated.fit(case.frame, case.y)
         assert calibrated.score(case.frame, case.y) > 0.8
-    for (train, _), part in zip(
-        case.cv.split(case.X, case.y, case.groups), calibrated.calibrated_classifiers_, strict=True
-    ):
-        model = clone(case.estimator).fit(case.X[train], case.y[train], groups=case.groups[train])
-        assert_allclose(part.estimator.params_, model.params_, atol=1e-9)
+    folds = case.cv.split(case.X, case.y, case.groups)
+    for (train, _), part in zip(folds, calibrated.calibrated_classifiers_, strict=True):
+        assert_allclose(part.estimator.params_, case.fitted(rows=train).params_, atol=1e-9)
 
 
 @BOTH
@@ -593,16 +569,10 @@ def test_permutation_importance(case, enabled):
                 permutation_importance(estimator, case.X, case.y, scoring=scoring)
         # rows stay where they are, so a scorer may know the groups by itself
         arguments = dict(n_repeats=2, random_state=0)
-        bound = permutation_importance(
-            estimator,
-            case.X,
-            case.y,
-            scoring=lambda e, X, y: e.score(X, y, groups=case.groups),
-            **arguments,
-        )
-        by_column = permutation_importance(
-            case.by_column.fit(case.frame, case.y), case.frame, case.y, **arguments
-        )
+        knowing = lambda e, X, y: e.score(X, y, groups=case.groups)  # noqa: E731
+        bound = permutation_importance(estimator, case.X, case.y, scoring=knowing, **arguments)
+        by_column = case.by_column.fit(case.frame, case.y)
+        by_column = permutation_importance(by_column, case.frame, case.y, **arguments)
     assert bound.importances.shape == (N_FEATURES, 2)
     # one more, what it is worth to know the client: nothing where there is one cluster
     assert by_column.importances.shape == (N_FEATURES + 1, 2)

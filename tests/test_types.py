@@ -43,13 +43,8 @@ HINTED = [
 ]
 # Of these the constructors only: their methods are the interface of servers and kernels.
 CONSTRUCTORS = {
-    "LinearModel",
-    "SklearnModel",
-    "TorchModel",
-    "MLP",
-    "Autoencoder",
-    "Location",
-    "LocalModel",
+    *("LinearModel", "SklearnModel", "TorchModel", "MLP", "Autoencoder"),
+    *("Location", "LocalModel"),
 }
 
 

@@ -96,21 +96,17 @@ def test_shares_of_mixtures_move():
     moved = model.update(many, many @ MODELS[0], groups=np.full(300, 3))
     k = model.labels_[3]
     assert moved.mixture_weights_[3, k] < 0.2 < model.mixture_weights_[3, k]
-    away, before = (
-        np.abs(fit.predict(many, groups=np.full(300, 3)) - many @ MODELS[0]).mean()
-        for fit in (moved, model)
-    )
+    predicted = [fit.predict(many, groups=np.full(300, 3)) for fit in (moved, model)]
+    away, before = np.abs(predicted - many @ MODELS[0]).mean(axis=1)
     assert away < before
 
 
 def test_classes():
     model = PartialPoolingClassifier(1).fit(X, Y > 0, groups=GROUPS)
     updated = model.update(NEW_X, NEW_Y > 0, groups=NEW_GROUPS)
-    whole = model.adapt(
-        np.vstack([X[GROUPS == 3], NEW_X[:3]]),
-        np.append(Y[GROUPS == 3], NEW_Y[:3]) > 0,
-        groups=np.full(13, 100),
-    )
+    mine = GROUPS == 3
+    both = np.vstack([X[mine], NEW_X[:3]]), np.append(Y[mine], NEW_Y[:3]) > 0
+    whole = model.adapt(*both, groups=np.full(13, 100))
     assert_allclose(updated.params_[3], whole.params_[-1], atol=0.3)
     assert np.abs(updated.params_[3] - model.params_[3]).max() > 1e-3
 

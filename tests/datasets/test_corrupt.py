@@ -43,16 +43,34 @@ def test_strength_and_strings():
     assert_allclose(out.X[rows], 2 * DATA.X[rows])
 
 
+def test_ids_of_any_type_are_corrupted():
+    pairs = [(str(one), 1) for one in DATA.groups]
+    found = corrupt(DATA.X, DATA.y, pairs, fraction=0.5, random_state=0)
+    assert len(found.false) == 10 and all(isinstance(one, tuple) for one in found.false)
+
+
+N = len(DATA.y)
+DATES = np.full(N, np.datetime64("2020-01-01"))
+
+
 @pytest.mark.parametrize(
-    "wrong, text",
+    ("changes", "message"),
     [
         ({"attack": "none"}, "attack"),
         ({"fraction": 1.5}, "fraction"),
         ({"strength": -1.0}, "strength"),
         ({"groups": DATA.groups[1:]}, "one id per row"),
+        ({"groups": [None, *DATA.groups[1:]]}, "groups must name a client"),
+        ({"y": DATA.y[:-1]}, rf"y must have one class per row, {N}, got shape \({N - 1},\)"),
+        ({"y": [None] * N}, "y is not valid: it has missing values"),
+        (
+            {"y": ["1.5"] * N, "attack": "sign_flip"},
+            "y must be an array of real numbers, got .*1.5",
+        ),
+        ({"y": DATES, "attack": "scale_y"}, "y must be an array of real numbers, got .*2020"),
+        ({"y": np.c_[DATA.y], "attack": "scale_y"}, rf"y must have shape \({N},\), got \({N}, 1"),
     ],
 )
-def test_bad_arguments(wrong, text):
-    options = {"X": DATA.X, "y": DATA.y, "groups": DATA.groups, **wrong}
-    with pytest.raises(ValueError, match=text):
-        corrupt(options.pop("X"), options.pop("y"), options.pop("groups"), **options)
+def test_bad_arguments(changes, message):
+    with pytest.raises(ValueError, match=message):
+        corrupt(**{"X": DATA.X, "y": DATA.y, "groups": DATA.groups, **changes})

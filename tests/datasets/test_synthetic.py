@@ -47,13 +47,8 @@ def assert_same(a, b):
 )
 def test_sizes_and_alignment(make, n_clusters, more, low, width, shuffle, seed):
     n_clients = n_clusters + more
-    data = make(
-        n_clients=n_clients,
-        n_clusters=n_clusters,
-        n_samples=(low, low + width),
-        shuffle=shuffle,
-        random_state=seed,
-    )
+    sizes = {"n_clients": n_clients, "n_clusters": n_clusters, "n_samples": (low, low + width)}
+    data = make(**sizes, shuffle=shuffle, random_state=seed)
     ids, sizes = np.unique(data.groups, return_counts=True)
     assert len(data.X) == len(data.y) == len(data.groups) == sizes.sum()
     assert data.labels.shape == ids.shape == (n_clients,)
@@ -79,10 +74,9 @@ def test_random_state(make):
 @generators
 def test_tuple(make):
     data = make(random_state=0)
-    X, y, groups = make(random_state=0, return_X_y_groups=True)
-    assert_array_equal(X, data.X)
-    assert_array_equal(y, data.y)
-    assert_array_equal(groups, data.groups)
+    rows = make(random_state=0, return_X_y_groups=True)
+    for found, name in zip(rows, ("X", "y", "groups"), strict=True):
+        assert_array_equal(found, data[name])
 
 
 @generators
@@ -117,23 +111,17 @@ def test_ids(make):
     assert set(data.groups) == {str(i) for i in range(12)}
 
 
-@given(
-    n_clusters=st.integers(1, 5),
-    n_features=st.integers(6, 12),
-    coef=st.sampled_from(["gaussian", "bernoulli", "binary", "sphere"]),
-    bias=st.sampled_from([0.0, 2.0]),
-    seed=seeds,
-)
-def test_regression_parameters_explain_y(n_clusters, n_features, coef, bias, seed):
-    data = make_clustered_regression(
-        n_clusters=n_clusters,
-        n_features=n_features,
-        coef=coef,
-        separation=0.5,
-        bias=bias,
-        noise=0.0,
-        random_state=seed,
-    )
+REGRESSION = {
+    "n_clusters": st.integers(1, 5),
+    "n_features": st.integers(6, 12),
+    "coef": st.sampled_from(["gaussian", "bernoulli", "binary", "sphere"]),
+    "random_state": seeds,
+}
+
+
+@given(st.fixed_dictionaries(REGRESSION), st.sampled_from([0.0, 2.0]))
+def test_regression_parameters_explain_y(options, bias):
+    data = make_clustered_regression(separation=0.5, bias=bias, noise=0.0, **options)
     k = clusters_of_rows(data)
     assert_allclose(data.y, np.sum(data.X * data.coef[k], axis=1) + data.intercept[k], atol=1e-9)
     assert np.any(data.intercept) == (bias > 0)
@@ -189,12 +177,10 @@ def test_informative_features(make):
 
 def test_given_parameters():
     coef, bias = np.eye(3, 4), [1.0, 2.0, 3.0]
-    data = make_clustered_regression(n_features=4, coef=coef, bias=bias, random_state=0)
-    assert_array_equal(data.coef, coef)
-    assert_array_equal(data.intercept, bias)
-    data = make_clustered_classification(n_features=4, coef=coef, bias=bias, random_state=0)
-    assert_array_equal(data.coef, coef)
-    assert_array_equal(data.intercept, bias)
+    for make in (make_clustered_regression, make_clustered_classification):
+        data = make(n_features=4, coef=coef, bias=bias, random_state=0)
+        assert_array_equal(data.coef, coef)
+        assert_array_equal(data.intercept, bias)
     soft = np.arange(36.0).reshape(3, 3, 4)
     data = make_clustered_classification(n_features=4, n_classes=3, coef=soft, random_state=0)
     assert_allclose(data.coef.sum(axis=1), 0, atol=1e-12)
@@ -203,16 +189,13 @@ def test_given_parameters():
 
 @given(n_classes=st.integers(2, 5), seed=seeds)
 def test_classification_without_noise(n_classes, seed):
-    data = make_clustered_classification(
-        n_classes=n_classes, temperature=0, bias=1.0, random_state=seed
-    )
+    options = {"n_classes": n_classes, "temperature": 0, "bias": 1.0, "random_state": seed}
+    data = make_clustered_classification(**options)
     k = clusters_of_rows(data)
     decision = np.einsum("n...j,nj->n...", data.coef[k], data.X) + data.intercept[k]
     expected = decision > 0 if n_classes == 2 else decision.argmax(axis=1)
     assert_array_equal(data.y, expected)
-    flipped = make_clustered_classification(
-        n_classes=n_classes, temperature=0, bias=1.0, flip_y=1.0, random_state=seed
-    )
+    flipped = make_clustered_classification(**options, flip_y=1.0)
     assert_array_equal(flipped.X, data.X)
     assert np.all(flipped.y != data.y)
     assert flipped.y.min() >= 0 and flipped.y.max() < n_classes
@@ -235,16 +218,9 @@ def test_classification_separation_and_gauge(n_classes, n_clusters, seed):
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_labels_follow_the_model(n_classes, temperature):
     """The score equations hold at the truth: residuals are uncorrelated with the features."""
-    data = make_clustered_classification(
-        n_classes=n_classes,
-        n_clusters=1,
-        n_features=3,
-        n_samples=4000,
-        separation=2.0,
-        bias=1.0,
-        temperature=temperature,
-        random_state=0,
-    )
+    sizes = {"n_clusters": 1, "n_features": 3, "n_samples": 4000, "random_state": 0}
+    sizes |= {"n_classes": n_classes, "temperature": temperature}
+    data = make_clustered_classification(separation=2.0, bias=1.0, **sizes)
     decision = (data.X @ data.coef[0].T + data.intercept[0]) / temperature
     proba = expit(decision) if n_classes == 2 else softmax(decision, axis=1)
     onehot = data.y if n_classes == 2 else np.eye(n_classes)[data.y]
@@ -331,59 +307,55 @@ def test_ellipses_match_the_paper():
     assert_allclose(given.coef[1], [0, 1], atol=1e-15)
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        (dict(n_clients=0), "n_clients.*range"),
-        (dict(n_clients=2), "n_clusters=3 is more than n_clients=2"),
-        (dict(n_samples=0), "n_samples.*range"),
-        (dict(n_samples=(5, 2)), r"range \(low, high\)"),
-        (dict(n_samples=(0, 2)), r"range \(low, high\)"),
-        (dict(n_samples=(1, 2, 3)), r"range \(low, high\)"),
-        (dict(n_samples=[5, 2]), "24 positive integers"),
-        (dict(n_samples=[0] * 24), "24 positive integers"),
-        (dict(cluster_sizes=[1, 2]), "cluster_sizes must be one size per cluster"),
-        (dict(cluster_sizes=[1, 2, 3]), "sum to n_clients=24"),
-        (dict(cluster_sizes="even"), "cluster_sizes"),
-        (dict(coef="uniform"), "coef.*gaussian"),
-        (dict(coef=np.ones((2, 2))), r"coef must be a finite array of shape \(3, 10\)"),
-        (dict(coef=np.full((3, 10), np.nan)), "coef must be"),
-        (dict(coef=np.ones((3, 10)), n_informative=2), "n_informative must be None"),
-        (dict(n_informative=11), "n_informative=11 is more than n_features=10"),
-        (dict(coef="sphere", separation=1.9), "lower separation"),
-        (dict(coef="sphere", n_features=1), "at least 2 informative"),
-        (dict(coef="binary", n_features=1), "n_clusters=3 different non-zero"),
-        (dict(separation=0), "separation.*range"),
-        (dict(radius=-1), "radius.*range"),
-        (dict(noise=-1), "noise.*range"),
-        (dict(bias=[1, 2]), r"bias must be a finite array of shape \(3,\)"),
-        (dict(id_format="client"), "two clients the same id"),
-        (dict(id_format="{name}"), "its fields are {client}, {member}, {cluster}, {width}"),
-        (dict(id_format="{}"), "its fields are"),
-        (dict(id_format=3), "id_format"),
-        (dict(random_state="x"), "random_state"),
-    ],
-)
-def test_bad_regression(kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        make_clustered_regression(**kwargs)
+BAD = [
+    (dict(n_clients=0), "n_clients.*range"),
+    (dict(n_clients=2), "n_clusters=3 is more than n_clients=2"),
+    (dict(n_samples=0), "n_samples.*range"),
+    (dict(n_samples=(5, 2)), r"range \(low, high\)"),
+    (dict(n_samples=(0, 2)), r"range \(low, high\)"),
+    (dict(n_samples=(1, 2, 3)), r"range \(low, high\)"),
+    (dict(n_samples=[5, 2]), "24 positive integers"),
+    (dict(n_samples=[0] * 24), "24 positive integers"),
+    (dict(cluster_sizes=[1, 2]), "cluster_sizes must be one size per cluster"),
+    (dict(cluster_sizes=[1, 2, 3]), "sum to n_clients=24"),
+    (dict(cluster_sizes="even"), "cluster_sizes"),
+    (dict(coef="uniform"), "coef.*gaussian"),
+    (dict(coef=np.ones((2, 2))), r"coef must be a finite array of shape \(3, 10\)"),
+    (dict(coef=np.full((3, 10), np.nan)), "coef must be"),
+    (dict(coef=np.ones((3, 10)), n_informative=2), "n_informative must be None"),
+    (dict(n_informative=11), "n_informative=11 is more than n_features=10"),
+    (dict(coef="sphere", separation=1.9), "lower separation"),
+    (dict(coef="sphere", n_features=1), "at least 2 informative"),
+    (dict(coef="binary", n_features=1), "n_clusters=3 different non-zero"),
+    (dict(separation=0), "separation.*range"),
+    (dict(radius=-1), "radius.*range"),
+    (dict(noise=-1), "noise.*range"),
+    (dict(bias=[1, 2]), r"bias must be a finite array of shape \(3,\)"),
+    (dict(id_format="client"), "two clients the same id"),
+    (dict(id_format="{name}"), "its fields are {client}, {member}, {cluster}, {width}"),
+    (dict(id_format="{}"), "its fields are"),
+    (dict(id_format=3), "id_format"),
+    (dict(random_state="x"), "random_state"),
+]
+CLASSES, PROX = make_clustered_classification, make_fedprox_classification
 
 
 @pytest.mark.parametrize(
     ("make", "kwargs", "message"),
     [
-        (make_clustered_classification, dict(n_classes=1), "n_classes.*range"),
-        (make_clustered_classification, dict(temperature=-1), "temperature.*range"),
-        (make_clustered_classification, dict(flip_y=1.5), "flip_y.*range"),
-        (make_clustered_classification, dict(n_classes=3, coef=np.ones((3, 10))), r"\(3, 3, 10\)"),
-        (make_clustered_classification, dict(n_informative=20), "more than n_features=10"),
-        (make_fedprox_classification, dict(beta=-1), "beta.*range"),
+        *((make_clustered_regression, *bad) for bad in BAD),
+        (CLASSES, dict(n_classes=1), "n_classes.*range"),
+        (CLASSES, dict(temperature=-1), "temperature.*range"),
+        (CLASSES, dict(flip_y=1.5), "flip_y.*range"),
+        (CLASSES, dict(n_classes=3, coef=np.ones((3, 10))), r"\(3, 3, 10\)"),
+        (CLASSES, dict(n_informative=20), "more than n_features=10"),
+        (PROX, dict(beta=-1), "beta.*range"),
         (make_ellipses, dict(n_samples=300), "n_samples must be at most 200"),
         (make_ellipses, dict(semi_axes=(1, 0)), "semi_axes must be positive"),
         (make_ellipses, dict(semi_axes=(1,)), r"semi_axes must be a finite array of shape \(2,\)"),
         (make_ellipses, dict(angles=[1, 2]), r"angles must be a finite array of shape \(3,\)"),
     ],
 )
-def test_bad_others(make, kwargs, message):
+def test_refusals(make, kwargs, message):
     with pytest.raises(ValueError, match=message):
         make(**kwargs)

@@ -1,5 +1,7 @@
 """Generators of graphs, and graphs from distances and from rows."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -32,16 +34,6 @@ def test_weight_zero_cuts():
     assert graph.components().tolist() == [0, 0, 1, 1]
     assert graph.weights.tolist() == [1.0, 2.0]
     assert star_graph(3, [0.0, 1.0]).tails.tolist() == [2]
-
-
-@pytest.mark.parametrize("make", [chain_graph, star_graph])
-def test_refusals_of_chain_and_star(make):
-    with pytest.raises(ValueError, match=r"'n_nodes' parameter .* int in the range \[1, .* Got 0"):
-        make(0)
-    with pytest.raises(ValueError, match=r"weight must be one number .* got shape \(3,\)"):
-        make(3, [1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match="positive"):
-        make(3, -1.0)
 
 
 @given(st.integers(0, 10**12))
@@ -84,21 +76,6 @@ def test_block_model_has_its_densities():
     np.testing.assert_array_equal(again.tails, graph.tails)
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (dict(sizes=[0, 3]), "sizes must be positive integers"),
-        (dict(sizes=[2.5]), "sizes must hold integers, got 2.5"),
-        (dict(sizes=[3], p_in=1.5), "'p_in' parameter .* Got 1.5"),
-        (dict(sizes=[3, 3], p_in=[0.1]), "p_in must be one number or one for each of the 2"),
-        (dict(sizes=[3], p_out=-0.1), "'p_out' parameter .* Got -0.1"),
-    ],
-)
-def test_refusals_of_the_block_model(options, message):
-    with pytest.raises(ValueError, match=message):
-        stochastic_block_model(**options)
-
-
 def test_distance_graph_joins_the_nearest():
     points = np.random.RandomState(0).normal(size=(30, 2))
     D = np.linalg.norm(points[:, None] - points[None], axis=2)
@@ -118,23 +95,6 @@ def test_distance_graph_limits():
     assert graph.n_edges == 1 and graph.components().tolist() == [0, 0, 1]
     assert distance_graph(np.zeros((3, 3)), 1).weights.tolist() == [1.0, 1.0]
     assert distance_graph(np.zeros((1, 1))).n_edges == 0
-
-
-@pytest.mark.parametrize(
-    "distances, options, message",
-    [
-        (np.zeros((2, 3)), {}, "square"),
-        (np.zeros(3), {}, "square"),
-        ([[0.0, -1.0], [-1.0, 0.0]], {}, "non-negative"),
-        ([[0.0, np.nan], [np.nan, 0.0]], {}, "NaN"),
-        ([[0.0, 1.0], [2.0, 0.0]], {}, "symmetric"),
-        (np.zeros((2, 2)), dict(n_neighbors=0), "'n_neighbors' parameter .* Got 0"),
-        (np.zeros((2, 2)), dict(scale=0.0), "'scale' parameter .* Got 0.0"),
-    ],
-)
-def test_refusals_of_distance_graph(distances, options, message):
-    with pytest.raises(ValueError, match=message):
-        distance_graph(distances, **options)
 
 
 @pytest.mark.parametrize("k", [1, 5])
@@ -184,13 +144,39 @@ def test_kl_graph_finds_the_clusters():
     assert np.isfinite(copies.weights).all()
 
 
-def test_refusals_of_kl_graph():
-    X = np.zeros((5, 2))
-    with pytest.raises(ValueError, match="more than k=1 rows, got 1 of 'b'"):
-        kl_graph(X, ["a", "a", "a", "a", "b"])
-    with pytest.raises(ValueError, match="'k' parameter .* Got 0"):
-        kl_graph(X, [0, 0, 0, 1, 1], k=0)
-    with pytest.raises(ValueError, match="X must be a two-dimensional array"):
-        kl_graph(X.ravel(), np.zeros(10))
-    with pytest.raises(ValueError, match="X must be finite"):
-        kl_graph(X * np.nan, [0, 0, 0, 1, 1])
+TWO, FIVE, IDS = np.zeros((2, 2)), np.zeros((5, 2)), ["a", "a", "a", "b", "b"]
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "message"),
+    [
+        *(
+            (make, given, message)
+            for make in (chain_graph, star_graph)
+            for given, message in (
+                ((0,), r"'n_nodes' parameter .* int in the range \[1, .* Got 0"),
+                ((3, [1.0, 2.0, 3.0]), r"weight must be one number .* got shape \(3,\)"),
+                ((3, -1.0), "positive"),
+            )
+        ),
+        (stochastic_block_model, ([0, 3], 0.5, 0.1), "sizes must be positive integers"),
+        (stochastic_block_model, ([2.5], 0.5, 0.1), "sizes must hold integers, got 2.5"),
+        (stochastic_block_model, ([3], 1.5, 0.1), "'p_in' parameter .* Got 1.5"),
+        (stochastic_block_model, ([3, 3], [0.1], 0.1), "p_in must be one number or one for each"),
+        (stochastic_block_model, ([3], 0.5, -0.1), "'p_out' parameter .* Got -0.1"),
+        (distance_graph, (np.zeros((2, 3)),), "square"),
+        (distance_graph, (np.zeros(3),), "square"),
+        (distance_graph, ([[0.0, -1.0], [-1.0, 0.0]],), "non-negative"),
+        (distance_graph, ([[0.0, np.nan], [np.nan, 0.0]],), "NaN"),
+        (distance_graph, ([[0.0, 1.0], [2.0, 0.0]],), "symmetric"),
+        (distance_graph, (TWO, 0), "'n_neighbors' parameter .* Got 0"),
+        (partial(distance_graph, scale=0.0), (TWO,), "'scale' parameter .* Got 0.0"),
+        (kl_graph, (FIVE, ["a", "a", "a", "a", "b"]), "more than k=1 rows, got 1 of 'b'"),
+        (partial(kl_graph, k=0), (FIVE, IDS), "'k' parameter .* Got 0"),
+        (kl_graph, (FIVE.ravel(), np.zeros(10)), "X must be a two-dimensional array"),
+        (kl_graph, (FIVE * np.nan, IDS), "X must be finite"),
+    ],
+)
+def test_refusals(make, given, message):
+    with pytest.raises(ValueError, match=message):
+        make(*given)

@@ -12,13 +12,6 @@ from skcfl.graphs import links as _links
 from skcfl.graphs.links import shortest_links
 
 
-def draw_groups(rng, n, n_groups, blocks):
-    """Labels 0..K-1: at random, or by place so that groups are large and apart."""
-    if blocks:
-        return np.sort(rng.randint(n_groups, size=n))
-    return rng.randint(n_groups, size=n)
-
-
 @examples(28)
 @given(
     seed=st.integers(0, 10**6), few=st.sampled_from([0, 3, 32]), sample=st.sampled_from([1, 256])
@@ -29,9 +22,9 @@ def test_links_are_those_of_the_minimum_spanning_tree(seed, few, sample):
     points = np.sort(rng.standard_normal((n, d)), axis=0) + 3.0 * rng.randint(3, size=(n, 1))
     if rng.rand() < 0.3:
         points = np.round(points)  # ties, points at one place
-    labels = draw_groups(
-        rng, n, rng.randint(1, 10 if rng.rand() < 0.5 else n + 1), rng.rand() < 0.5
-    )
+    labels = rng.randint(rng.randint(1, 10 if rng.rand() < 0.5 else n + 1), size=n)
+    if rng.rand() < 0.5:
+        labels.sort()  # by place, so that groups are large and far from each other
     labels = np.unique(labels, return_inverse=True)[1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_links, "FEW", few)

@@ -207,24 +207,28 @@ def test_solve_scaled_steps_along_the_slope_where_nothing_is_curved():
     assert_array_equal(solve_scaled(H, g), g)
 
 
+class Products:
+    """Products with matrices (m, p, p), and how often they were asked for."""
+
+    def __init__(self, H):
+        self.H, self.calls = H, 0
+        self.diagonal = np.einsum("ijj->ij", H)
+
+    def __call__(self, u):
+        self.calls += 1
+        return np.einsum("ijk,ik->ij", self.H, u)
+
+
 @examples(10)
 @given(seed=seeds, m=st.integers(1, 4), p=st.integers(1, 8))
 def test_conjugate_gradients_solve_and_precondition(seed, m, p):
     rng = np.random.default_rng(seed)
     units = 10.0 ** rng.uniform(-2, 2, size=(m, p))
     H = np.stack([positive_definite(rng, p, 10.0) for _ in range(m)])
-    H = H * units[:, :, None] * units[:, None, :]
-    g = rng.normal(size=(m, p))
-    calls = []
-
-    def product(u):
-        calls.append(1)
-        return np.einsum("ijk,ik->ij", H, u)
-
-    diagonal = np.einsum("ijj->ij", H)
-    x = conjugate_gradients(product, diagonal, g, 200, tol=np.full(m, 1e-12))
+    product, g = Products(H * units[:, :, None] * units[:, None, :]), rng.normal(size=(m, p))
+    x = conjugate_gradients(product, product.diagonal, g, 200, tol=np.full(m, 1e-12))
     assert_allclose(product(x), g, rtol=0, atol=1e-10 * np.abs(g).max())
-    assert len(calls) <= 3 * p + 10
+    assert product.calls <= 3 * p + 10
 
 
 @examples(7)
@@ -234,23 +238,12 @@ def test_the_inverse_is_the_best_preconditioner(seed, p):
     units = 10.0 ** rng.uniform(-3, 3, size=p)
     H = (positive_definite(rng, p, 100.0) * units[:, None] * units)[None]
     g = rng.normal(size=(1, p)) * units
-    inverse, calls = invert_scaled(H), []
-    assert_allclose(inverse[0] @ H[0] * units[:, None] / units, np.eye(p), atol=1e-4)
-
-    def product(u):
-        calls.append(1)
-        return np.einsum("ijk,ik->ij", H, u)
-
-    x = conjugate_gradients(
-        product,
-        np.einsum("ijj->ij", H),
-        g,
-        200,
-        tol=np.full(1, 1e-10),
-        precondition=lambda r: np.einsum("ijk,ik->ij", inverse, r),
-    )
+    product, inverse = Products(H), Products(invert_scaled(H))
+    assert_allclose(inverse.H[0] @ H[0] * units[:, None] / units, np.eye(p), atol=1e-4)
+    options = {"tol": np.full(1, 1e-10), "precondition": inverse}
+    x = conjugate_gradients(product, product.diagonal, g, 200, **options)
     assert_allclose(product(x), g, rtol=0, atol=1e-9 * np.abs(g).max())
-    assert len(calls) <= 6
+    assert product.calls <= 6
 
 
 @examples(7)
@@ -262,25 +255,15 @@ def test_directions_in_memory_stay_conjugate(seed, m, p):
     part = 1e-3 + rng.uniform(size=(m, p))
     H = rest + part[:, :, None] * np.eye(p)
     x = rng.normal(size=(m, p))
-    g, calls = np.einsum("ijk,ik->ij", H, x), []
-
-    def product(u):
-        calls.append(1)
-        return np.einsum("ijk,ik->ij", rest, u)
-
+    whole, product = Products(H), Products(rest)
+    g = whole(x)
+    options = {"tol": np.full(m, 1e-9), "precondition": lambda r: r / part}
     found = conjugate_gradients(
-        product,
-        np.einsum("ijj->ij", H),
-        g,
-        p + 2,
-        tol=np.full(m, 1e-9),
-        precondition=lambda r: r / part,
-        split=True,
-        memory=True,
+        product, whole.diagonal, g, p + 2, split=True, memory=True, **options
     )
-    missing = np.linalg.norm(np.einsum("ijk,ik->ij", H, found) - g, axis=1)
+    missing = np.linalg.norm(whole(found) - g, axis=1)
     assert (missing <= 2e-9 * np.linalg.norm(g, axis=1)).all()
-    assert len(calls) <= p + 2
+    assert product.calls <= p + 2
 
 
 def test_gives_up_where_progress_stalls():
@@ -318,18 +301,12 @@ def test_conjugate_gradients_of_zero_and_of_flat_systems():
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
 def test_newton_directions_need_less_accuracy_far_from_the_minimum(size):
     rng = np.random.default_rng(0)
-    H, calls = positive_definite(rng, 60, 1e4), []
-
-    def product(u):
-        calls.append(1)
-        return u @ H
-
-    g = rng.normal(size=(1, 60)) * size
+    product, g = Products(positive_definite(rng, 60, 1e4)[None]), rng.normal(size=(1, 60)) * size
     x = conjugate_gradients(product, np.ones((1, 60)), g, 500)
-    norm = np.linalg.norm(g)
-    assert np.linalg.norm(g - x @ H) <= min(0.1, norm / (1 + norm)) * norm * (1 + 1e-6)
+    norm, calls = np.linalg.norm(g), product.calls
+    assert np.linalg.norm(g - product(x)) <= min(0.1, norm / (1 + norm)) * norm * (1 + 1e-6)
     if size > 1e-6:
-        assert len(calls) < 60
+        assert calls < 60
 
 
 class SlopeOracle(Oracle):

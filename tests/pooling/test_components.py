@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from linear_starts import linear_start
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
@@ -13,7 +14,7 @@ from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
 from skcfl.pooling import components
 from skcfl.pooling.criteria import _drawn_means
-from skcfl.pooling.em import Options, maximise, pooled
+from skcfl.pooling.em import maximise
 
 
 def crisp(n_clients=24, n=20, n_features=25, n_relevant=3, outliers=0, seed=0):
@@ -33,28 +34,32 @@ def crisp(n_clients=24, n=20, n_features=25, n_relevant=3, outliers=0, seed=0):
     return X, (X * own[groups]).sum(axis=1) + rng.normal(size=len(groups)), groups, labels
 
 
-@pytest.mark.parametrize("seed", some(range(3), 1))
-def test_features_in_which_clusters_do_not_differ_hide_none(seed):
-    X, y, groups, labels = crisp(15, n_features=12, seed=seed)
-    model = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0).fit(
-        X, y, groups=groups
-    )
-    assert adjusted_rand_score(labels, model.labels_) == 1.0
-    # The chosen fit is on the path.
-    path = model.bic_path_
-    chosen = (path["n_clusters"] == 3) & (path["covariance_type"] == model.covariance_type_)
-    assert path["bic"][chosen] == pytest.approx(model.bic_)
-    assert path["icl"][chosen] == path["icl"].min()
+def fit_lines(X, y, groups):
+    model = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0)
+    return model.fit(X, y, groups=groups)
+
+
+#: Clusters that differ in few features, with outliers, and where nothing differs.
+FOUND = [
+    ({"n_clients": 15, "n_features": 12}, [5, 5, 5]),
+    ({"n_clients": 26, "n_features": 4, "outliers": 2}, [8, 8, 8, 1, 1]),
+    ({"n_clients": 12, "n_features": 12, "n_relevant": 0}, [12]),
+]
 
 
 @pytest.mark.parametrize("seed", some(range(3), 1))
-def test_outliers_beside_clusters_are_a_cluster_each(seed):
-    X, y, groups, labels = crisp(26, n_features=4, n_relevant=3, outliers=2, seed=seed)
-    model = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0).fit(
-        X, y, groups=groups
-    )
-    assert adjusted_rand_score(labels, model.labels_) == 1.0
-    assert_array_equal(model.cluster_sizes_, [8, 8, 8, 1, 1])
+@pytest.mark.parametrize(("options", "sizes"), FOUND)
+def test_clusters_and_outliers_are_found_and_none_are_invented(options, sizes, seed):
+    X, y, groups, labels = crisp(**options, seed=seed)
+    model = fit_lines(X, y, groups)
+    assert_array_equal(model.cluster_sizes_, sizes)
+    if len(sizes) > 1:
+        assert adjusted_rand_score(labels, model.labels_) == 1.0
+        # The chosen fit is on the path.
+        path, chosen = model.bic_path_, np.nanargmin(model.bic_path_["icl"])
+        assert path["n_clusters"][chosen] == len(sizes)
+        assert path["covariance_type"][chosen] == model.covariance_type_
+        assert path["bic"][chosen] == pytest.approx(model.bic_)
 
 
 @pytest.mark.parametrize("seed", some([4, 0, 1, 2, 3, 5], 2))
@@ -66,21 +71,11 @@ def test_many_clusters_are_found_beyond_numbers_that_look_worse(seed):
     groups = np.repeat(np.arange(40), n)
     X = rng.normal(size=(len(groups), 5))
     y = (X * own[groups, :5]).sum(axis=1) + own[groups, 5] + rng.normal(size=len(groups))
-    model = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0)
-    model.fit(X, y, groups=groups)
+    model = fit_lines(X, y, groups)
     assert adjusted_rand_score(labels, model.labels_) > 0.8
     path = model.bic_path_
     crisp = path["icl"][(path["covariance_type"] == "none") & (path["n_clusters"] < 5)]
     assert crisp.min() > path["icl"][path["n_clusters"] == 1].min()
-
-
-def test_many_features_in_which_nothing_differs_are_one_cluster():
-    for seed in some(range(4), 1):
-        X, y, groups, _ = crisp(12, n_features=12, n_relevant=0, seed=seed)
-        model = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0).fit(
-            X, y, groups=groups
-        )
-        assert model.n_clusters_ == 1
 
 
 @pytest.mark.parametrize("fixed", some([1, 0], 1))
@@ -89,9 +84,8 @@ def test_drawn_means_have_the_marginal_likelihood(fixed):
     X, y, groups, labels = crisp(n=40, n_features=4, n_relevant=3)
     model = LinearModel("squared_error", alpha=0.0, standardize=False).bind(4, None)
     pool = InProcessFederation(X, y, groups).open(model, random_state=0)
-    free, varying = np.arange(5) == 4, np.arange(5) >= fixed
-    options = Options(500, 1e-10, np.inf, free, varying, loss_dispersion, df=np.inf)
-    start, _ = pooled(pool, options)
+    varying = np.arange(5) >= fixed
+    options, start, _ = linear_start(pool, np.inf, 1e-10, varying)
     Z = np.column_stack([X, np.ones(len(y))])
     means = np.array([np.linalg.lstsq(*rows(Z, y, labels[groups] == k))[0] for k in range(3)])
     means[:, ~varying] = means[:, ~varying].mean(axis=0)
@@ -117,10 +111,6 @@ def test_drawn_means_have_the_marginal_likelihood(fixed):
     assert _drawn_means(fit) == pytest.approx(best - 24 * np.log(3), abs=1e-3)
 
 
-def loss_dispersion(mean):
-    return mean
-
-
 def rows(Z, y, mask):
     return Z[mask], y[mask], None
 
@@ -129,13 +119,9 @@ def rows(Z, y, mask):
 def test_looks_only_save_time(monkeypatch, n_features, n_relevant):
     """Candidates that are refused would not have been chosen."""
     X, y, groups, _ = crisp(15, n_features=n_features, n_relevant=n_relevant, seed=5)
-    quick = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0).fit(
-        X, y, groups=groups
-    )
+    quick = fit_lines(X, y, groups)
     monkeypatch.setattr("skcfl.pooling.cluster_starts.may_reach", lambda *args: True)
-    slow = PartialPoolingRegressor(basis="linear", df=np.inf, random_state=0).fit(
-        X, y, groups=groups
-    )
+    slow = fit_lines(X, y, groups)
     assert_array_equal(quick.labels_, slow.labels_)
     assert quick.loglik_ == pytest.approx(slow.loglik_, rel=1e-6)
     assert quick.bic_path_["n_iter"].sum() < slow.bic_path_["n_iter"].sum()

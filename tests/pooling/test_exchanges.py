@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from linear_starts import linear_start
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcfl import PartialPoolingRegressor
@@ -9,22 +10,13 @@ from skcfl.datasets import make_clustered_regression
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
 from skcfl.pooling.cluster_starts import Starts
-from skcfl.pooling.em import Options, maximise, pooled
+from skcfl.pooling.em import maximise
 
 
 def rows(n_clients=8, n_clusters=2, n_samples=30, seed=0):
     about = {"n_clients": n_clients, "n_clusters": n_clusters, "n_samples": n_samples}
     data = make_clustered_regression(n_features=4, random_state=seed, **about)
     return data.X, data.y, data.groups
-
-
-def fitted(pool, **about):
-    """Options of a linear fit, and where fits of one cluster begin."""
-    p = pool.n_params
-    free, dispersion = np.arange(p) == p - 1, pool.model.describe_loss().dispersion_of
-    options = Options(1000, 1e-5, "auto", free, np.ones(p, dtype=bool), dispersion, **about)
-    start, n_iter = pooled(pool, options)
-    return options, start, n_iter
 
 
 def opened(*given):
@@ -37,9 +29,9 @@ def test_pooled_models_follow_from_two_exchanges(monkeypatch, shift):
     X, y, groups = rows()
     model = LinearModel(alpha=0.0, standardize=False).bind(4)
     pool = InProcessFederation(X, y + shift, groups).open(model, random_state=0)
-    _, quick, n_quick = fitted(pool)
+    _, quick, n_quick = linear_start(pool)
     monkeypatch.setattr("skcfl.pooling.em.LEAST_LEFT", np.inf)
-    _, slow, n_slow = fitted(pool)
+    _, slow, n_slow = linear_start(pool)
     assert (n_quick, n_slow) == (4 if shift else 2, 4)
     for name in ("means", "dispersion", "unit", "prior", "spent"):
         assert_allclose(getattr(quick, name), getattr(slow, name), rtol=1e-6)
@@ -48,7 +40,7 @@ def test_pooled_models_follow_from_two_exchanges(monkeypatch, shift):
 def test_numbers_of_clusters_are_tried_at_the_same_time():
     X, y, groups = rows(12, 3)
     pool = opened(X, y, groups)
-    options, start, _ = fitted(pool)
+    options, start, _ = linear_start(pool)
     one = maximise(pool, start.of_kind("diag", start.unit), options)
     starts = Starts(pool, one, 3, options, True)
     before, path = pool.ledger.calls, []

@@ -1,9 +1,11 @@
 """Scales of the clients' own: rows have multivariate t distributions (Pinheiro et al. 2001)."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
+from linear_starts import linear_start
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import quad
 from scipy.special import logsumexp
@@ -14,13 +16,13 @@ from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegres
 from skcfl.calls.posteriors_asked import PosteriorProducts, Posteriors, PosteriorSums
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.models import LinearModel
-from skcfl.pooling.em import Options, evaluate, step
+from skcfl.pooling.em import evaluate, step
 from skcfl.pooling.heavy_tails import df_slope, expected_df
 from skcfl.pooling.population import LEAST_DF, MOST_DF, Population
 
 # Straight lines, which cost less; that curves are chosen is tested elsewhere.
 Regressor = partial(PartialPoolingRegressor, basis="linear")
-Classifier = partial(PartialPoolingClassifier, basis="linear")
+One = partial(Regressor, 1, covariance="diag")
 
 
 def draw(n_clients=40, n_rows=6, df=4.0, seed=0, n_features=2, spread=0.5):
@@ -33,6 +35,10 @@ def draw(n_clients=40, n_rows=6, df=4.0, seed=0, n_features=2, spread=0.5):
     w = np.arange(1, n_features + 1) + away
     y = (X * w[groups]).sum(axis=1) + 0.3 + rng.normal(size=len(groups)) / np.sqrt(t)[groups]
     return X, y, groups, t
+
+
+def opened(*rows):
+    return InProcessFederation(*rows).open(LinearModel().bind(2), random_state=0)
 
 
 def log_densities(model, X, y, groups):
@@ -70,9 +76,9 @@ def test_likelihood_is_of_a_multivariate_t(covariance, n_clusters, df):
 
 def test_units_and_order_change_nothing():
     X, y, groups, _ = draw()
-    model = Regressor(1, covariance="diag", tol=1e-9).fit(X, y, groups=groups)
+    model = One(tol=1e-9).fit(X, y, groups=groups)
     order = np.random.default_rng(0).permutation(len(y))
-    other = Regressor(1, covariance="diag", tol=1e-9)
+    other = One(tol=1e-9)
     other.fit(1e3 * X[order] + 5.0, 1e-4 * y[order], groups=groups[order])
     assert np.isfinite(model.df_)
     assert_allclose(other.df_, model.df_, rtol=1e-3)
@@ -83,18 +89,18 @@ def test_units_and_order_change_nothing():
 @pytest.mark.parametrize("covariance", ["diag", "full"])
 def test_many_degrees_of_freedom_are_the_normal_distribution(covariance):
     X, y, groups, _ = draw(df=np.inf)
-    fits = [
+    heavy, normal = (
         Regressor(1, covariance=covariance, df=df, tol=1e-9).fit(X, y, groups=groups)
         for df in (1e7, np.inf)
-    ]
-    assert fits[0].loglik_ == pytest.approx(fits[1].loglik_, abs=1e-3)
-    assert_allclose(fits[0].coef_, fits[1].coef_, atol=1e-3)
-    assert_allclose(fits[0].client_dispersion_, fits[1].dispersion_, rtol=1e-3)
+    )
+    assert heavy.loglik_ == pytest.approx(normal.loglik_, abs=1e-3)
+    assert_allclose(heavy.coef_, normal.coef_, atol=1e-3)
+    assert_allclose(heavy.client_dispersion_, normal.dispersion_, rtol=1e-3)
 
 
 def test_degrees_of_freedom_are_found():
     found = [
-        Regressor(1, covariance="diag").fit(X, y, groups=groups).df_
+        One().fit(X, y, groups=groups).df_
         for X, y, groups, _ in (draw(100, 8, df=3.0, seed=seed) for seed in some(range(6), 3))
     ]
     assert np.isfinite(found).all()
@@ -106,10 +112,10 @@ def test_few_clients_do_not_show_the_tails_of_a_distribution():
     y[groups < 2] *= 20.0
     for n_clients, wanted in ((14, np.inf), (15, 2.5)):
         kept = groups < n_clients
-        model = Regressor(1, covariance="diag").fit(X[kept], y[kept], groups=groups[kept])
+        model = One().fit(X[kept], y[kept], groups=groups[kept])
         assert model.df_ == pytest.approx(wanted)
     kept = groups < 14
-    model = Regressor(1, covariance="diag", df=4.0).fit(X[kept], y[kept], groups=groups[kept])
+    model = One(df=4.0).fit(X[kept], y[kept], groups=groups[kept])
     assert model.df_ == 4.0
 
 
@@ -121,13 +127,13 @@ def test_a_normal_population_stays_normal():
 
 def test_wild_clients_change_little():
     X, y, groups, _ = draw(30, 8, df=np.inf)
-    clean = Regressor(1, covariance="diag").fit(X, y, groups=groups)
+    clean = One().fit(X, y, groups=groups)
     wild = y.copy()
     rng = np.random.default_rng(0)
     wild[groups < 3] = 60.0 * rng.normal(size=24)
     away = {}
     for df in ("auto", np.inf):
-        model = Regressor(1, covariance="diag", df=df).fit(X, wild, groups=groups)
+        model = One(df=df).fit(X, wild, groups=groups)
         away[df] = np.abs(model.coef_[3:] - clean.coef_[3:]).max()
         if df == "auto":
             assert_array_equal(np.sort(np.argsort(model.client_dispersion_)[-3:]), [0, 1, 2])
@@ -145,10 +151,9 @@ def test_the_likelihood_never_falls():
 @pytest.mark.parametrize("kind", ["diag", "full"])
 def test_steps_of_em_never_lower_the_likelihood(kind):
     X, y, groups, _ = draw()
-    pool = InProcessFederation(X, y, groups).open(LinearModel().bind(2), random_state=0)
+    pool = opened(X, y, groups)
     rng, varying = np.random.default_rng(0), np.ones(3, dtype=bool)
-    free = np.zeros(3, dtype=bool)
-    options = Options(50, 1e-6, np.inf, free, varying, lambda mean: mean, df="auto")
+    options = replace(linear_start(pool, np.inf, df="auto")[0], free=~varying)
     for _ in range(4):
         square = np.diag(rng.uniform(0.1, 2.0, 3))
         current = evaluate(
@@ -161,7 +166,7 @@ def test_steps_of_em_never_lower_the_likelihood(kind):
                 dispersion=rng.uniform(0.2, 2.0),
                 prior=np.full(2, np.inf),
                 unit=np.ones(3),
-                free=free,
+                free=~varying,
                 varying=varying,
                 df=rng.uniform(2.5, 20.0),
             ),
@@ -177,9 +182,7 @@ def test_steps_of_em_never_lower_the_likelihood(kind):
 def test_clients_without_rows_are_as_wild_as_the_population():
     X, y, groups, _ = draw(n_clients=6)
     kept = (groups > 0) | (np.arange(len(y)) < 2)
-    pool = InProcessFederation(X[kept], y[kept], groups[kept]).open(
-        LinearModel().bind(2), random_state=0
-    )
+    pool = opened(X[kept], y[kept], groups[kept])
     prior = np.ones((1, 3)), 0.5 * np.ones(3), np.ones(1), 0.8, 4.0
     with_some = 0
     for _, held in pool.deal_folds(4, 0):
@@ -195,7 +198,7 @@ def test_clients_without_rows_are_as_wild_as_the_population():
 def test_clients_who_never_answer_are_as_wild_as_the_population():
     X, y, groups, _ = draw()
     federation = InProcessFederation(X, y, groups, faults=Faults(dead=[5]))
-    model = Regressor(1, covariance="diag", df=4.0).fit_federation(federation)
+    model = One(df=4.0).fit_federation(federation)
     assert model.client_dispersion_[5] == pytest.approx(2.0 * model.dispersion_)
     assert model.client_dispersion_[4] != pytest.approx(2.0 * model.dispersion_)
 
@@ -205,19 +208,17 @@ def test_expectations_are_integrals_over_the_precision():
     df = 3.5
     model = Regressor(1, covariance="full", df=df, prior=np.inf)
     model.fit(X, y, groups=groups)
-    D, theta = np.column_stack([X, np.ones(len(y))]), model.cluster_params_[0]
-    for i in range(1):
-        rows = groups == i
-        S = D[rows] @ model.covariance_ @ D[rows].T + model.dispersion_ * np.eye(rows.sum())
+    first = groups == 0
+    D = np.column_stack([X, np.ones(len(y))])[first]
+    S = D @ model.covariance_ @ D.T + model.dispersion_ * np.eye(first.sum())
 
-        def joint(t, power, S=S, rows=rows):
-            given = multivariate_normal(D[rows] @ theta, S / t).pdf(y[rows])
-            return gamma(df / 2, scale=2 / df).pdf(t) * given * t**power
+    def joint(t, power):
+        given = multivariate_normal(D @ model.cluster_params_[0], S / t).pdf(y[first])
+        return gamma(df / 2, scale=2 / df).pdf(t) * given * t**power
 
-        total, inverse = (quad(joint, 0, 60, args=(power,), limit=100)[0] for power in (0, -1))
-        assert model.client_dispersion_[i] == pytest.approx(
-            model.dispersion_ * inverse / total, rel=1e-5
-        )
+    total, inverse = (quad(joint, 0, 60, args=(power,), limit=100)[0] for power in (0, -1))
+    expected = model.dispersion_ * inverse / total
+    assert model.client_dispersion_[0] == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_slope_in_the_degrees_of_freedom_vanishes_where_a_step_ends():
@@ -231,7 +232,7 @@ def test_the_slope_in_the_degrees_of_freedom_vanishes_where_a_step_ends():
 def test_standard_deviations_are_of_the_client():
     X, y, groups, t = draw(200, 10, df=3.0, seed=3)
     test = np.random.default_rng(4)
-    model = Regressor(1, covariance="diag", unseen="average").fit(X, y, groups=groups)
+    model = One(unseen="average").fit(X, y, groups=groups)
     assert np.isfinite(model.df_)
     new = test.normal(size=(200, 2))
     _, std = model.predict(new, groups=np.arange(200), return_std=True)
@@ -256,12 +257,12 @@ def test_tails_are_no_clusters(seed):
 def test_what_is_estimated_counts_in_bic_and_what_is_sent_in_the_ledger():
     X, y, groups, _ = draw(n_clients=30)
     for df, more in (("auto", 1), (3.0, 0)):
-        model = Regressor(1, covariance="diag", df=df)
+        model = One(df=df)
         model.fit(X, y, groups=groups)
         q = 3 + 3 + 1 + more
         assert np.isfinite(model.df_)
         assert model.bic_ == pytest.approx(-2 * model.loglik_ + q * np.log(30))
-    pool = InProcessFederation(X, y, groups).open(LinearModel().bind(2), random_state=0)
+    pool = opened(X, y, groups)
     prior, sent = (np.ones((2, 3)), np.ones(3), np.ones(2) / 2, 0.8), {}
     for df in (np.inf, 3.0):
         up, down = pool.ledger.up, pool.ledger.down
@@ -274,7 +275,7 @@ def test_what_is_estimated_counts_in_bic_and_what_is_sent_in_the_ledger():
 
 def test_wide_models_take_what_they_are_given():
     X, y, groups, _ = draw(n_clients=12, n_features=300)
-    small = Regressor(1, covariance="diag", df=4.0, prior=1.0, max_iter=20)
+    small = One(df=4.0, prior=1.0, max_iter=20)
     with pytest.warns(match="stopped after"):
         small.fit(X, y, groups=groups)
     assert small.df_ == 4.0
@@ -286,7 +287,7 @@ def test_wide_models_take_what_they_are_given():
 
 def test_diagonals_and_products_are_those_of_matrices():
     X, y, groups, _ = draw(n_clients=10)
-    pool = InProcessFederation(X, y, groups).open(LinearModel().bind(2), random_state=0)
+    pool = opened(X, y, groups)
     rng = np.random.default_rng(0)
     prior = rng.normal(size=(2, 3)), np.array([0.5, 0.2, 0.9]), np.array([0.3, 0.7]), 0.8, 3.0
     whole, lean = (pool.ask(PosteriorSums, *prior, dense=dense) for dense in (True, False))
@@ -301,7 +302,7 @@ def test_diagonals_and_products_are_those_of_matrices():
 def test_lost_clients_keep_the_normal_distribution():
     X, y, groups, _ = draw()
     federation = InProcessFederation(X, y, groups, faults=Faults(dropout=0.2, random_state=0))
-    model = Regressor(1, covariance="diag", max_iter=60)
+    model = One(max_iter=60)
     assert model.fit_federation(federation).df_ == np.inf
     assert model.set_params(df=4.0).fit_federation(federation).df_ == 4.0
 
@@ -322,9 +323,9 @@ def test_fits_without_a_client_that_is_out_are_those_of_the_others(faults):
 
 def test_the_summary_tells_the_degrees_of_freedom():
     X, y, groups, _ = draw()
-    model = Regressor(1, covariance="diag", df=4.0).fit(X, y, groups=groups)
+    model = One(df=4.0).fit(X, y, groups=groups)
     assert "degrees of freedom of scales 4\n" in model.summary()
-    normal = Regressor(1, covariance="diag", df=np.inf).fit(X, y, groups=groups)
+    normal = One(df=np.inf).fit(X, y, groups=groups)
     assert "degrees of freedom" not in normal.summary()
 
 
@@ -338,26 +339,22 @@ def test_degrees_of_freedom_are_checked():
         Regressor(df=4.0, loss="poisson").fit(X, counts, groups=groups)
     with pytest.raises(ValueError, match="squared error"):
         PartialPooling(LinearModel(loss="log_loss"), df=4.0).fit(X, y > 0, groups=groups)
-    classes = Classifier(df="auto").fit(X, y > 0, groups=groups)
+    classes = PartialPoolingClassifier(basis="linear", df="auto").fit(X, y > 0, groups=groups)
     assert classes.df_ == np.inf
 
 
 def test_curvature_is_the_expected_one():
     """Of many clients it is minus the change of the slopes (Lange, Little and Taylor 1989)."""
     X, y, groups, _ = draw(6000, 3, df=3.0)
-    pool = InProcessFederation(X, y, groups).open(LinearModel().bind(2), random_state=0)
+    pool = opened(X, y, groups)
     theta = np.array([[1.0, 2.0, 0.3]])
     known = np.array([0.5, 0.5, 1e-9]), np.ones(1), 1.0, 3.0
     sums = pool.ask(PosteriorSums, theta, *known)
-    h = 1e-4
-    change = [
-        (
-            pool.ask(PosteriorSums, theta - h * step, *known)["slopes"]
-            - pool.ask(PosteriorSums, theta + h * step, *known)["slopes"]
-        )[0]
-        / (2 * h)
-        for step in np.eye(3)
-    ]
+    back, ahead = (
+        [pool.ask(PosteriorSums, theta + step, *known)["slopes"][0] for step in sign * np.eye(3)]
+        for sign in (-1e-4, 1e-4)
+    )
+    change = np.subtract(back, ahead) / 2e-4
     assert_allclose(np.diag(sums["curvature"][0]), np.diag(change), rtol=0.05)
 
 
@@ -365,7 +362,7 @@ def test_curvature_is_the_expected_one():
 @pytest.mark.parametrize("dense", [True, False])
 def test_covariances_have_the_scales_of_the_noise(errors, dense):
     X, y, groups, _ = draw(n_clients=10)
-    pool = InProcessFederation(X, y, groups).open(LinearModel().bind(2), random_state=0)
+    pool = opened(X, y, groups)
     prior = np.ones((1, 3)), 0.5 * np.eye(3), np.ones(1), 0.8
     _, normal_means, normal, _ = pool.ask(Posteriors, *prior, np.inf, errors, dense)
     _, means, scaled, noise = pool.ask(Posteriors, *prior, 3.0, errors, dense)
@@ -377,7 +374,7 @@ def test_covariances_have_the_scales_of_the_noise(errors, dense):
 
 def test_tails_that_are_hardly_heavy_are_let_be():
     X, y, groups, _ = draw(250, 12, df=9.0, seed=1)
-    model = Regressor(1, covariance="diag").fit(X, y, groups=groups)
+    model = One().fit(X, y, groups=groups)
     path = model.bic_path_
     assert path["df"][0] == model.df_ == np.inf
     assert 6.0 < path["df"][1] < 20.0

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from linear_starts import linear_start
 from numpy.testing import assert_allclose
 
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
 from skcfl.pooling import quasi_newton
-from skcfl.pooling.em import Options, evaluate, maximise, pooled, step
+from skcfl.pooling.em import evaluate, maximise, step
 from skcfl.pooling.normal_equations import whitening
 from skcfl.pooling.population import Population
 from skcfl.pooling.quasi_newton import PATIENCE, Chart, settle
@@ -75,10 +76,8 @@ def opened(loss, prior=1.0, decades=0.0, kind="diag", n_clients=12, n_rows=20):
     weights = 10.0 ** rng.uniform(-decades, decades, len(y))
     pool = InProcessFederation(X, y, groups, sample_weight=weights)
     pool = pool.open(LinearModel(loss=loss, alpha=0.0).bind(2), random_state=0)
-    dispersion_of = pool.model.describe_loss().dispersion_of
-    free, varying = np.arange(3) == 2, np.ones(3, dtype=bool)
-    options = Options(2000, 1e-5, prior, free, varying, dispersion_of)
-    return pool, options, pooled(pool, options)[0].of_kind(kind, np.ones(3))
+    options, start, _ = linear_start(pool, prior)
+    return pool, options, start.of_kind(kind, np.ones(3))
 
 
 @pytest.mark.parametrize("kind", ["diag", "full"])

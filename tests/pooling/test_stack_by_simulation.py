@@ -52,26 +52,26 @@ def made_stack():
     return Stack(["diag", "full", "intercept"], populations, errors, SHARES)
 
 
-def drawn_means(stack, rng):
-    """Populations by their shares, and their means by what is known of these."""
+def drawn(stack, rng):
+    """Populations by their shares, means by what is known of these, and a client of each."""
     which = rng.choice(len(stack.shares), p=stack.shares, size=N_DRAWS)
-    means = np.empty((N_DRAWS, 3))
+    means, params = np.empty((2, N_DRAWS, 3))
     for c, (population, errors) in enumerate(zip(stack.populations, stack.errors, strict=True)):
-        mine = which == c
+        mine, S = which == c, population.covariance_matrix()
         means[mine] = rng.multivariate_normal(population.means[0], errors[0], mine.sum())
-    return which, means
+        params[mine] = means[mine] + rng.multivariate_normal(np.zeros(3), S, mine.sum())
+    return which, means, params
 
 
-def drawn_clients(stack, rng, Z, y):
+def drawn_given_rows(stack, rng, Z, y):
     """Parameters of a client given its rows, by conditioning of draws (Matheron), and noise."""
-    which, means = drawn_means(stack, rng)
-    params, noise = np.empty_like(means), np.empty(N_DRAWS)
+    which, _, params = drawn(stack, rng)
+    noise = np.array([population.dispersion for population in stack.populations])[which]
+    said = params @ Z.T + np.sqrt(noise)[:, None] * rng.normal(size=(N_DRAWS, len(y)))
     for c, population in enumerate(stack.populations):
-        mine, phi, S = which == c, population.dispersion, population.covariance_matrix()
-        w = means[mine] + rng.multivariate_normal(np.zeros(3), S, mine.sum())
-        said = w @ Z.T + np.sqrt(phi) * rng.normal(size=(mine.sum(), len(y)))
-        gain = S @ Z.T @ np.linalg.inv(Z @ S @ Z.T + phi * np.eye(len(y)))
-        params[mine], noise[mine] = w + (y - said) @ gain.T, phi
+        mine, S = which == c, population.covariance_matrix()
+        gain = S @ Z.T @ np.linalg.inv(Z @ S @ Z.T + population.dispersion * np.eye(len(y)))
+        params[mine] += (y - said[mine]) @ gain.T
     return params, noise
 
 
@@ -93,7 +93,7 @@ def test_clients_with_rows():
     rng = np.random.default_rng(2)
     for i in range(2):
         mine = i == GROUPS
-        params, phi = drawn_clients(stack, rng, Z[mine], y[mine])
+        params, phi = drawn_given_rows(stack, rng, Z[mine], y[mine])
         check_moments(params, means[i], covariances[i])
         assert noise[i] == pytest.approx(SHARES @ [0.5, 1.0, 2.0])
         assert phi.mean() == pytest.approx(noise[i], rel=0.02)
@@ -103,13 +103,8 @@ def test_clients_with_rows():
 def test_population_and_new_clients():
     stack = made_stack()
     rng = np.random.default_rng(3)
-    which, means = drawn_means(stack, rng)
+    _, means, params = drawn(stack, rng)
     check_moments(means, stack.means[0], stack.mean_errors[0])
-    params = np.empty_like(means)
-    for c, population in enumerate(stack.populations):
-        mine = which == c
-        S = population.covariance_matrix()
-        params[mine] = means[mine] + rng.multivariate_normal(np.zeros(3), S, mine.sum())
     check_moments(params, stack.means[0], stack.prior_covariance())
 
 
@@ -128,15 +123,10 @@ def test_standard_deviations_of_predictions():
     assert len(stack.shares) > 1
     new = np.array([[0.0, 5.0], [4.0, 4.0]])
     std = model.predict(new, groups=[99, 99], return_std=True)[1]
-    which = rng.choice(len(stack.shares), p=stack.shares, size=N_DRAWS)
+    which, _, params = drawn(stack, rng)
     Z = np.column_stack([model._scaling.transform(new), np.ones(2)])
-    said = np.empty((N_DRAWS, 2))
-    for c, (population, errors) in enumerate(zip(stack.populations, stack.errors, strict=True)):
-        mine = which == c
-        S = population.covariance_matrix() + errors[0]
-        w = rng.multivariate_normal(population.means[0], S, mine.sum())
-        noise = np.sqrt(population.dispersion) * rng.normal(size=(mine.sum(), 2))
-        said[mine] = w @ Z.T + noise
+    noise = np.array([population.dispersion for population in stack.populations])[which]
+    said = params @ Z.T + np.sqrt(noise)[:, None] * rng.normal(size=(N_DRAWS, 2))
     squares = (said - said.mean(axis=0)) ** 2
     error = squares.std(axis=0) / np.sqrt(N_DRAWS)
     assert (np.abs(squares.mean(axis=0) - std**2) <= WITHIN * error).all()

@@ -111,9 +111,10 @@ def test_a_client_far_larger_than_the_others_does_not_end_the_stack(seed):
     assert shares["none"] < 0.1
 
 
-@pytest.mark.parametrize(
-    ("loss", "n_classes"), [("poisson", None), ("gamma", None), ("log_loss", 2), ("log_loss", 3)]
-)
+OTHERS = [("poisson", None), ("gamma", None), ("log_loss", 2), ("log_loss", 3)]
+
+
+@pytest.mark.parametrize(("loss", "n_classes"), OTHERS)
 def test_other_losses_take_a_newton_step(loss, n_classes):
     """Nearly where the mode of the other rows is, and much nearer than with the row."""
     pool, _, _ = opened(loss, n_classes=n_classes)
@@ -134,16 +135,7 @@ def test_other_losses_take_a_newton_step(loss, n_classes):
     assert errors[0] < 0.1 * errors[1]
 
 
-@pytest.mark.parametrize(
-    ("loss", "n_classes"),
-    [
-        ("squared_error", None),
-        ("poisson", None),
-        ("gamma", None),
-        ("log_loss", 2),
-        ("log_loss", 3),
-    ],
-)
+@pytest.mark.parametrize(("loss", "n_classes"), [("squared_error", None), *OTHERS])
 def test_derivatives_are_those_of_differences(loss, n_classes):
     pool, _, _ = opened(loss, n_classes=n_classes)
     known = priors(pool)
@@ -177,13 +169,8 @@ def test_the_least_point_of_the_simplex_is_found():
         def value(w, A=A, slopes=slopes, shares=shares):
             return slopes @ (w - shares) + 0.5 * (w - shares) @ A @ (w - shares)
 
-        wanted = minimize(
-            value,
-            shares,
-            bounds=[(0, 1)] * K,
-            constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
-            tol=1e-12,
-        )
+        simplex = {"type": "eq", "fun": lambda w: w.sum() - 1}
+        wanted = minimize(value, shares, bounds=[(0, 1)] * K, constraints=simplex, tol=1e-12)
         found = _least(shares, slopes, A)
         assert found.sum() == pytest.approx(1.0) and (found >= 0).all()
         assert value(found) <= wanted.fun + 1e-5

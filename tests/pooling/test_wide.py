@@ -130,22 +130,16 @@ FITS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("to_rows", "options"),
-    some(FITS, 2),
-)
+@pytest.mark.parametrize(("to_rows", "options"), some(FITS, 2))
 def test_fits_are_those_of_matrices(to_rows, options, request, monkeypatch):
     monkeypatch.setattr(em, "SETTLED", 1e-6)
     monkeypatch.setattr(em, "MAX_PRIORS", 200)
     X, z, rng = rows()
     y = targets("squared_error", z, rng)
     fits = []
+    options = {"covariance": "diag", "basis": "linear", "df": np.inf, "tol": 1e-8, **options}
     for _ in range(2):
-        model = PartialPoolingRegressor(
-            **{"covariance": "diag", "basis": "linear", "df": np.inf, **options},
-            random_state=0,
-            tol=1e-8,
-        )
+        model = PartialPoolingRegressor(**options, random_state=0)
         fits.append(model.fit(to_rows(X), y, groups=GROUPS))
         request.getfixturevalue("narrow_is_wide")
     dense, wide = fits

@@ -1,7 +1,11 @@
 """The search for the number of clusters: folds, candidates, and what decides."""
 
+from functools import partial
+
+import clustered
 import numpy as np
 import pytest
+from clustered import fit, lines
 from sklearn.metrics import adjusted_rand_score
 from trials import some
 
@@ -14,7 +18,6 @@ from skcfl import (
 )
 from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import Objectives
-from skcfl.datasets import make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
 from skcfl.rounds.local_training import solve_local
@@ -24,42 +27,29 @@ from skcfl.search.n_clusters import find_n_clusters
 METHODS = [IFCARegressor, CLoVERegressor]
 
 
-def regression(seed=0, **options):
-    options = {"n_clients": 12, "n_clusters": 3, "n_features": 4} | options
-    return make_clustered_regression(random_state=seed, **options)
-
-
-def continuum(n_clients=12, n_rows=30, spread=5.0, seed=0):
-    """Clients whose slopes are normal draws."""
-    rng = np.random.RandomState(seed)
-    codes = np.repeat(np.arange(n_clients), n_rows)
-    X = rng.standard_normal((len(codes), 3))
-    slopes = spread * rng.standard_normal((n_clients, 3))
-    y = np.einsum("rd,rd->r", X, slopes[codes]) + 0.1 * rng.standard_normal(len(codes))
-    return X, y, codes
+#: Twelve clients in three clusters.
+regression = partial(clustered.regression, n_clients=12, n_features=4)
 
 
 @pytest.mark.parametrize("Method", some(METHODS, 1))
 def test_one_model_a_client_wins_where_all_differ(Method):
-    X, y, codes = continuum(8, 65)
+    rng = np.random.default_rng(0)
+    X, y, codes = lines(5.0 * rng.normal(size=(8, 3)), 65, rng, noise=0.1)
     model = Method(random_state=0).fit(X, y, groups=codes)
     local = LocalModelsRegressor().fit(X, y, groups=codes)
     assert model.n_clusters_ == 8
     np.testing.assert_allclose(model.coef_, local.coef_, rtol=1e-9)
-    assert model.alpha_ == pytest.approx(local.alpha_)
-    assert model.model_.alpha_ == model.alpha_
+    assert model.alpha_ == model.model_.alpha_ == pytest.approx(local.alpha_)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_clusters_are_found_where_clients_hardly_know_their_own_models(seed):
-    """Thirty rows in a fold for 26 parameters: minimisers of single clients fit the noise."""
+# Draws on which a search without these rules finds other clusters.
+@pytest.mark.parametrize(("n_features", "seed"), [(25, 1), (25, 2), (50, 9), (50, 11)])
+def test_clusters_are_found_where_clients_hardly_know_their_own_models(n_features, seed):
+    """Thirty rows in a fold: minimisers of single clients fit the noise, or each row."""
     rng = np.random.default_rng(seed)
-    labels, groups = np.arange(24) % 3, np.repeat(np.arange(24), 40)
-    slopes = np.zeros((3, 25))
-    slopes[:, :5] = rng.standard_normal((3, 5))
-    rng.standard_normal((24, 25))
-    X = rng.standard_normal((960, 25))
-    y = np.einsum("ij,ij->i", X, slopes[labels[groups]]) + rng.standard_normal(960)
+    labels, slopes = np.arange(24) % 3, np.zeros((3, n_features))
+    slopes[:, :5] = rng.normal(size=(3, 5))
+    X, y, groups = lines(slopes[labels], 40, rng)
     model = IFCARegressor(random_state=seed).fit(X, y, groups=groups)
     assert adjusted_rand_score(labels, model.labels_) == 1.0
 
@@ -68,33 +58,19 @@ def test_clusters_are_found_where_clients_hardly_know_their_own_models(seed):
 @pytest.mark.parametrize("seed", some(range(3), 1))
 def test_outliers_beside_clusters_are_a_cluster_each(Method, seed):
     """Two clients that fit nowhere do not end the search with a model per client."""
-    rng = np.random.default_rng(seed)
     labels = np.concatenate([np.arange(24) % 2, [2, 3]])
     B = np.array([[1.5, -1.5, 0.5], [-1.5, 0.5, 1.5], [4, 4, 4], [-4, 4, -4]])
-    groups = np.repeat(np.arange(26), 20)
-    X = rng.normal(size=(len(groups), 3))
-    y = (X * B[labels[groups]]).sum(axis=1) + rng.normal(size=len(groups))
+    X, y, groups = lines(B[labels], 20, np.random.default_rng(seed))
     model = Method("auto", random_state=0).fit(X, y, groups=groups)
     assert model.n_clusters_ == 4
     assert adjusted_rand_score(labels, model.labels_) == 1.0
 
 
-@pytest.mark.parametrize("seed", some(range(3), 1))
-def test_own_models_of_few_rows_are_no_outliers(seed):
-    """With more features than rows each client's model fits its own rows, whatever they are."""
-    rng = np.random.RandomState(seed)
-    codes = np.repeat(np.arange(24), 40)
-    X, slopes = rng.standard_normal((960, 50)), np.zeros((3, 50))
-    slopes[:, :5] = rng.standard_normal((3, 5))
-    y = (X * slopes[codes % 3]).sum(axis=1) + rng.standard_normal(960)
-    assert IFCARegressor(random_state=0).fit(X, y, groups=codes).n_clusters_ == 3
-
-
 @pytest.mark.parametrize("Method", some(METHODS[::-1], 1))
 def test_one_model_wins_where_nobody_differs(Method):
     data = regression(1, n_clusters=1, noise=1.0, n_samples=45)
-    model = Method(random_state=0).fit(data.X, data.y, groups=data.groups)
-    fed = FedAvgRegressor().fit(data.X, data.y, groups=data.groups)
+    model = fit(Method(random_state=0), data)
+    fed = fit(FedAvgRegressor(), data)
     np.testing.assert_allclose(model.coef_, fed.coef_, rtol=1e-9)
     np.testing.assert_array_equal(model.search_["n_clusters"], [1, 2, 3, 12])
     assert model.alpha_ == pytest.approx(fed.alpha_)
@@ -105,7 +81,7 @@ def test_one_model_wins_where_nobody_differs(Method):
 def test_five_rows_a_client_tell_clusters(n_clusters, seed):
     options = {"n_clients": 12, "n_samples": 5, "noise": 1.0 if n_clusters == 1 else 0.1}
     data = regression(seed, n_clusters=n_clusters, **options)
-    model = IFCARegressor(random_state=0).fit(data.X, data.y, groups=data.groups)
+    model = fit(IFCARegressor(random_state=0), data)
     assert model.n_clusters_ == n_clusters
 
 
@@ -116,9 +92,7 @@ def test_five_rows_a_client_without_clusters(Method):
     codes = np.repeat(np.arange(20), 5)
     X, slopes = rng.standard_normal((100, 3)), rng.standard_normal((20, 3))
     y = np.einsum("rd,rd->r", X, slopes[codes]) + rng.standard_normal(100)
-    new = rng.standard_normal((2000, 3))
-    groups = rng.randint(20, size=2000)
-    target = np.einsum("rd,rd->r", new, slopes[groups])
+    new, target, groups = lines(slopes, 100, rng, noise=0.0)
 
     def error(model):
         model.fit(X, y, groups=codes)
@@ -171,19 +145,19 @@ def test_counts_have_no_fractions_of_a_loss():
 
 def test_each_number_has_its_prior():
     data = regression(2)
-    model = IFCARegressor(random_state=0).fit(data.X, data.y, groups=data.groups)
-    fed = FedAvgRegressor().fit(data.X, data.y, groups=data.groups)
+    model = fit(IFCARegressor(random_state=0), data)
+    fed = fit(FedAvgRegressor(), data)
     assert model.n_clusters_ == 3
     assert model.alpha_ == pytest.approx(3 * fed.alpha_)
-    told = IFCARegressor(3, random_state=0).fit(data.X, data.y, groups=data.groups)
+    told = fit(IFCARegressor(3, random_state=0), data)
     np.testing.assert_allclose(model.params_, told.params_, atol=1e-8)
-    given = IFCARegressor(alpha=0.01, random_state=0).fit(data.X, data.y, groups=data.groups)
+    given = fit(IFCARegressor(alpha=0.01, random_state=0), data)
     assert given.alpha_ == 0.01
 
 
 def test_numbers_that_were_stepped_over_are_tried():
     data = regression(3, n_clients=36, n_clusters=9, n_features=6, separation=8.0)
-    model = IFCARegressor(random_state=0).fit(data.X, data.y, groups=data.groups)
+    model = fit(IFCARegressor(random_state=0), data)
     assert model.n_clusters_ == 9
     assert {8, 9, 10} <= set(model.search_["n_clusters"].tolist())
 
@@ -219,8 +193,8 @@ def test_rows_that_a_client_was_fitted_to_do_not_judge_it():
 def test_shared_layers_leave_out_one_model_a_client():
     data = regression(4, n_clients=4, n_samples=20)
     options = {"hidden_layer_sizes": (4,), "max_iter": 2, "random_state": 0, "tol": 0}
-    apart = IFCARegressor(**options).fit(data.X, data.y, groups=data.groups)
-    shared = IFCARegressor(shared_layers=1, **options).fit(data.X, data.y, groups=data.groups)
+    apart = fit(IFCARegressor(**options), data)
+    shared = fit(IFCARegressor(shared_layers=1, **options), data)
     assert shared.n_clusters_ <= 4
     assert len(shared.search_["n_clusters"]) <= len(apart.search_["n_clusters"])
 
@@ -232,9 +206,9 @@ SAMPLED += [(IFCARegressor, 3)]
 @pytest.mark.parametrize(("Method", "n_clusters"), some(SAMPLED, 2))
 def test_many_clients_search_by_a_sample(Method, n_clusters, monkeypatch):
     data = regression(5, n_clients=40, n_samples=20)
-    whole = Method(n_clusters, random_state=0).fit(data.X, data.y, groups=data.groups)
+    whole = fit(Method(n_clusters, random_state=0), data)
     monkeypatch.setattr(_n_clusters, "SAMPLE", 12)
-    some = Method(n_clusters, random_state=0).fit(data.X, data.y, groups=data.groups)
+    some = fit(Method(n_clusters, random_state=0), data)
     assert some.n_clusters_ == whole.n_clusters_ == 3
     np.testing.assert_array_equal(some.labels_, whole.labels_)
     np.testing.assert_allclose(some.params_, whole.params_, atol=1e-8)
@@ -297,7 +271,7 @@ def test_clusters_start_from_the_largest_number_before(monkeypatch):
 
     monkeypatch.setattr(_n_clusters._Fold, "_starts", noted)
     data = regression(6, n_samples=50)
-    IFCARegressor(random_state=0).fit(data.X, data.y, groups=data.groups)
+    fit(IFCARegressor(random_state=0), data)
     assert seen == [[2, 3]] * 4 + [[4, 5]] * 4
 
 
