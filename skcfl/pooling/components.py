@@ -72,14 +72,16 @@ def fit_population(pool, kind, n_clusters, n_init, options, beside=None):
     n = int((~pool.without_rows).sum())
     is_stacked = kind == "stacked" and n > 1
     first = "diag" if kind == "stacked" else kind
-    start, n_iter = pooled(pool, options)
+    common = pooled(pool, options)
+    start = common.population
+    options = replace(options, correlated=_may_correlate(pool, common, options))
     # Starts of fits of one cluster, by name.
     origins = {}
     if is_stacked and n_clusters in (1, "auto"):
         origins = _parts(pool, start, options)
 
     def searched(pool):
-        tasks = [partial(_one_cluster, start=start, n_iter=n_iter, kind=first, options=options)]
+        tasks = [partial(_one_cluster, common=common, kind=first, options=options)]
         singles, *_ = at_once(pool, tasks + ([] if beside is None else [beside.prepare]))
         simple = next(iter(singles.values()))
         tasks = [partial(_searched, singles=singles, about=(n_clusters, n_init, options))]
@@ -96,7 +98,7 @@ def fit_population(pool, kind, n_clusters, n_init, options, beside=None):
     several = n_clusters == "auto" and best.population.n_clusters > 1
     rival = several and kind not in ("auto", "full")
     part = is_stacked and best.population.n_clusters == 1
-    if (rival or part) and _may_correlate(pool, start, options):
+    if (rival or part) and options.correlated:
         correlated = parts.pop("full", None)
         if correlated is None:
             target = icl(best, pool, options) - STRONG
@@ -147,7 +149,7 @@ def _asked_beside(pool, beside, population):
 def _parts(pool, start, options):
     """Starts of the parts of a stack beside the first one, by name."""
     origins = {}
-    if _may_correlate(pool, start, options):
+    if options.correlated:
         origins["full"] = _origin(pool, start, "full", options)
     intercepts = options.free & options.varying
     if (options.varying & ~intercepts).any():
@@ -239,24 +241,22 @@ def _entry(fit, n_clusters, criterion, pool, options):
     }
 
 
-def _may_correlate(pool, population, options):
+def _may_correlate(pool, common, options):
     """Whether a full covariance says more than a diagonal one, is not too large, and may pay.
 
-    A model for all loses the logarithm of the number of classes a row at most.  Correlations that
-    cost more have no share of a stack, and BIC and ICL, where they cost more still, refuse them.
+    Correlations that cost more than the model for all loses, where losses are not below zero, have
+    no share of a stack; BIC and ICL, where they cost more still, refuse them.
     """
-    n_varying, n_classes = n_free(pool, options.varying), pool.model.n_classes
-    most = pool.client_weights.sum() * np.log(n_classes) if n_classes else np.inf
-    pays = price_of_pairs(n_varying) < most
-    few = len(population.unit) <= MAX_DENSE
-    return options.correlated and few and n_varying > 1 and pays
+    n_varying = n_free(pool, options.varying)
+    pays = not pool.model.n_classes or price_of_pairs(n_varying) < -common.loglik
+    return options.correlated and pool.n_params <= MAX_DENSE and n_varying > 1 and pays
 
 
-def _one_cluster(pool, start, n_iter, kind, options):
+def _one_cluster(pool, common, kind, options):
     """Fits of one cluster, by kind; the first kind is where several clusters begin."""
-    kinds = [kind]
+    start, n_iter, kinds = common.population, common.n_iter, [kind]
     if kind == "auto":
-        kinds = ["diag", "full"] if _may_correlate(pool, start, options) else ["diag"]
+        kinds = ["diag", "full"] if options.correlated else ["diag"]
     if (~pool.without_rows).sum() < 2:
         # One client's differences from others are not known.
         own = start.of_kind(kinds[0], np.zeros_like(start.unit))
@@ -300,7 +300,7 @@ def _seem_clusters(pool, fit, options):
     if not alone.any():
         return False
     part = pool.subset(np.flatnonzero(~pool.without_rows)[~alone[labels]])
-    single = _one_cluster(part, *pooled(part, options), "diag", options)
+    single = _one_cluster(part, pooled(part, options), "diag", options)
     rest = maximise(part, fit.population.ordered(np.flatnonzero(~alone)), options)
     return icl(rest, part, options) >= icl(single["diag"], part, options) - STRONG
 

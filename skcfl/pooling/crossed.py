@@ -275,7 +275,7 @@ def nested_effects(pool, fit):
 
 def population_of(fit, pool, options):
     """The population of the clients' coefficients, levels left out."""
-    start = pooled(pool, options)[0]
+    start = pooled(pool, options).population
     covariance = fit.dispersion * fit.root @ fit.root.T
     varying = covariance.diagonal() > 0 if fit.kind in {"intercept", "none"} else start.varying
     kind = fit.kind if fit.kind in {"full", "none"} else "diag"

@@ -286,7 +286,7 @@ def _factors(G, c, kept):
 
 
 def pooled(pool, options):
-    """Population of one cluster without variance, one model for all clients, and exchanges."""
+    """Fit of one cluster without variance: one model for all clients."""
     p = pool.n_params
     population = Population(
         "none",
@@ -341,7 +341,7 @@ def pooled(pool, options):
         spent = 0.0 if _is_held(pool, population, current.sums) else spent
         population = replace(population, spent=spent)
     population = replace(population, dispersion=dispersion, unit=unit)
-    return population, n_iter
+    return replace(current, population=population, n_iter=n_iter)
 
 
 def _moved(fit, means, population=None):

@@ -10,4 +10,5 @@ def linear_start(pool, prior="auto", tol=1e-5, varying=True, **about):
     p, dispersion = pool.n_params, pool.model.describe_loss().dispersion_of
     free, varying = np.arange(p) == p - 1, np.ones(p, dtype=bool) & varying
     options = Options(2000, tol, prior, free, varying, dispersion, **about)
-    return options, *pooled(pool, options)
+    fit = pooled(pool, options)
+    return options, fit.population, fit.n_iter
