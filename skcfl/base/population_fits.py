@@ -122,11 +122,13 @@ class PopulationFits(Host):
         is nearly 1: an extended quasi-likelihood. Of a stack that of one fit, see
         ``stacking_shares_``.
     bic_ : float
-        Bayesian information criterion of ``loglik_``, the clients being the sample.
+        Bayesian information criterion of ``loglik_``, the clients being the sample. Each
+        correlation counts ``n / (n + s)``, as its prior is worth s of n + s clients.
     bic_path_ : dict of str to ndarray
         "n_clusters", "covariance_type", "loglik", "bic", "icl" and "n_iter" of each fit that
         was tried: several clusters with variance and without ("none"), one with a full
-        covariance where that is part of a stack or a rival of several clusters. ICL is BIC
+        covariance where that is part of a stack or a rival of several clusters, the stack's
+        other parts ("intercept", "none") where they are rivals. ICL is BIC
         with the rows as the sample of the clusters' means, plus twice the entropy of the
         responsibilities. It is infinite for what is no cluster: too many clients that are one
         each, no more clients than coefficients vary, of clusters without variance less than

@@ -15,7 +15,7 @@ from ..federation.lanes import asked_at_once
 from ..numerics.by_cluster import numbered
 from ..numerics.kmeans import kmeans
 from ..numerics.matrices import count_different
-from .criteria import icl, n_free
+from .criteria import icl
 from .em import maximise
 
 # Exchanges of each start before the best ones are chosen.
@@ -125,7 +125,7 @@ class Starts:
     def _try(self, pool, partitions):
         """Make the first exchanges of the fits that start from partitions not tried yet."""
         options, asked = self.options, []
-        n_varying = n_free(pool, options.varying)
+        n_varying = np.count_nonzero(options.varying)
         for K, found in partitions.items():
             self.trials.setdefault(K, {})
             new = {tuple(numbered(labels)): labels for labels in found}

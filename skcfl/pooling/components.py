@@ -96,6 +96,16 @@ def fit_population(pool, kind, n_clusters, n_init, options, beside=None):
     parts = dict(zip(origins, others, strict=True))
     simple = next(iter(singles.values()))
     several = n_clusters == "auto" and best.population.n_clusters > 1
+    if several:
+        fewer = {name: parts[name] for name in ("intercept", "none") if name in parts}
+        tried = [
+            _entry(fit, 1, icl(fit, pool, options), pool, options) | {"covariance_type": name}
+            for name, fit in fewer.items()
+        ]
+        path[1:1] = tried
+        if any(icl(best, pool, options) >= entry["icl"] - STRONG for entry in tried):
+            # Differences in few coefficients, among variances of many, look like clusters.
+            best, several = simple, False
     rival = several and kind not in ("auto", "full")
     part = is_stacked and best.population.n_clusters == 1
     if (rival or part) and options.correlated:

@@ -66,7 +66,7 @@ def _are_clusters(fit, pool, r):
     of several clusters a few may have one client each, which are outliers.
     """
     labels, K = r.argmax(axis=1), r.shape[1]
-    sizes, n_varying = np.bincount(labels, minlength=K), n_free(pool, fit.population.varying)
+    sizes, n_varying = np.bincount(labels, minlength=K), np.count_nonzero(fit.population.varying)
     if fit.population.kind != "none":
         return sizes.min() > max(n_varying, LEAST_CLIENTS - 1)
     alone = np.count_nonzero(sizes < LEAST_CLIENTS)
@@ -128,10 +128,13 @@ def n_free(pool, among):
 
 
 def n_parameters(population, pool, options):
-    """Number of parameters: means, and variances, shares and dispersion."""
+    """Number of parameters: means, and variances, shares and dispersion.
+
+    Correlations count as far as clients decide them, beside those that their prior is worth.
+    """
     K, varying = population.n_clusters, n_free(pool, population.varying)
-    pairs = varying * (varying + 1) // 2
-    diagonal = population.n_variances
-    variances = {"diag": diagonal, "full": pairs, "spherical": 1, "none": 0}
+    n, diagonal = pool.n_clients - np.count_nonzero(pool.without_rows), population.n_variances
+    pairs = varying * (varying - 1) / 2 * n / (n + population.shrinkage)
+    variances = {"diag": diagonal, "full": varying + pairs, "spherical": 1, "none": 0}
     others = variances[population.kind] + K - 1 + (options.dispersion_of is not None)
     return pool.model.n_free + (K - 1) * varying, others + is_df_free(population, options)

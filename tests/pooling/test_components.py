@@ -13,7 +13,7 @@ from skcfl import PartialPoolingClassifier, PartialPoolingRegressor
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
 from skcfl.pooling import components
-from skcfl.pooling.criteria import _drawn_means
+from skcfl.pooling.criteria import STRONG, _drawn_means
 from skcfl.pooling.em import maximise
 
 
@@ -125,6 +125,22 @@ def test_looks_only_save_time(monkeypatch, n_features, n_relevant):
     assert_array_equal(quick.labels_, slow.labels_)
     assert quick.loglik_ == pytest.approx(slow.loglik_, rel=1e-6)
     assert quick.bic_path_["n_iter"].sum() < slow.bic_path_["n_iter"].sum()
+
+
+@pytest.mark.parametrize("seed", some([0, 2, 6, 10], 1))
+def test_few_coefficients_that_differ_are_no_clusters(seed):
+    """Clusters fit better than a variance of each of many coefficients; intercepts differ only."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(20), 10)
+    X = rng.normal(size=(200, 8))
+    raw = X @ rng.normal(size=(8, 3)) / 2 + 1.5 * rng.normal(size=(20, 3))[groups]
+    y = (raw + rng.gumbel(size=raw.shape)).argmax(axis=1)
+    model = PartialPoolingClassifier(basis="linear", random_state=0).fit(X, y, groups=groups)
+    assert model.n_clusters_ == 1 and model.stacking_shares_["intercept"] > 0.5
+    path = model.bic_path_
+    kinds = np.where(path["n_clusters"] > 1, "clusters", path["covariance_type"])
+    least = {kind: path["icl"][kinds == kind].min() for kind in np.unique(kinds)}
+    assert least["intercept"] - STRONG < least["clusters"] < least["diag"] - STRONG
 
 
 @pytest.mark.parametrize("seed", some(range(3), 1))

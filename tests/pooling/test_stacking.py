@@ -209,6 +209,7 @@ def test_classes_pay_for_their_contrasts(seed):
     model = PartialPoolingClassifier(basis="linear", n_clusters=1, random_state=0)
     assert model.fit(X, y, groups=groups).stacking_shares_["full"] > 0.8
     path, contrasts = model.bic_path_, 2 * 6
-    variances = {"diag": 3 * 6, "full": contrasts * (contrasts + 1) // 2}
+    pairs = contrasts * (contrasts - 1) / 2 * 15 / (15 + 2 * contrasts)
+    variances = {"diag": 3 * 6, "full": contrasts + pairs}
     q = contrasts + np.array([variances[kind] for kind in path["covariance_type"]])
     assert_allclose(path["bic"], -2 * path["loglik"] + q * np.log(15))
