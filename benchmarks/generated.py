@@ -40,8 +40,9 @@ class Kind:
 
     Coefficients of clusters are standard normal times ``distance``, zero but for the first
     ``matter`` features. Inside clusters clients differ by ``spread`` times t-distributed
-    deviations (``df``). The last ``outliers`` clients have coefficients of their own, twice as
-    large. Without ``rows``, clients have 3 to 100 of them.
+    deviations (``df``), or along a ``line``, and in intercepts of a standard deviation. The last
+    ``outliers`` clients have coefficients of their own, twice as large. Without ``rows``, clients
+    have 3 to 100 of them.
     """
 
     rows: int | None = 10
@@ -53,6 +54,8 @@ class Kind:
     classes: int = 2
     distance: float = 1.0
     spread: float = 0.0
+    line: bool = False
+    intercepts: float = 0.0
     df: float = np.inf
     outliers: int = 0
     correlation: float = 0.0
@@ -95,6 +98,8 @@ ONE = {
         "no difference": {},
         "continuum": {"spread": 0.5},
         "heavy tails": {"spread": 0.3, "df": 3},
+        "intercepts": {"intercepts": 1.0},
+        "line": {"spread": 0.7, "line": True},
     }.items()
     for rows in (10, 20, 40)
     for d in (2, 5, 25)
@@ -118,6 +123,8 @@ def truth(kind, rng):
     away = rng.standard_normal((N, d, C))
     if np.isfinite(kind.df):
         away *= np.sqrt(kind.df / rng.chisquare(kind.df, N))[:, None, None]
+    if kind.line:
+        away = away[:, :1, :1] * rng.standard_normal((d, C))
     own = centres[labels] + kind.spread * away
     if kind.outliers:
         labels[-kind.outliers :] = K + np.arange(kind.outliers)
@@ -133,12 +140,15 @@ def draw(kind, seed):
     sizes = np.full(N, kind.rows or 0)
     if kind.rows is None:
         sizes = np.exp(rng.uniform(*np.log(SIZES), N)).round().astype(int)
+    shifts = np.zeros((N, C))
+    if kind.intercepts:
+        shifts += kind.intercepts * rng.standard_normal((N, C))
     R = np.linalg.cholesky(np.eye(d) + kind.correlation * (1 - np.eye(d)))
 
     def rows(sizes):
         groups = np.repeat(np.arange(N), sizes)
         X = rng.standard_normal((len(groups), d)) @ R.T
-        z = np.einsum("ij,ijc->ic", X, own[groups])
+        z = np.einsum("ij,ijc->ic", X, own[groups]) + shifts[groups]
         if kind.target == "normal":
             return X, z[:, 0] + rng.standard_normal(len(z)), groups
         if kind.target == "counts":
