@@ -123,7 +123,8 @@ class PopulationFits(Host):
         ``stacking_shares_``.
     bic_ : float
         Bayesian information criterion of ``loglik_``, the clients being the sample. Each
-        correlation counts ``n / (n + s)``, as its prior is worth s of n + s clients.
+        correlation counts ``n / (n + s)``, as its prior is worth s clients: two for each
+        coefficient that varies, none with ``prior=numpy.inf``.
     bic_path_ : dict of str to ndarray
         "n_clusters", "covariance_type", "loglik", "bic", "icl" and "n_iter" of each fit that
         was tried: several clusters with variance and without ("none"), one with a full
