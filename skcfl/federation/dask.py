@@ -525,7 +525,12 @@ def _on_worker(client, part, address):
 
 
 def _present(client):
-    return sorted(client.scheduler_info(n_workers=-1)["workers"])
+    """Workers that the scheduler has; none if it is gone itself."""
+    # Not scheduler_info: a thread of dask's may empty what it read before it is returned.
+    try:
+        return sorted(client.nthreads())
+    except OSError:
+        return []
 
 
 def _workers_of(client, workers=None):

@@ -119,12 +119,14 @@ def ask_each(places, name, arguments=None, whole=False, retries=None):
                 if left and not isinstance(error, Refused):
                     wait = place.start(name, *some)
                     continue
-                lost.append(str(error))
+                lost.append(error)
                 if retries is not None:
                     place.lose(error)
                 break
     if lost and (whole or not answers):
-        raise FederationError(f"{len(lost)} of {len(places)} places do not answer: {lost[0]}")
+        raise FederationError(
+            f"{len(lost)} of {len(places)} places do not answer: {lost[0]}"
+        ) from lost[0]
     return answers
 
 

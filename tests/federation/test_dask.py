@@ -23,6 +23,7 @@ from skcfl import FedAvgRegressor, GTVRegressor
 from skcfl.calls.first_order import Losses, ObjectivesGradients
 from skcfl.exceptions import FederationError, PrivacyError
 from skcfl.federation import ClientPrivacy, DaskFederation, InProcessFederation, SitePolicy
+from skcfl.federation.dask import LOOK
 from skcfl.models import LinearModel
 from skcfl.testing import StrictFederation
 
@@ -71,7 +72,7 @@ def test_kinds_of_parts(whole):
     ]
     federation = DaskFederation(whole, parts)
     compare(make("IFCARegressor").fit_federation(StrictFederation(federation)), wanted)
-    one = DaskFederation(whole, parts[:1], workers=sorted(whole.scheduler_info()["workers"])[1:])
+    one = DaskFederation(whole, parts[:1], workers=sorted(whole.nthreads())[1:])
     assert one.hello().ids.tolist() == np.unique(first[2]).tolist()
 
 
@@ -168,6 +169,18 @@ def test_workers_keep_the_account_of_private_clients(whole):
             continue
         with pytest.raises(PrivacyError, match="spent"):
             FedAvgRegressor(max_iter=3).fit_federation(federation)
+
+
+def test_a_slow_worker_is_not_lost(whole, monkeypatch):
+    """Though what dask has read of its workers may be emptied before we see it."""
+    monkeypatch.setattr(whole, "scheduler_info", lambda **_: {"workers": {}})
+
+    def slow(part):
+        time.sleep(4 * LOOK)
+        return part
+
+    federation = DaskFederation(whole, [partial(slow, part) for part in parts_of(DATA, 2)])
+    assert len(federation.hello().ids) == len(np.unique(DATA.groups))
 
 
 def the_pid(client, address):

@@ -27,7 +27,7 @@ def test_a_worker_with_another_version_is_refused():
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        (address,) = client.scheduler_info()["workers"]
+        (address,) = client.nthreads()
         client.run(become, ["0.0.9", "0" * 16])
         with pytest.raises(FederationError) as caught:
             DaskFederation(client, parts_of(DATA, 2))
