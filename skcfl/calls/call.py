@@ -22,11 +22,11 @@ on from it, and the argument with the starts is None if all do.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from inspect import Parameter, Signature
 from math import prod
 from types import FunctionType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -662,39 +662,37 @@ def is_same(value):
     return isinstance(value, np.ndarray) and value.strides[:1] == (0,) and len(value) > 1
 
 
+#: Letters of shapes that arguments tell, and how; without the argument they are zero.
+TOLD: dict[str, dict[str, Callable[[Any], int]]] = {
+    "theta": {"K": len},
+    "shared": {"s": np.count_nonzero},
+    "vectors": {"m": lambda vectors: vectors.shape[1]},
+    # Observed scores are the first of the drawn ones.
+    "n_draws": {"m": lambda n_draws: n_draws + 1},
+    "n_columns": {"v": int},
+    "n_centres": {"h": int},
+    "spreads": {"u": np.size},
+    "effects": {"e": np.size},
+    "trees": {"t": len, "l": lambda trees: np.shape(trees)[1]},
+    "leaves": {"k": np.size},
+    "n_leaves": {"k": int},
+    "n_bins": {"b": int},
+}
+NONE = dict.fromkeys("Kvmhuetlkjb", 0)
+
+
 def sizes_of(pool, arguments):
-    """Values of the letters of the shapes in a call.
+    """Values of the letters of the shapes in a call, dict of str to int.
 
-    Parameters
-    ----------
-    pool : ClientPool or Site
-        Object with `n_clients` and a bound `model`.
-    arguments : dict
-        Arguments that are sent.
-
-    Returns
-    -------
-    sizes : dict of str to int
+    `pool` is a ClientPool or Site, with `n_clients` and a bound `model`; `arguments` are sent.
     """
-    models, mask = arguments.get("theta"), arguments.get("shared")
-    vectors = arguments.get("vectors")
-    return {
-        "n": pool.n_clients,
-        "p": pool.model.n_params,
-        "s": pool.model.n_params if mask is None else int(mask.sum()),
-        "K": 0 if models is None else len(models),
-        "C": pool.model.n_classes or 0,
-        "q": pool.model.n_representation,
-        "f": pool.model.n_features,
-        "v": arguments.get("n_columns", 0),
-        # Observed scores are the first of the drawn ones.
-        "m": arguments.get("n_draws", -1) + 1 if vectors is None else vectors.shape[1],
-        "h": arguments.get("n_centres", 0),
-        "u": np.size(arguments.get("spreads", ())),
-        "e": np.size(arguments.get("effects", ())),
-        "t": len(arguments.get("trees", ())),
-        "l": np.shape(arguments.get("trees", ((),)))[1],
-        "k": arguments.get("n_leaves", np.size(arguments.get("leaves", ()))),
-        "j": np.size(arguments.get("leaves", ())) if arguments.get("curved") else 0,
-        "b": arguments.get("n_bins", 0),
-    }
+    model = pool.model
+    sizes = dict(NONE, n=pool.n_clients, p=model.n_params, s=model.n_params)
+    sizes.update(C=model.n_classes or 0, q=model.n_representation, f=model.n_features)
+    for name, value in arguments.items():
+        if value is not None and name in TOLD:
+            for letter, size in TOLD[name].items():
+                sizes[letter] = size(value)
+    if arguments.get("curved"):
+        sizes["j"] = sizes["k"]
+    return sizes

@@ -186,9 +186,10 @@ class Presence:
 
         If `patient`, a silent client may come back until the end of the attempt.
         """
-        lost = self.excluded if patient else self.lost
-        if self.starts_again and (self.rejected | lost).any():
-            raise ClientsLost
+        if self.starts_again:
+            lost = self.excluded if patient else self.lost
+            if (self.rejected | lost).any():
+                raise ClientsLost
 
     def who_is_lost(self):
         """The text that names the clients without which the fit starts again."""
