@@ -76,6 +76,8 @@ CLUSTERS = {
     "spread .2, 20 rows": Kind(20, spread=0.2),
     "15 features, 30 rows": Kind(30, 15, 4),
     "40 features, 30 rows": Kind(30, 40, 4, clients=40),
+    "30 features, 20 rows": Kind(20, 30, 5, clients=30),
+    "100 features, 60 rows": Kind(60, 100, 6),
     "8 clusters of 6 clients, 20 rows": Kind(20, clusters=8, clients=48),
     "8 clusters of 6 clients, 40 rows": Kind(40, clusters=8, clients=48),
     "12 clusters of 5 clients, 20 rows": Kind(20, clusters=12, clients=60),

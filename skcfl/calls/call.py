@@ -663,7 +663,7 @@ def is_same(value):
 
 
 #: Letters of shapes that arguments tell, and how; without the argument they are zero.
-TOLD: dict[str, dict[str, Callable[[Any], int]]] = {
+LETTERS: dict[str, dict[str, Callable[[Any], int]]] = {
     "theta": {"K": len},
     "shared": {"s": np.count_nonzero},
     "vectors": {"m": lambda vectors: vectors.shape[1]},
@@ -690,8 +690,8 @@ def sizes_of(pool, arguments):
     sizes = dict(NONE, n=pool.n_clients, p=model.n_params, s=model.n_params)
     sizes.update(C=model.n_classes or 0, q=model.n_representation, f=model.n_features)
     for name, value in arguments.items():
-        if value is not None and name in TOLD:
-            for letter, size in TOLD[name].items():
+        if value is not None and name in LETTERS:
+            for letter, size in LETTERS[name].items():
                 sizes[letter] = size(value)
     if arguments.get("curved"):
         sizes["j"] = sizes["k"]
