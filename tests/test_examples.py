@@ -89,13 +89,17 @@ def patients(tmp_path):
     return path
 
 
-FEWER_CLIENTS = {"make_clustered_regression": smaller(make_clustered_regression, n_clients=9)}
+FEW_CLIENTS = {"make_clustered_regression": smaller(make_clustered_regression, n_clients=9)}
 
 
 @pytest.mark.parametrize(
     ("name", "changed", "patterns"),
     [
-        ("fusion_path", {"N_LAMS": 6, **FEWER_CLIENTS}, ["nearest neighbours, refitted, lam=auto"]),
+        (
+            "fusion_path",
+            {"N_LAMS": 6, **FEW_CLIENTS},
+            ["nearest neighbours, refitted, lam=auto"],
+        ),
         ("own_table", {}, [r"partial pooling +R2 of held-out rows 0\.9"]),
         (
             "certificates",
@@ -115,7 +119,7 @@ FEWER_CLIENTS = {"make_clustered_regression": smaller(make_clustered_regression,
         ),
         (
             "fpfc",
-            {"N_LAMS": 5, "MAX_ITER": 60, "RATES": (1.0, 0.3), **FEWER_CLIENTS},
+            {"N_LAMS": 5, "MAX_ITER": 60, "RATES": (1.0, 0.3), **FEW_CLIENTS},
             ["lam='auto': 3 clusters"],
         ),
         # Recovery as the user guide says.
