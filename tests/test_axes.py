@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from cases import CASES, EVERYDAY, Case, booked, compare, fitted, make, predicted
+from cases import BY_METHOD, CASES, EVERYDAY, Case, booked, compare, fitted, make, predicted
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named, parts_of
 from sklearn.metrics import adjusted_rand_score
 from trials import spread
 
 from skcfl import Training
+from skcfl.clients.blocks import make_blocks
 from skcfl.datasets import make_clustered_classification
 from skcfl.exceptions import MessageError
 from skcfl.federation import FanOutFederation, Faults, InProcessFederation
@@ -21,10 +22,16 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore::skcfl.exceptions.RejectedClientWarning"),
 ]
-every_case = pytest.mark.parametrize("case", CASES, ids=str)
+every_method = pytest.mark.parametrize("case", BY_METHOD, ids=str)
 #: What is left of a fit when its client is lost: figures of the whole fit.
 FIGURES = ("alpha_", "lam_", "objective_", "n_clusters_")
 NETWORKS = ("FedProto", "FedPAC")
+
+
+@pytest.fixture(autouse=True)
+def few_folds(monkeypatch):
+    """Searches for K hold rows out as of larger federations, which takes a third of the time."""
+    monkeypatch.setattr("skcfl.search.n_clusters.FEW_FOLDS", 3)
 
 
 def assert_same_predictions(found, wanted, case, rows=slice(None), atol=1e-7, ids=None):
@@ -38,7 +45,7 @@ def assert_same_predictions(found, wanted, case, rows=slice(None), atol=1e-7, id
 # --------------------------------------------------------------------------- rows and clients
 
 
-@every_case
+@every_method
 def test_order_of_rows(case):
     """Searches and draws included: what is drawn about a row depends on what it holds."""
     mixed = np.random.RandomState(0).permutation(len(case.data.y))
@@ -78,7 +85,7 @@ def test_rows_given_twice_weigh_twice(case):
 KNOWS = ("ConvexClustered", "GTV", "PartialPooling")
 
 
-@every_case
+@every_method
 def test_rows_that_weigh_nothing(case):
     """Their client is predicted for, and the others are as if it were not there."""
     X, y, groups = case.rows
@@ -184,7 +191,7 @@ def federations_of(case):
     return StrictFederation(here), RemoteFederation(hosts), order
 
 
-@every_case
+@every_method
 def test_places_do_not_matter(case):
     """One place, three places, and hosts whose messages are pickled: one result, one account."""
     wanted = fitted(case)
@@ -243,11 +250,15 @@ DRAWN_CASES += [Case("FPFCRegressor", {"training": Training(participation=0.5, b
 DRAWN_CASES += [Case("IFCAClassifier", {"init": "random"})]
 
 
-@pytest.mark.parametrize("case", [*CASES, *NETS, *LOCAL_NETS, *DRAWN_CASES], ids=str)
+#: The calls in threads are in tests/federation/test_inprocess.py; what clients keep is here.
+THREADED = [*spread(BY_METHOD, 11), *spread([*NETS, *LOCAL_NETS], 4), *DRAWN_CASES]
+
+
+@pytest.mark.parametrize("case", THREADED, ids=str)
 def test_threads_change_nothing(case, monkeypatch):
     monkeypatch.setattr("skcfl.federation.inprocess.PARALLEL_WORK", 0)
-    monkeypatch.setattr("skcfl.clients.blocks.BLOCK_BYTES", 500)
-    one, two = (case.fit(*case.rows, n_jobs=n_jobs) for n_jobs in (None, 2))
+    monkeypatch.setattr(make_blocks, "__defaults__", (500, *make_blocks.__defaults__[1:]))
+    one, two = (case.fit(*case.rows, n_jobs=k, max_iter=3) for k in (None, 2))
     assert_array_equal(one.params_, two.params_)
     assert_array_equal(one.labels_, two.labels_)
     assert booked(one) == booked(two)
@@ -259,7 +270,7 @@ def test_threads_change_nothing(case, monkeypatch):
 # --------------------------------------------------------------------------------------- faults
 
 
-LOST = [(case, "dead") for case in CASES]
+LOST = [(case, "dead") for case in BY_METHOD]
 LOST += [(case, "false") for case in spread([case for case in CASES if not case.options], 22)]
 
 

@@ -24,6 +24,8 @@ RIVALS = {"RobustClusteredFL", "FeSEM", "OneShot", "FlexCFL", "PACFL", "CFL"}
 RIVALS |= {"IFCA", "CLoVE", "OracleClusters"}
 # One method by rounds and one by fusion, where not all networks are checked.
 TRAINED = {"FedAvg", "GTV"}
+# With them networks learn what the checks ask in a few rounds.
+LONG_STEPS = Training(step_size=0.05)
 
 
 def networks():
@@ -58,9 +60,8 @@ def is_checked(cls):
 def instances():
     """Every estimator with its defaults, and some generic ones as classifiers and networks."""
     for cls in filter(is_checked, ESTIMATORS):
-        # Networks learn what the checks ask in a few rounds.
         short = not THOROUGH and cls.__name__ == "FedProtoClassifier"
-        yield cls(max_iter=15) if short else cls()
+        yield cls(max_iter=5) if short else cls()
     # One method by rounds, one with proofs, and the one with posteriors.
     for cls in (skcfl.IFCA, skcfl.ConvexClusteredFL, skcfl.PartialPooling):
         yield cls(LinearModel(loss="log_loss"))
@@ -70,10 +71,12 @@ def instances():
         if issubclass(cls, PersonalMethod):
             # One for all: on one client they train as FedAvg does.
             if cls.__name__.startswith("FedRep"):
-                yield cls(hidden_layer_sizes=(4,), max_iter=15, training=Training(step_size=0.02))
+                yield cls(hidden_layer_sizes=(4,), max_iter=15, training=LONG_STEPS)
             continue
-        short = {"max_iter": 20} if "lam" in inspect.signature(cls).parameters else {}
-        yield cls(hidden_layer_sizes=(16,), **short)
+        fused = "lam" in inspect.signature(cls).parameters
+        short = {} if THOROUGH else {"max_iter": 8, "training": LONG_STEPS}
+        short = {"max_iter": 6} if fused else short
+        yield cls(hidden_layer_sizes=(16,) if THOROUGH else (4,), **short)
 
 
 def expected_failures(estimator):

@@ -13,6 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lme4_tables import penicillin
+from sklearn.datasets import make_moons
+
+from skcfl import LamSearch
+from skcfl.datasets import make_clustered_regression
+from skcfl.model_selection import ClientKFold
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
@@ -41,6 +46,11 @@ def colours_of_the_example():
 
     with matplotlib.rc_context():
         yield
+
+
+def smaller(function, **sizes):
+    """The function, given these sizes in the place of the example's."""
+    return lambda *arguments, **given: function(*arguments, **{**given, **sizes})
 
 
 def run(module, monkeypatch, *arguments):
@@ -79,10 +89,17 @@ def patients(tmp_path):
     return path
 
 
+FEW_CLIENTS = {"make_clustered_regression": smaller(make_clustered_regression, n_clients=9)}
+
+
 @pytest.mark.parametrize(
     ("name", "changed", "patterns"),
     [
-        ("fusion_path", {"N_LAMS": 12}, ["nearest neighbours, refitted, lam=auto"]),
+        (
+            "fusion_path",
+            {"N_LAMS": 6, **FEW_CLIENTS},
+            ["nearest neighbours, refitted, lam=auto"],
+        ),
         ("own_table", {}, [r"partial pooling +R2 of held-out rows 0\.9"]),
         (
             "certificates",
@@ -97,10 +114,14 @@ def patients(tmp_path):
         ("clove", {"ROUNDS": 5}, [r"CLoVE +10 +1\.00"]),
         (
             "points",
-            {"N_LAMS": 20},
+            {"N_LAMS": 20, "make_moons": lambda n, **options: make_moons(75, **options)},
             [r"moons, widest range +1\.00 +\(2 clusters at lam = \S+, proved\)"],
         ),
-        ("fpfc", {"N_LAMS": 5, "MAX_ITER": 60, "RATES": (1.0, 0.3)}, ["lam='auto': 3 clusters"]),
+        (
+            "fpfc",
+            {"N_LAMS": 5, "MAX_ITER": 60, "RATES": (1.0, 0.3), **FEW_CLIENTS},
+            ["lam='auto': 3 clusters"],
+        ),
         # Recovery as the user guide says.
         (
             "ellipses",
@@ -211,7 +232,12 @@ def test_firms(printed_by):
 
 
 def test_heart_disease(printed_by, patients):
-    assert "120 patients of 2 hospitals" in printed_by("plot_heart_disease", patients)
+    fewer = {
+        "ClientKFold": lambda n, **options: ClientKFold(2, **options),
+        "LamSearch": smaller(LamSearch, n_lams=4),
+    }
+    printed = printed_by("plot_heart_disease", patients, **fewer)
+    assert "120 patients of 2 hospitals" in printed
 
 
 def test_heart_disease_from_the_source(monkeypatch):
@@ -265,13 +291,13 @@ def numbers_after(printed, name):
 def test_growth(printed_by, tables):
     """Pigs that grow faster and faster, each in its own way."""
     rng = np.random.RandomState(0)
-    pig, week = np.repeat(np.arange(16), 12), np.tile(np.arange(1, 13), 16)
-    size = 1.0 + 0.15 * rng.normal(size=16)
-    weight = size[pig] * (20.0 + 0.5 * week**2) + rng.normal(size=192)
-    columns = {"rownames": np.arange(192), "Pig": pig, "Time": week, "Weight": weight}
+    pig, week = np.repeat(np.arange(6), 12), np.tile(np.arange(1, 13), 6)
+    size = 1.0 + 0.15 * rng.normal(size=6)
+    weight = size[pig] * (20.0 + 0.5 * week**2) + rng.normal(size=72)
+    columns = {"rownames": np.arange(72), "Pig": pig, "Time": week, "Weight": weight}
     tables["geepack", "dietox"] = pd.DataFrame(columns)
     printed = printed_by("plot_growth", DRAWS=2)
-    assert "192 weights of 16 pigs" in printed and "the default took splines" in printed
+    assert "72 weights of 6 pigs" in printed and "the default took splines" in printed
     ours = numbers_after(printed, "partial pooling, the default")
     for name in ("one line for each pig", "gradient boosting, pig as a number"):
         others = numbers_after(printed, name)
@@ -280,13 +306,13 @@ def test_growth(printed_by, tables):
 
 def test_pharmacokinetics(printed_by, tables):
     rng = np.random.RandomState(0)
-    subject, hours = np.repeat(np.arange(1, 8), 11), np.tile(np.geomspace(0.2, 24.0, 11), 7)
+    subject, hours = np.repeat(np.arange(1, 6), 11), np.tile(np.geomspace(0.2, 24.0, 11), 5)
     level = 10.0 * (np.exp(-0.1 * hours) - np.exp(-1.5 * hours))
-    level *= (1.0 + 0.3 * rng.normal(size=7))[subject - 1]
-    level += 0.3 * rng.normal(size=77)
+    level *= (1.0 + 0.3 * rng.normal(size=5))[subject - 1]
+    level += 0.3 * rng.normal(size=55)
     tables["datasets", "Theoph"] = pd.DataFrame({"Subject": subject, "Time": hours, "conc": level})
     printed = printed_by("plot_pharmacokinetics", DRAWS=2)
-    assert "77 samples of 7 subjects" in printed and "The default took splines" in printed
+    assert "55 samples of 5 subjects" in printed and "The default took splines" in printed
     (before,) = numbers_after(printed, "the population's curve")
     (after,) = numbers_after(printed, "adapted to 3 samples")
     assert after < before
@@ -298,19 +324,19 @@ def test_raters(printed_by, tables):
     rng = np.random.RandomState(0)
     behaviours = np.array(["Curse", "Scold", "Shout"])
     items = [f"S{k}{mode}{b}" for k in range(1, 4) for mode in ("Want", "Do") for b in behaviours]
-    person, item = np.repeat(np.arange(40), 18), np.tile(np.arange(18), 40)
-    anger = rng.normal(20, 5, size=40)
-    logit = (0.1 * (anger - 20) + rng.normal(size=40))[person] + 1.0 - 1.5 * (item % 3)
+    person, item = np.repeat(np.arange(20), 18), np.tile(np.arange(18), 20)
+    anger = rng.normal(20, 5, size=20)
+    logit = (0.1 * (anger - 20) + rng.normal(size=20))[person] + 1.0 - 1.5 * (item % 3)
     answers = pd.DataFrame({"id": person, "item": np.array(items)[item], "Anger": anger[person]})
     answers["Gender"] = np.where(person % 2, "F", "M")
     answers["btype"] = np.char.lower(behaviours[item % 3])
     answers["situ"] = np.where(item < 9, "other", "self")
-    answers["r2"] = np.where(logit + rng.logistic(size=720) > 0, "Y", "N")
+    answers["r2"] = np.where(logit + rng.logistic(size=360) > 0, "Y", "N")
     tables["lme4", "VerbAgg"] = answers
     samples, y, plate = penicillin()
     tables["lme4", "Penicillin"] = samples.assign(diameter=y, plate=plate)
-    printed = printed_by("plot_raters")
-    assert "720 answers of 40 persons to 18 questions" in printed
+    printed = printed_by("plot_raters", GridSearchCV=lambda ridge, *grid, **options: ridge)
+    assert "360 answers of 20 persons to 18 questions" in printed
     here, published = re.search(r"Penicillin +(\S+) +(\S+)", printed).groups()
     assert here == published == "-166.094"
     rows, questions = numbers_after(printed, "crossed effects, with features")

@@ -33,6 +33,14 @@ except ImportError:  # scikit-learn before 1.9
     callback = None
 needs_callbacks = pytest.mark.skipif(callback is None, reason="this scikit-learn has no callbacks")
 
+
+@pytest.fixture(autouse=True)
+def few_folds(monkeypatch):
+    """Searches tell the same of two or three folds as of more."""
+    monkeypatch.setattr("skcfl.search.n_clusters.FEW_FOLDS", 3)
+    monkeypatch.setattr("skcfl.search.judges.FEW_FOLDS", 2)
+
+
 CLASSES = make_clustered_classification(4, 2, n_samples=12, n_features=2, random_state=0)
 NUMBERS = make_clustered_regression(4, 2, n_samples=12, n_features=2, random_state=0)
 
@@ -48,6 +56,7 @@ METHODS = [
 SEARCHED = {"IFCA", "PartialPooling", "ConvexClusteredFL", "Ditto"}
 # Those that search by folds.
 BY_FOLDS = {"ConvexClusteredFLRegressor", "FPFCClassifier", "GTVRegressor"}
+BY_CV, BIC = skcfl.LamSearch(cv=2, n_lams=4), skcfl.LamSearch(criterion="bic", n_lams=4)
 # A method of each kind, of which a run prints more.
 LOUDER = {"ConvexClusteredFL", "FedRep", "IFCA", "PartialPooling"}
 TASKS = {
@@ -65,7 +74,9 @@ def make(name, **parameters):
     defaults = cls().get_params(deep=False)
     short = {}
     if name in BY_FOLDS:
-        short["search"] = skcfl.LamSearch(cv=2, n_lams=4)
+        short["search"] = BY_CV
+    if name == "ConvexClusteredFL":
+        short["search"] = skcfl.LamSearch(n_lams=4)
     if name not in SEARCHED | BY_FOLDS:
         short |= {"n_clusters": 2, "lam": 0.1}
     if name in ("FedProtoClassifier", "FedPACClassifier"):
@@ -238,7 +249,7 @@ STOPPABLE = [
 @pytest.mark.parametrize("name, task, more", STOPPABLE)
 def test_a_callback_ends_rounds(name, task, more):
     """As max_iter does, but nobody is warned; what was reached can be used."""
-    hard = {"tol": 1e-13, **more}
+    hard = {"tol": 1e-13, "max_iter": 30, **more}
     estimator, rows, groups = make(name, **hard)
     estimator.set_callbacks(Stop(task, 1)).fit(*rows, **groups)  # warnings are errors
     assert len(estimator.history_["objective"]) < len(fitted(name, **hard).history_["objective"])
@@ -260,9 +271,9 @@ def test_only_a_callback_silences_the_warning():
         ("IFCA", "candidate", {}),
         ("IFCA", "start", {"n_clusters": 2, "n_init": 5}),
         ("FedEM", "start", {"n_clusters": 2, "n_init": 5}),
-        ("ConvexClusteredFL", "candidate", {"lam": "auto", "criterion": "held_out", "cv": 2}),
-        ("ConvexClusteredFL", "candidate", {"lam": "auto", "criterion": "bic"}),
-        ("FPFC", "candidate", {"lam": "auto", "criterion": "bic"}),
+        ("ConvexClusteredFL", "candidate", {"lam": "auto", "search": BY_CV}),
+        ("ConvexClusteredFL", "candidate", {"lam": "auto", "search": BIC}),
+        ("FPFC", "candidate", {"lam": "auto", "search": BIC}),
         ("PartialPooling", "candidate", {}),
     ],
 )

@@ -117,7 +117,8 @@ LOST_AT += [("IFCARegressor", 40), ("PartialPoolingRegressor", 1), ("CLoVERegres
 
 
 @pytest.mark.parametrize(("name", "after"), some(LOST_AT, 2))
-def test_it_does_not_matter_when_it_is_lost(name, after):
+def test_it_does_not_matter_when_it_is_lost(name, after, monkeypatch):
+    monkeypatch.setattr("skcfl.search.n_clusters.FEW_FOLDS", 3)
     federation, count = dying(*rows_of(name, 1e6), after)
     found = make(name).fit_federation(federation)
     assert count[0] > after and found.missing_clients_.tolist() == [GONE]

@@ -195,8 +195,9 @@ def test_a_site_is_sent_its_own_clients_only():
     ],
     ids=str,
 )
-def test_messages_are_as_many_as_exchanges(model):
+def test_messages_are_as_many_as_exchanges(model, monkeypatch):
     """But for the facts of the folds, all in one message."""
+    monkeypatch.setattr("skcfl.search.n_clusters.FEW_FOLDS", 3)
     sites = wires(CLASSES if "Classifier" in str(model) else REGRESSION)
     model.fit_federation(RemoteFederation(sites))
     assert [site.messages for site in sites] == [model.calls_ + 1] * 2

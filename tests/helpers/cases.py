@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from grouped import grouped
 from numpy.testing import assert_allclose, assert_array_equal
+from trials import one_a_method
 
 import skcfl
 from skcfl import LamSearch
@@ -94,6 +95,10 @@ SEARCHING = [
     Case("DittoRegressor", {"lam": "auto"}),
 ]
 CASES = [Case(name) for name in EVERYDAY] + SEARCHING
+#: Twins differ in the loss, which every loss's calls are tested for: one class of each method in
+#: turn, and both where searches, solvers and posteriors depend on it.
+BOTH = ("CFLRegressor", "GTVClassifier", "PartialPoolingRegressor")
+BY_METHOD = [Case(name) for name in dict.fromkeys([*one_a_method(EVERYDAY), *BOTH])] + SEARCHING
 
 
 def predicted(model, X, groups):

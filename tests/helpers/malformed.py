@@ -396,8 +396,11 @@ def check_fit(outcome):
 
 @functools.cache
 def fitted(cls, network=False):
+    """A fit without a search, which the methods of an estimator do not know of."""
     X, y, groups = rows(kind_of(cls))
     given = {"hidden_layer_sizes": (2,)} if network else {}
+    if "n_clusters" in inspect.signature(cls).parameters:
+        given["n_clusters"] = 2
     estimator = cls(**short_parameters(cls, **given))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
