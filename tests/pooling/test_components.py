@@ -81,7 +81,7 @@ def test_many_clusters_are_found_beyond_numbers_that_look_worse(seed):
 @pytest.mark.parametrize("fixed", some([1, 0], 1))
 def test_drawn_means_have_the_marginal_likelihood(fixed):
     """Of the rows of each cluster, means integrated out, maximised otherwise."""
-    X, y, groups, labels = crisp(n=40, n_features=4, n_relevant=3)
+    X, y, groups, labels = crisp(n=20, n_features=4, n_relevant=3)
     model = LinearModel("squared_error", alpha=0.0, standardize=False).bind(4, None)
     pool = InProcessFederation(X, y, groups).open(model, random_state=0)
     varying = np.arange(5) >= fixed
@@ -148,8 +148,8 @@ def test_correlations_that_cost_more_than_rows_can_lose_are_not_fitted(monkeypat
     """Where they are, they are worse by each criterion and have no share of the stack."""
     rng = np.random.default_rng(seed)
     groups = np.repeat(np.arange(5), 6)
-    X = rng.normal(size=(30, 12))
-    raw = X @ rng.normal(size=(12, 4)) + (2 * rng.normal(size=(5, 4)))[groups]
+    X = rng.normal(size=(30, 8))
+    raw = X @ rng.normal(size=(8, 3)) + (2 * rng.normal(size=(5, 3)))[groups]
     y = (raw + rng.gumbel(size=raw.shape)).argmax(axis=1)
     model = PartialPoolingClassifier(basis="linear", n_clusters=1, random_state=0)
     found = model.fit(X, y, groups=groups)
