@@ -36,7 +36,7 @@ kinds, seeds = st.sampled_from(KINDS), st.integers(0, 2**31)
 # The share of lam_max at which a theorem is tried.
 shares = st.floats(0.02, 1.2)
 
-few = examples(21, suppress_health_check=list(HealthCheck))
+few = examples(14, suppress_health_check=list(HealthCheck))
 
 
 def draw(kind, seed, n=None, spread=2.0):
