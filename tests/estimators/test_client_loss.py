@@ -33,7 +33,7 @@ LIAR = 3
 HONEST = CODES != LIAR
 OTHERS = np.arange(9) != LIAR
 QUICK = {"alpha": 0.01, "random_state": 0}
-AUTO = {**QUICK, "search": LamSearch(n_lams=4)}
+AUTO = {**QUICK, "search": LamSearch(n_lams=3)}
 # What competes, less of it.
 FEWER = {ConvexClusteredFLRegressor: {"graph": "knn"}}
 
@@ -210,7 +210,7 @@ def test_few_rows_and_a_client_whose_rows_weigh_nothing(client_loss):
     """Clusters of it and one other client are fitted without showing the rows of that one."""
     data = make_clustered_regression(9, n_clusters=3, n_samples=12, random_state=1)
     weights = np.where(data.groups == data.groups[0], 0.0, 1.0)
-    model = FPFCRegressor(client_loss=client_loss, search=LamSearch(n_lams=3), **QUICK)
+    model = FPFCRegressor(client_loss=client_loss, search=LamSearch(n_lams=2), **QUICK)
     model.fit(data.X, data.y, groups=data.groups, sample_weight=weights)
     there = weights > 0
     assert model.score(data.X[there], data.y[there], groups=data.groups[there]) > 0.9

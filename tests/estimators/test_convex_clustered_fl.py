@@ -135,7 +135,7 @@ def test_auto_finds_separated_clusters_of_ragged_clients(criterion, seed):
 
 
 CLASSES = {"n_clients": 9, "n_features": 4, "n_samples": 60}
-FEW = {"n_clients": 6, "n_clusters": 2, "n_features": 2, "n_samples": 60}
+FEW = {"n_clients": 6, "n_clusters": 2, "n_features": 2, "n_samples": 40}
 SLOW = [
     pytest.param("log_loss", classification(seed, **CLASSES), marks=pytest.mark.slow)
     for seed in (0, 3)
@@ -168,7 +168,7 @@ def test_auto_says_one_cluster_where_there_is_one(n_samples, seeds):
     """
     several = 0
     for seed in seeds:
-        data = regression(seed, n_clusters=1, n_samples=n_samples, noise=1.0, n_clients=12)
+        data = regression(seed, n_clusters=1, n_samples=n_samples, noise=1.0, n_clients=8)
         for graph in some(("knn", "complete"), 1):
             several += fit(ConvexClusteredFLRegressor(graph=graph), data).n_clusters_ > 1
     assert several <= 1

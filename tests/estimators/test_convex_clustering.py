@@ -1,5 +1,6 @@
 """Convex clustering of points: recovery, limits, invariances, options, refusals."""
 
+import functools
 import pickle
 
 import numpy as np
@@ -155,11 +156,16 @@ def test_order_place_and_units_do_not_matter(loss, seed):
     assert_allclose(found, centres @ Q + 5.0, atol=1e-5)
 
 
+@functools.cache
+def fit_of_blobs(loss, graph):
+    X, _ = blobs(1, n=24)
+    return X, ConvexClustering(loss=loss, graph=graph, delta=1.0).fit(X)
+
+
 @pytest.mark.parametrize(("scale", "shift"), [(1e3, 1e5), (1.0, 1e6), (1e-6, 0.0), (1e6, 0.0)])
 @pytest.mark.parametrize(("loss", "graph"), some(KINDS, 2))
 def test_auto_does_not_depend_on_units_and_the_origin(loss, graph, scale, shift):
-    X, _ = blobs(1, n=30)
-    model = ConvexClustering(loss=loss, graph=graph, delta=1.0).fit(X)
+    X, model = fit_of_blobs(loss, graph)
     moved = ConvexClustering(loss=loss, graph=graph, delta=scale).fit(scale * X + shift)
     assert_array_equal(model.labels_, moved.labels_)
     assert moved.partition_optimal_

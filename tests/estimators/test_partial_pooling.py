@@ -1022,7 +1022,7 @@ def test_what_does_not_fit_in_memory_is_refused_before():
 @pytest.mark.parametrize("shape", [(2, 1, 1), (2, 1, 6), (2, 2, 6), (3, 2, 8)])
 def test_noise_of_few_rows_is_no_larger_than_their_targets(shape):
     m, n_rows, d = shape
-    for seed in range(4):
+    for seed in some((1, 0, 2, 3), 1):
         rng = np.random.default_rng(seed)
         X, groups = rng.standard_normal((m * n_rows, d)), np.repeat(np.arange(m), n_rows)
         y = X[:, 0] + rng.standard_normal(m)[groups] + 0.5 * rng.standard_normal(m * n_rows)

@@ -209,7 +209,7 @@ def test_fits(kind):
 @pytest.mark.parametrize("kind", ["numbers", "classes"])
 def test_auto_takes_trees_where_features_act_together(kind):
     """And goes on with the trees that were judged: those of the same fit by name."""
-    n_clients, n = (8, 15) if kind == "numbers" else (12, 30)
+    n_clients, n = (6, 15) if kind == "numbers" else (6, 40)
     X, y, groups = corners(kind, n_clients, n)
     auto = estimator(kind, covariance="diag").fit(X, y, groups=groups)
     named = estimator(kind, covariance="diag", basis="trees").fit(X, y, groups=groups)

@@ -42,7 +42,7 @@ def test_ends_of_the_path():
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_partitions_are_exact_and_proved(graph):
     for seed, loss in enumerate(LOSSES):
-        problem = make_problem(loss, 12, graph, seed=seed, alpha=0.01)
+        problem = make_problem(loss, 8, graph, seed=seed, alpha=0.01)
         for share in (0.3, 0.8):
             lam = share * lam_max_bounds(problem)[1]
             result, _ = admm(problem, lam, tol=1e-7)
@@ -93,7 +93,7 @@ def test_clients_of_one_class(loss):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_fewer_rows_than_features(loss, alpha):
     """Two rows and four features per client: only together they determine a model."""
-    problem = make_problem(loss, 12, n_rows=2, d=4, seed=3, n_clusters=1, spread=0.7, alpha=alpha)
+    problem = make_problem(loss, 8, n_rows=2, d=4, seed=3, n_clusters=1, spread=0.7, alpha=alpha)
     if loss in CLASSIFIERS and alpha == 0.0:
         pytest.skip("classes that can be separated have no best model without a penalty")
     top = lam_max_bounds(problem)[1]
@@ -139,7 +139,7 @@ def test_clients_whose_classes_are_nearly_separated(loss, graph, share):
     With residual balancing alone these took up to 3000 iterations.
     """
     rng = np.random.RandomState(0)
-    n, d, n_rows = 40, 4, 12
+    n, d, n_rows = 20, 4, 12
     truth = rng.standard_normal((3, d)) * 2.0 / np.sqrt(d)
     cluster, codes = rng.randint(3, size=n), np.repeat(np.arange(n), n_rows)
     Z = rng.standard_normal((len(codes), d))

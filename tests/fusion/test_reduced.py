@@ -176,7 +176,7 @@ def clear_solution(problem, lam):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_certified_if_and_only_if_it_is_the_solutions(loss, graph):
     """On 150 instances: the solution's partition is proved, another one never is."""
-    for seed in some((1, 2, 4, 0, 3, 5), 3):
+    for seed in some((1, 4, 2, 0, 3, 5), 2):
         problem = make_problem(loss, 6, graph, seed=seed, alpha=0.1)
         lam = lam_max_bounds(problem)[1] * [0.1, 0.3, 0.5, 0.7, 0.9, 1.05][seed]
         found = clear_solution(problem, lam)
@@ -292,7 +292,7 @@ def test_a_refuted_cluster_names_a_way_down():
 @pytest.mark.parametrize("penalty", [L2(), L1()], ids=repr)
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_lam_max_agrees_with_the_flow_of_the_pooled_gradients(graph, penalty):
-    for seed, loss in enumerate(LOSSES):
+    for seed, loss in some(enumerate(LOSSES), 5 if penalty.fuses else 2):
         problem = make_problem(loss, 7, graph, seed=seed, penalty=penalty, fit_intercept=True)
         lower, upper = lam_max_bounds(problem)
         component, exact = problem.graph.components(), 0.0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from skcfl import ConvexClusteredFLRegressor, FPFCRegressor, GTVRegressor
+from skcfl import ConvexClusteredFLRegressor, FPFCRegressor, GTVRegressor, LamSearch
 from skcfl.datasets import make_clustered_regression
 from skcfl.fusion.solvers import ADMM, PDMM, FPFCRounds, InexactPrimalDual, PrimalDual
 from skcfl.penalties import L2, MCP, SCAD
@@ -68,6 +68,7 @@ def test_scale_and_shape_of_a_concave_penalty():
 def test_penalties_are_published_by_name():
     model = fit(ConvexClusteredFLRegressor(0.05, penalty=L2()))
     assert model.penalty_ == "l2"
-    names = fit(FPFCRegressor(alpha=0.01, penalty=SCAD(a=4.0))).lam_search_["penalty"]
-    assert set(names) == {"SCAD(a=4.0)"}
-    assert set(fit(FPFCRegressor(alpha=0.01)).lam_search_["penalty"]) == {"scad"}
+    fpfc = FPFCRegressor(alpha=0.01, search=LamSearch(n_lams=2))
+    assert set(fit(fpfc).lam_search_["penalty"]) == {"scad"}
+    fpfc.set_params(penalty=SCAD(a=4.0))
+    assert set(fit(fpfc).lam_search_["penalty"]) == {"SCAD(a=4.0)"}

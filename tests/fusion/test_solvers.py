@@ -58,10 +58,10 @@ def test_admm_reaches_the_optimum_of_cvxpy(loss, graph):
     kinds = ((0.0, False), (1e-3, False), (0.1, False), (0.01, True))
     for seed, (alpha, free) in enumerate(kinds):
         problem = make_problem(
-            loss, 7, graph, seed=seed, n_rows=14, alpha=alpha, fit_intercept=free
+            loss, 6, graph, seed=seed, n_rows=12, alpha=alpha, fit_intercept=free
         )
         top = lam_max_bounds(problem)[1]
-        for k, share in some(enumerate((0.4, 0.03, 1.1)), 1 + (seed in (0, 3))):
+        for k, share in some(enumerate((0.4, 0.03, 1.1)), 1 + (seed == 0)):
             contraction = bool((seed + k) % 2)
             result, _ = admm(problem, share * top, tol=1e-7, contraction=contraction)
             assert_optimal(problem, share * top, result)
@@ -75,15 +75,14 @@ def test_every_solver_reaches_the_optimum_of_cvxpy(solve, loss):
     assert_optimal(problem, 0.05, result, tol=1e-6)
 
 
-@every_solver
 @pytest.mark.parametrize("penalty", PENALTIES, ids=str)
-def test_penalties_reach_the_optimum_of_cvxpy(solve, penalty):
+def test_penalties_reach_the_optimum_of_cvxpy(penalty):
     for k, graph in enumerate(GRAPHS):
         loss = SEVERAL[k % 2]
-        problem = make_problem(loss, 6, graph, seed=2, n_rows=14, penalty=penalty, alpha=0.01)
-        for lam in (0.01, 0.3):
-            result, _ = solve(problem, lam, tol=1e-8)
-            assert_optimal(problem, lam, result, models=True)
+        problem = make_problem(loss, 5, graph, seed=2, n_rows=14, penalty=penalty, alpha=0.01)
+        lam = (0.01, 0.3)[k // 2 % 2]
+        results = [solve(problem, lam, tol=1e-8)[0] for solve in SOLVERS.values()]
+        assert_optimal(problem, lam, *results, models=True)
 
 
 @pytest.mark.parametrize("loss", ["squared_error", "huber"])
@@ -99,7 +98,7 @@ def test_convex_clustering_of_points(loss):
 # ------------------------------------------------------------------------ honest results
 
 
-@examples(30)
+@examples(20)
 @given(
     st.sampled_from(list(ALL)),
     st.sampled_from(LOSSES),
@@ -164,18 +163,18 @@ def test_complete_graph_equals_its_list_of_edges(solve, loss):
 @pytest.mark.parametrize("graph", ["complete", "knn"])
 def test_warm_starts(solve, graph, contraction):
     """From another lam the same optimum; from the solution itself at once; states are kept."""
-    for loss in ("squared_error", "log_loss"):
-        problem = make_problem(loss, 12, graph, alpha=0.01)
-        top, state = lam_max_bounds(problem)[1], None
-        for share in (0.05, 0.5, 1.1, 0.3):
-            lam, kept, start = share * top, pickle.dumps(state), state
-            warm, state = solve(problem, lam, tol=1e-8, state=start, contraction=contraction)
-            assert pickle.dumps(start) == kept
-            cold, _ = solve(problem, lam, tol=1e-8, contraction=contraction)
-            assert warm.converged and cold.converged
-            assert warm.objective == pytest.approx(cold.objective, rel=2e-8)
-        again, _ = solve(problem, lam, tol=1e-7, state=state, contraction=contraction)
-        assert again.n_iter <= (15 if contraction else min(10, cold.n_iter - 1))
+    loss = ("squared_error", "log_loss")[(graph == "knn") == contraction]
+    problem = make_problem(loss, 8, graph, seed=1, alpha=0.01)
+    top, state = lam_max_bounds(problem)[1], None
+    for share in (0.05, 0.5, 1.1, 0.3):
+        lam, kept, start = share * top, pickle.dumps(state), state
+        warm, state = solve(problem, lam, tol=1e-8, state=start, contraction=contraction)
+        assert pickle.dumps(start) == kept
+        cold, _ = solve(problem, lam, tol=1e-8, contraction=contraction)
+        assert warm.converged and cold.converged
+        assert warm.objective == pytest.approx(cold.objective, rel=2e-8)
+    again, _ = solve(problem, lam, tol=1e-7, state=state, contraction=contraction)
+    assert again.n_iter <= (15 if contraction else min(10, cold.n_iter - 1))
 
 
 @pytest.mark.parametrize("solve", [primal_dual, admm])
@@ -206,17 +205,17 @@ def test_a_partition_is_a_start_on_any_graph(solve):
 # -------------------------------------------------------------------------- odd clients
 
 
-@every_solver
 @losses_and_penalties
-def test_clients_without_rows(solve, loss, penalty):
+def test_clients_without_rows(loss, penalty):
     """GTV's inaccessible nodes, nothing of their own, not even a penalty: flows are mended."""
-    rows = make_rows(loss, 9, n_rows=14, seed=2, empty=[1, 5, 8])
-    for graph, share in ((complete_graph(9), 0.2), (Graph(9, range(8), range(1, 9)), 0.8)):
-        problem = make_problem(loss, 9, graph, penalty=penalty, rows=rows, alpha=0.0)
+    rows = make_rows(loss, 7, n_rows=14, seed=0, empty=[1, 4, 6])
+    for graph, share in ((complete_graph(7), 0.2), (Graph(7, range(6), range(1, 7)), 0.8)):
+        problem = make_problem(loss, 7, graph, penalty=penalty, rows=rows, alpha=0.0)
         lam = share * (lam_max_bounds(problem)[1] if penalty.fuses else 0.1)
-        result, _ = solve(problem, lam, tol=1e-7, max_iter=5000)
-        assert_optimal(problem, lam, result)
-        assert not result.extra["dual_coef"][[1, 5, 8]].round(9).any()
+        results = [solve(problem, lam, tol=1e-7)[0] for solve in SOLVERS.values()]
+        assert_optimal(problem, lam, *results)
+        for result in results:
+            assert not result.extra["dual_coef"][[1, 4, 6]].round(9).any()
 
 
 @every_solver

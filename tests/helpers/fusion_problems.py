@@ -187,16 +187,18 @@ def optimum(problem, lam, labels=None):
     return float(solved.value), X
 
 
-def assert_optimal(problem, lam, result, *, tol=2e-6, models=False):
+def assert_optimal(problem, lam, *results, tol=2e-6, models=False):
     """Neither above the optimum of cvxpy nor above what the gap says."""
     best, W = optimum(problem, lam)
-    assert result.converged and result.shortfall == ""
-    excess, size = result.objective - best, max(abs(best), 1e-6 * problem.at_start)
-    assert abs(excess) <= tol * size
-    assert result.extra["dual_gap"] >= excess - 1e-7 * size
-    assert result.objective == pytest.approx(problem.primal(result.params, lam), rel=1e-12)
-    if models:
-        np.testing.assert_allclose(result.params, W, atol=1e-3)
+    size = max(abs(best), 1e-6 * problem.at_start)
+    for result in results:
+        assert result.converged and result.shortfall == ""
+        excess = result.objective - best
+        assert abs(excess) <= tol * size
+        assert result.extra["dual_gap"] >= excess - 1e-7 * size
+        assert result.objective == pytest.approx(problem.primal(result.params, lam), rel=1e-12)
+        if models:
+            np.testing.assert_allclose(result.params, W, atol=1e-3)
 
 
 def _quantile(r, q, h):

@@ -467,7 +467,7 @@ def test_scorer_in_nested_searches(classification):
     outer = ClientKFold(2, random_state=1)
     settings = {"scoring": grouped_scorer("neg_log_loss"), "params": {"groups": groups}}
     settings |= {"cv": outer, "return_estimator": True}
-    result = cross_validate(search, X, y, n_jobs=2, **settings)
+    result = cross_validate(search, X, y, **settings)
     for k, (_, test) in enumerate(outer.split(X, y, groups)):
         proba = result["estimator"][k].best_estimator_.predict_proba(X[test], groups[test])
         assert result["test_score"][k] == pytest.approx(-log_loss(y[test], proba))

@@ -74,9 +74,9 @@ def test_number_and_ratio_of_the_values(cls):
     def tried(**options):
         return fit(model.set_params(search=LamSearch(**options))).lam_search_["lam"]
 
-    lams, few = tried(n_lams=3, lam_min_ratio=1e-2), tried(n_lams=3)
+    lams, few = tried(n_lams=2, lam_min_ratio=1e-2), tried(n_lams=2)
     if cls is not FPFCRegressor:
-        assert len(set(lams)) < len(set(tried(n_lams=6, lam_min_ratio=1e-2)))
+        assert len(set(lams)) < len(set(tried(n_lams=4, lam_min_ratio=1e-2)))
     assert lams[lams > 0].min() != few[few > 0].min()
 
 

@@ -59,11 +59,11 @@ def other_labels(rng, graph, labels):
     yield draw_labels(rng, n)
 
 
-@pytest.mark.parametrize("part", some(range(2), 1))
+@pytest.mark.parametrize("part", some(range(4), 1))
 def test_partitions_of_points_on_a_line(part):
     """The solution's clusters in rational arithmetic; every other partition is not."""
     rng, tally = np.random.RandomState(part), Tally()
-    for trial in range(100):
+    for trial in range(54):
         kind = (CLEAN * 3 + EXTREME)[trial % 9]
         n = rng.randint(2, 7)
         graph = draw_graph(rng, n, kind)
@@ -80,7 +80,7 @@ def test_partitions_of_points_on_a_line(part):
             answer = certify(problem, lam, labels, line.models).optimal
             clean = kind in CLEAN and line.distinct()
             tally.note(answer, truth, clean, (kind, trial, labels.tolist(), line.labels.tolist()))
-    tally.check(340)
+    tally.check(180)
     assert tally.undecided <= 0.2 * tally.cases
 
 
@@ -132,7 +132,7 @@ def test_clusters_of_clients_without_rows_between_others():
 def test_pairs_and_copies_in_space():
     """Two places, each of some equal clients: they meet where ``|a - b| <= lam w n``."""
     rng, tally = np.random.RandomState(7), Tally()
-    for trial in range(50):
+    for trial in range(30):
         d, m = rng.randint(1, 5), rng.randint(1, 4)
         n = m + rng.randint(1, 4)
         a, b = rng.randint(-4, 5, (2, d)).astype(float)
@@ -156,7 +156,7 @@ def test_pairs_and_copies_in_space():
         for labels, truth in asked:
             answer = certify(problem, lam, labels, points).optimal
             tally.note(answer, truth, clean, (trial, d, n, m, factor, labels.tolist()))
-    tally.check(100)
+    tally.check(60)
 
 
 def drawn_graphs(rng, trials, kinds, least=2):
@@ -180,7 +180,7 @@ LIGHT = ("plain", "ties", "light", "mixed")
 def test_flow_values_hold_the_best_cut():
     """Of outflows in one coordinate, and of every coordinate of the penalty "l1"."""
     rng, loose = np.random.RandomState(11), []
-    for trial, graph in drawn_graphs(rng, 250, LIGHT):
+    for trial, graph in drawn_graphs(rng, 150, LIGHT):
         n, d = graph.n_nodes, 1 + trial % 2
         b = rng.randint(-(2**30), 2**30, (n, d)) * 2.0 ** rng.randint(-40, 0, (n, 1))
         meant = exact(b) - exact(b).sum(axis=0) / n
@@ -193,13 +193,13 @@ def test_flow_values_hold_the_best_cut():
         price = graph.weights * np.abs(graph.difference(p)).sum(axis=1)
         reached = (given * p).sum() > float(value) * price.sum() * (1 - 1e-6)
         loose.append(float(upper) > float(lower) * (1 + 1e-6) or not (reached or value == 0))
-    assert len(loose) >= 200 and np.mean(loose) <= 0.02
+    assert len(loose) >= 120 and np.mean(loose) <= 0.02
 
 
 def test_flow_values_of_outflows_that_do_not_sum_to_zero():
     """Those meant do, within the distances given, of which any node may have all."""
     rng = np.random.RandomState(31)
-    for trial, graph in drawn_graphs(rng, 250, LIGHT):
+    for trial, graph in drawn_graphs(rng, 150, LIGHT):
         n = graph.n_nodes
         meant = exact(rng.standard_normal(n - 1))
         meant = np.append(meant, -meant.sum())
@@ -287,7 +287,7 @@ SOLVERS = {"admm": admm, "primal_dual": primal_dual, "pdmm": pdmm}
 def test_gaps_of_points_on_a_line(name):
     """Rational excess over the rational minimum, at any stage of the iteration."""
     rng, cases = np.random.RandomState(19), 0
-    for trial in range(60 if name == "admm" else 20):
+    for trial in range(30 if name == "admm" else 20):
         kind = ("plain", "ties", "light", "scales", "huge")[trial % 5]
         n = rng.randint(2, 7)
         graph = draw_graph(rng, n, kind)
@@ -336,7 +336,7 @@ def test_gaps_in_single_precision(loss):
             )
             for dtype in (np.float32, float)
         )
-        best, _ = admm(double, lam, tol=1e-11, max_iter=4000)
+        best, _ = admm(double, lam, tol=1e-11, max_iter=200)
         for tol in (1e-3, 1e-6, 1e-10):
             result, _ = admm(problem, lam, tol=tol)
             value = double.primal(result.params, lam)

@@ -39,7 +39,7 @@ PENALTIES = (L2(), L1(), SquaredL2(), SquaredL2(Q=[[2.0, 0.3], [0.3, 1.0]]))
 SMOOTH = (*(loss for loss in LOSSES if loss != "poisson"), "points", "points, Huber")
 smooth, seeds = st.sampled_from(SMOOTH), st.integers(0, 2**31)
 
-some = examples(18, suppress_health_check=list(HealthCheck))
+some = examples(12, suppress_health_check=list(HealthCheck))
 
 
 # ---------------------------------------------------------------------------- Theorem 1
