@@ -31,10 +31,10 @@ What does not depend on K is done once: the clients' own models, which are the l
 also what clusters are added from.  K starts from the models of the largest number fitted before;
 each model to add is the client's whose model lowers the clients' losses most.  A client's model
 fits its own rows too well, and counts there as no better than the median client is served, which
-is enough for an outlier.  If clients have little more rows than parameters, models after a few
-steps take the place of minimisers, which fit the noise.  The method's own starts compete if all
-rows are few, or clients have fewer rows than parameters.  The silhouette of loss vectors, which
-knows no single cluster, is not used.
+is enough for an outlier; with no more rows than parameters it does not count there.  If clients
+have little more rows than parameters, models after a few steps take the place of minimisers, which
+fit the noise.  The method's own starts compete if all rows are few, or clients have fewer rows
+than parameters.  The silhouette of loss vectors, which knows no single cluster, is not used.
 """
 
 from functools import partial
@@ -453,6 +453,10 @@ class _Fold:
             if len(some) > MAX_CANDIDATES:
                 some = np.sort(train.random_state.choice(some, MAX_CANDIDATES, replace=False))
             losses = np.nan_to_num(train.ask(Losses, models[some], whole=True), nan=np.inf)
+            if not noisy:
+                # A model with no more rows than parameters interpolates them.
+                few = np.flatnonzero(train.client_sizes[some] <= train.n_params)
+                losses[some[few], few] = np.inf
             self._table = some, models[some], losses
         some, models, losses = self._table
         theta = self.models[max(K for K in self.models if K < numbers[0])]
