@@ -251,14 +251,14 @@ DRAWN_CASES += [Case("IFCAClassifier", {"init": "random"})]
 
 
 #: The calls in threads are in tests/federation/test_inprocess.py; what clients keep is here.
-THREADED = [*spread(BY_METHOD, 11), *spread([*NETS, *LOCAL_NETS], 4), *DRAWN_CASES]
+THREADED = [*spread(BY_METHOD, 7), *spread([*NETS, *LOCAL_NETS], 3), *DRAWN_CASES]
 
 
 @pytest.mark.parametrize("case", THREADED, ids=str)
 def test_threads_change_nothing(case, monkeypatch):
     monkeypatch.setattr("skcfl.federation.inprocess.PARALLEL_WORK", 0)
-    monkeypatch.setattr(make_blocks, "__defaults__", (500, *make_blocks.__defaults__[1:]))
-    one, two = (case.fit(*case.rows, n_jobs=k, max_iter=3) for k in (None, 2))
+    monkeypatch.setattr(make_blocks, "__defaults__", (1000, *make_blocks.__defaults__[1:]))
+    one, two = (case.fit(*case.rows, n_jobs=k, max_iter=2) for k in (None, 2))
     assert_array_equal(one.params_, two.params_)
     assert_array_equal(one.labels_, two.labels_)
     assert booked(one) == booked(two)
