@@ -17,6 +17,7 @@ from skcfl.exceptions import PrivacyError
 from skcfl.federation import InProcessFederation
 from skcfl.inspection import EffectDisplay
 from skcfl.numerics.regression_trees import VALUE, dependence, empty_tree, forest_values, leaves_of
+from skcfl.pooling.boosting import grown
 
 FEW = TreeBasis(n_trees=10, learning_rate=0.3, max_bins=32)
 
@@ -64,6 +65,14 @@ def test_leaf_values_are_generalised_least_squares():
     right = H.T @ P @ (y - D @ kept.means[0])
     wanted = np.linalg.solve(H.T @ P @ H + 0.5 * np.eye(4), right)
     assert_allclose(found.trees[0, :, VALUE], wanted, rtol=1e-9)
+
+
+def test_a_search_without_a_gain_ends_after_one_stage():
+    X, _, groups = corners()
+    y = X.sum(axis=1) + np.random.default_rng(0).normal(size=len(X))
+    start, _ = booster("numbers", (X, y, groups), TreeBasis())
+    forest = grown(start.base, start.cuts, start.basis, start.options)
+    assert forest.n_rounds == 0 and len(forest.losses) == 2
 
 
 def as_array(tree):
