@@ -34,7 +34,8 @@ fits its own rows too well, and counts there as no better than the median client
 is enough for an outlier; with no more rows than parameters it does not count there.  If clients
 have little more rows than parameters, models after a few steps take the place of minimisers, which
 fit the noise.  The method's own starts compete if all rows are few, or clients have fewer rows
-than parameters.  The silhouette of loss vectors, which knows no single cluster, is not used.
+than parameters and clusters are few.  The silhouette of loss vectors, which knows no single
+cluster, is not used.
 """
 
 from functools import partial
@@ -67,6 +68,10 @@ STEP, LONG_STEP = 0.25, 0.5
 # Below the larger one clusters are added one at a time: "40 f" --first 200 --draws 4 is exact on
 # 8 of 8 draws so, two at a time on 1.
 NOISY_ROWS = 1.0, 2.0
+# Clusters up to which starts are drawn, too, where clients have fewer rows than parameters: more
+# take many times the seconds. Benchmark: benchmarks/generated.py --kinds "30 f" "40 f" "100 f"
+# --first 100 --draws 6: of 18 draws IFCA is exact on 17 (10 without).
+MOST_DRAWN = 6
 # Clients that search for the number, and for starts, where there are more than twice as many:
 # clusters of one client in a hundred have ten of them.
 SAMPLE = 1000
@@ -163,10 +168,8 @@ class _Search:
         rows = np.median(dealt[0][0].client_sizes) / part.n_params if dealt else np.inf
         if grow and rows < max(NOISY_ROWS):
             self.width = 1
-        #: If True, rows are so few that the method's own starts compete too. Benchmark:
-        #: benchmarks/generated.py --kinds "30 f" "40 f" "100 f" --first 100 --draws 6: of 18
-        #: draws IFCA is exact on 17 (10 without clients of fewer rows than parameters).
-        self.few = few or (exact and rows < 1.0)
+        #: Largest number of clusters for which the starts of the method compete, too.
+        self.most_drawn = np.inf if few else MOST_DRAWN * (exact and rows < 1.0)
         self.folds = [_Fold(self, *pair, seed) for pair, seed in zip(dealt, seeds, strict=True)]
         #: Weights of the rows that each fold (rows) holds out of each client (columns).
         self.held = np.array([fold.held.client_weights for fold in self.folds]).reshape(-1, self.n)
@@ -342,7 +345,7 @@ class _Search:
             result = self.local(pool)
         else:
             start = self._best_models(pool, K)
-            result = self.fit(pool, K, start, None, start is None or self.few)
+            result = self.fit(pool, K, start, None, start is None or K <= self.most_drawn)
         if self.unit is not None:
             result.model = pool.model
         return result
@@ -428,7 +431,8 @@ class _Fold:
         if search.local is not None and K == search.n > 1:
             return self._local()
         pool = search.penalised(train, K)
-        result = search.fit(pool, K, start, remembered, start is None or search.few)
+        drawn = start is None or K <= search.most_drawn
+        result = search.fit(pool, K, start, remembered, drawn)
         if search.grow:
             self.models[K] = result.cluster_params
         return result
