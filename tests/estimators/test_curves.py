@@ -1,5 +1,7 @@
 """Curves: a pooled mixed model of the same columns, what is drawn, federations, the choice."""
 
+from types import SimpleNamespace
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -177,6 +179,19 @@ def test_auto_takes_curves_where_there_are_some():
             assert auto.basis_losses_["own curves"] < auto.basis_losses_["linear"]
         # To the last digit those of a fit without the choice.
         assert_array_equal(auto.params_, named.fit(X, target, groups=groups).params_)
+
+
+def test_a_look_counts_the_coefficients_that_are_free(monkeypatch):
+    """Adding a curve to all classes changes nothing: three have twice the curves of two."""
+    freedom = []
+    score = SimpleNamespace(sf=lambda gain, df: freedom.append(df) or 1.0)
+    monkeypatch.setattr("skcfl.pooling.basis_choice.chi2", score)
+    rng, groups = np.random.default_rng(0), np.repeat(np.arange(6), 20)
+    X = rng.normal(size=(120, 2))
+    raw = X[:, 0] + rng.logistic(size=120)
+    for ends in ([0.0], [-1.0, 1.0]):
+        PartialPoolingClassifier().fit(X, np.digitize(raw, ends), groups=groups)
+    assert freedom[1] == 2 * freedom[0] > 0
 
 
 def test_few_values_few_clients_and_sparse_rows_stay_linear():
