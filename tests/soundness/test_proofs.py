@@ -63,7 +63,8 @@ def other_labels(rng, graph, labels):
 def test_partitions_of_points_on_a_line(part):
     """The solution's clusters in rational arithmetic; every other partition is not."""
     rng, tally = np.random.RandomState(part), Tally()
-    for trial in range(100 if THOROUGH else 54):
+    trials, least = (100, 340) if THOROUGH else (54, 180)
+    for trial in range(trials):
         kind = (CLEAN * 3 + EXTREME)[trial % 9]
         n = rng.randint(2, 7)
         graph = draw_graph(rng, n, kind)
@@ -80,7 +81,7 @@ def test_partitions_of_points_on_a_line(part):
             answer = certify(problem, lam, labels, line.models).optimal
             clean = kind in CLEAN and line.distinct()
             tally.note(answer, truth, clean, (kind, trial, labels.tolist(), line.labels.tolist()))
-    tally.check(180)
+    tally.check(least)
     assert tally.undecided <= 0.2 * tally.cases
 
 
