@@ -80,7 +80,7 @@ def one(kind, method, attack, share, aggregation, seed, networks, n_clusters):
         if faults is not None:
             return None
         parameters = {"client_loss": None if aggregation == "mean" else aggregation}
-    elif method != "FedAvg":
+    elif method not in ("FedAvg", "CFL"):
         parameters["n_clusters"] = n_clusters
     if faults is not None and not networks:
         parameters["training"] = Training(polish=False)

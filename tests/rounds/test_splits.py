@@ -105,21 +105,36 @@ def test_networks():
         CFLRegressor(training=Training(batch_size=5)).fit(DATA.X, DATA.y, groups=DATA.groups)
 
 
+NETWORK = {"hidden_layer_sizes": (16,), "eps1": 0.2, "eps2": 0.93}
+
+
 @pytest.mark.parametrize(
-    ("seed", "options"),
-    [(1, {}), (2, {"hidden_layer_sizes": (16,), "eps1": 0.2, "eps2": 0.93})],
-    ids=["linear", "network"],
+    ("seed", "attack", "aggregation", "options"),
+    [
+        # Updates about the operator's model, not about their mean, point anywhere.
+        (1, "sign_flip", "geometric_median", {}),
+        # The operator's rounds leave clients out, or go in circles.
+        (2, None, "geometric_median", {}),
+        (5, "sign_flip", "median", {}),
+        # False clients gain more by a model each than the others lose.
+        (5, "scale_X", "geometric_median", {}),
+        # On all rows the false are split off first, and on those of folds the others.
+        (5, "noise", "geometric_median", {}),
+        (0, "sign_flip", "geometric_median", NETWORK),
+    ],
 )
-def test_another_kind_of_clients_is_not_false(seed, options):
+@pytest.mark.filterwarnings("ignore::skcfl.exceptions.UnitsWarning")
+def test_clusters_are_found_under_an_operator(seed, attack, aggregation, options):
     """Once an operator has settled on most of a cluster, long updates are those of the others."""
-    data = make_clustered_regression(40, 4, n_features=10, n_samples=50, random_state=seed)
-    lies = corrupt(
-        data.X, data.y, data.groups, attack="sign_flip", fraction=0.2, random_state=seed
-    )
-    model = CFLRegressor(**options, aggregation="geometric_median", random_state=0)
-    model.fit(lies.X, lies.y, groups=lies.groups)
-    honest = ~lies.is_false
-    assert adjusted_rand_score(data.labels[honest], model.labels_[honest]) > 0.9
+    data = make_clustered_regression(18, 3, n_features=6, n_samples=40, random_state=seed)
+    lies = data.X, data.y, data.groups
+    true = np.ones(18, dtype=bool)
+    if attack is not None:
+        false = corrupt(*lies, attack=attack, fraction=0.2, random_state=seed)
+        lies, true = (false.X, false.y, false.groups), ~false.is_false
+    model = CFLRegressor(**options, aggregation=aggregation, random_state=0)
+    model.fit(lies[0], lies[1], groups=lies[2])
+    assert adjusted_rand_score(data.labels[true], model.labels_[true]) == 1.0
 
 
 def test_far_longer_updates_have_no_say():
