@@ -39,11 +39,11 @@ class CFL(BaseFederated):
     ----------
     eps1 : float
         A cluster model has converged when the mean of its clients' updates is shorter than
-        this part of the longest update of the first round.
+        this part of the longest update of the first round, or gets no shorter, as under Adam.
     eps2 : "auto" or float
         A converged cluster is split when an update of its clients is longer than this part of
         the longest update of the first round. "auto" tries numbers of splits on held-out rows,
-        and a model for each client, see ``search_``.
+        for ``max_iter`` rounds each, and a model for each client, see ``search_``.
     min_round : int
         Rounds before the first split; 20 in the published code.
     gamma_max : float or None
@@ -81,15 +81,13 @@ class CFL(BaseFederated):
     after K - 1 splits, each of the cluster with the largest expected fall of the objective, and
     one model per client is a candidate too. Nothing is joined again.
 
-    Under Adam, the default of networks, updates hardly get shorter, and with the default ``eps1``
-    no cluster may be split: ``eps1=0.2`` with ``eps2=0.93`` (regressions) or 0.97
-    (classifications) found the clusters of federations with 60 rows a client. Or take
-    ``optimizer="sgd"`` with a ``step_size``, as the paper does. How long updates of clients that
-    agree stay, next to the first round, then depends on the loss: ``eps1=0.2`` and ``eps2=0.4``
-    found the clusters of classifications, where that is .36 (of clients that do not agree .59),
-    ``eps1=0.05`` and ``eps2=0.12`` those of regressions (.06 and .16). Of linear models with 200
-    rows a client it is .26 and .38. With fewer rows they are longer, in proportion to one over the
-    root of the rows.
+    With numbers for networks, how long updates of clients that agree stay, next to the first round,
+    depends on the loss and the optimizer. Under Adam ``eps1=0.2`` with ``eps2=0.93`` (regressions)
+    or 0.97 (classifications) found the clusters of federations with 60 rows a client. Under "sgd"
+    with a ``step_size``, as in the paper, ``eps1=0.2`` and ``eps2=0.4`` found those of
+    classifications, where it is .36 (of clients that do not agree .59), ``eps1=0.05`` and
+    ``eps2=0.12`` those of regressions (.06 and .16). Of linear models with 200 rows a client it is
+    .26 and .38. With fewer rows they are longer, in proportion to one over the root of the rows.
 
     A client that is silent, or not drawn, counts by its last update, once it has sent one since
     the last split of its cluster; one that is first heard when there are several clusters takes
@@ -154,6 +152,8 @@ class CFL(BaseFederated):
         def fit(part, n_clusters, start, candidates, drawn):
             how = replace(options, truth=truth if part.n_clients == pool.n_clients else None)
             if candidates is None:
+                # As many rounds as a fold has had.
+                how = replace(how, max_iter=n_clusters * how.max_iter)
                 return self._fit(part, how, n_clusters)[0]
             # A fold's clusters are those of fewer, split further.
             fewer = [K for fold, K in known if fold is candidates and K < n_clusters]
