@@ -81,8 +81,8 @@ class CFL(BaseFederated):
     after K - 1 splits, each of the cluster with the largest expected fall of the objective, and
     one model per client is a candidate too. Nothing is joined again.
 
-    With numbers for networks, how long updates of clients that agree stay, next to the first round,
-    depends on the loss and the optimizer. Under Adam ``eps1=0.2`` with ``eps2=0.93`` (regressions)
+    With numbers for networks, how long updates of clients that agree stay, next to the first
+    round, depends on loss and optimizer. Under Adam ``eps1=0.2`` with ``eps2=0.93`` (regressions)
     or 0.97 (classifications) found the clusters of federations with 60 rows a client. Under "sgd"
     with a ``step_size``, as in the paper, ``eps1=0.2`` and ``eps2=0.4`` found those of
     classifications, where it is .36 (of clients that do not agree .59), ``eps1=0.05`` and

@@ -49,8 +49,8 @@ from .update_groups import cosines
 __all__ = ["Bipartition", "Node", "bipartition"]
 
 # Rounds stall if a cluster's mean is not shorter by a tenth for so many of them. Benchmarks:
-# benchmarks/robust.py --methods CFL --attacks noise flip --seeds 4: the index is .96 to 1 (without,
-# .48 to 1 under "median"); with --networks --attacks none flip --shares .2 .73 to 1 (.56 to .95).
+# benchmarks/robust.py --methods CFL --attacks noise flip --seeds 4: the index is .96 to 1 (.48 to
+# 1 without); with --networks --attacks none flip --shares .2 it is .73 to 1 (.56 to .95).
 SHORTER, STALLED = 0.9, 20
 
 
