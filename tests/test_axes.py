@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cases import BY_METHOD, CASES, EVERYDAY, Case, booked, compare, fitted, make, predicted
+from cases import BOTH, BY_METHOD, CASES, EVERYDAY, Case, booked, compare, fitted, make, predicted
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named, parts_of
 from sklearn.metrics import adjusted_rand_score
@@ -191,6 +191,10 @@ def federations_of(case):
     return StrictFederation(here), RemoteFederation(hosts), order
 
 
+#: Hosts are put together as federations here are: only some cases are fitted to both.
+SPREAD_OUT = spread([case for case in BY_METHOD if not case.options], 6)
+
+
 @every_method
 def test_places_do_not_matter(case):
     """One place, three places, and hosts whose messages are pickled: one result, one account."""
@@ -200,7 +204,7 @@ def test_places_do_not_matter(case):
     assert booked(found) == booked(wanted)
     rtol = 2e-3 if case.name.startswith(NETWORKS) else 1e-10
     here, there, _ = federations_of(case)
-    for federation in (there,) if case.options else (here, there):
+    for federation in (here, there) if case in SPREAD_OUT else (there,):
         found = case.make().fit_federation(federation)
         compare(found, wanted, rtol)
         assert_allclose(found.objective_, wanted.objective_, rtol=rtol)
@@ -240,25 +244,22 @@ def test_networks_and_batches_at_places(case):
 
 
 LOCAL_NETS = [Case(f"{name}Classifier", SMALL_NETS) for name in ("LocalModels", "OracleClusters")]
-DRAWS = [
-    Training(participation=0.4),
-    Training(batch_size=8, averaging="model"),
-    Training(hold_out=0.3),
-]
-DRAWN_CASES = [Case("IFCAClassifier", {"training": drawn}) for drawn in DRAWS]
+DRAWS = Training(participation=0.5, batch_size=8, averaging="model", hold_out=0.3)
+DRAWN_CASES = [Case("IFCAClassifier", {"training": DRAWS, "init": "random"})]
 DRAWN_CASES += [Case("FPFCRegressor", {"training": Training(participation=0.5, batch_size=8)})]
-DRAWN_CASES += [Case("IFCAClassifier", {"init": "random"})]
 
 
 #: The calls in threads are in tests/federation/test_inprocess.py; what clients keep is here.
-THREADED = [*spread(BY_METHOD, 7), *spread([*NETS, *LOCAL_NETS], 3), *DRAWN_CASES]
+TWICE = [case for case in BY_METHOD if case.options or case.name in BOTH]
+THREADED = spread([case for case in BY_METHOD if case not in TWICE], 5)
+THREADED += [*spread([*NETS, *LOCAL_NETS], 3), *DRAWN_CASES]
 
 
 @pytest.mark.parametrize("case", THREADED, ids=str)
 def test_threads_change_nothing(case, monkeypatch):
     monkeypatch.setattr("skcfl.federation.inprocess.PARALLEL_WORK", 0)
     monkeypatch.setattr(make_blocks, "__defaults__", (1000, *make_blocks.__defaults__[1:]))
-    one, two = (case.fit(*case.rows, n_jobs=k, max_iter=2) for k in (None, 2))
+    one, two = (case.fit(*case.rows, n_jobs=k, max_iter=2, n_init=2) for k in (None, 2))
     assert_array_equal(one.params_, two.params_)
     assert_array_equal(one.labels_, two.labels_)
     assert booked(one) == booked(two)
