@@ -33,7 +33,7 @@ LIAR = 3
 HONEST = CODES != LIAR
 OTHERS = np.arange(9) != LIAR
 QUICK = {"alpha": 0.01, "random_state": 0}
-AUTO = {**QUICK, "search": LamSearch(n_lams=3)}
+AUTO = {**QUICK, "search": LamSearch(n_lams=2)}
 # What competes, less of it.
 FEWER = {ConvexClusteredFLRegressor: {"graph": "knn"}}
 

@@ -1044,7 +1044,7 @@ def test_an_outlier_beside_weights_of_any_size(n_clusters, seed):
     y[rng.integers(n)] = 1e4
     weights = rng.choice([1e-3, 1.0, 1e3], n)
     X += 0.0 if n_clusters == "auto" else 1e6
-    model = Regressor(n_clusters, df="auto", random_state=0)
+    model = Regressor(n_clusters, df="auto", max_iter=100, random_state=0)
     model.fit(X, y, groups=groups, sample_weight=weights)
     found = model.n_clusters_
     assert model.cluster_params_.shape == (found, 9)

@@ -168,7 +168,7 @@ SIZES = [[1] * 6, [1, 1, 2, 2, 3, 3], [1, 40, 40, 2]]
 FEW = [(Method, sizes) for sizes in SIZES for Method in (*METHODS, IFCAClassifier)]
 
 
-@pytest.mark.parametrize(("Method", "sizes"), some(FEW[::2] + FEW[1::2], 2))
+@pytest.mark.parametrize(("Method", "sizes"), some(FEW[::4] + FEW[1::2] + FEW[2::4], 2))
 def test_clients_of_one_to_three_rows(Method, sizes):
     rng = np.random.RandomState(0)
     codes = np.repeat(np.arange(len(sizes)), sizes)
