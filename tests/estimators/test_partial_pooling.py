@@ -214,15 +214,16 @@ def test_likelihood_is_what_its_definition_says(covariance):
     assert one.loglik_ == pytest.approx(loglik(one, data.X, data.y, data.groups), rel=1e-7)
 
 
-CLIMBS = [("diag", 0.5), ("full", np.inf), ("spherical", 0.5)]
-CLIMBS += [("diag", np.inf), ("full", 0.5), ("spherical", np.inf)]
+CLIMBS = [("diag", 0.5, np.inf), ("full", np.inf, np.inf), ("spherical", 0.5, np.inf)]
+CLIMBS += [("full", np.inf, "auto"), ("diag", np.inf, 5.0)]
+CLIMBS += [("diag", np.inf, np.inf), ("full", 0.5, np.inf), ("spherical", np.inf, np.inf)]
 
 
-@pytest.mark.parametrize(("covariance", "prior"), some(CLIMBS, 3))
-def test_likelihood_never_falls(covariance, prior):
+@pytest.mark.parametrize(("covariance", "prior", "df"), some(CLIMBS, 5))
+def test_likelihood_never_falls(covariance, prior, df):
     for seed in range(2):
         X, y, groups, _ = population(12, 5, seed)
-        model = Regressor(1 + seed, covariance=covariance, prior=prior, random_state=0)
+        model = Regressor(1 + seed, covariance=covariance, prior=prior, df=df, random_state=0)
         model.fit(X, y, groups=groups)
         falls = np.diff(model.history_["objective"])
         assert falls.max() <= 1e-10 * abs(model.objective_)
@@ -679,25 +680,8 @@ def test_standard_deviations_cover():
     assert (wide > std[:3]).all()
 
 
-def test_new_clients_get_their_posterior():
-    X, y, groups, _ = population(40, 10)
-    old = groups < 30
-    model = Regressor(1, covariance="diag")
-    model.fit(X[old], y[old], groups=groups[old])
-    adapted = model.adapt(X[~old], y[~old], groups=groups[~old])
-    assert_array_equal(adapted.groups_, np.arange(40))
-    # Posterior mean by its formula.
-    Z = np.column_stack([X, np.ones(len(X))])
-    A, t = Z[groups == 35], y[groups == 35]
-    S, phi, theta = model.covariance_, model.dispersion_, model.cluster_params_[0]
-    gain = S @ A.T @ np.linalg.inv(A @ S @ A.T + phi * np.eye(len(t)))
-    assert_allclose(adapted.params_[35], theta + gain @ (t - A @ theta), rtol=1e-8)
-    _, std = adapted.predict(X, groups=groups, return_std=True)
-    assert np.isfinite(std).all()
-
-
 @pytest.mark.parametrize("covariance", ["diag", "stacked"])
-def test_sparse_rows_and_single_precision(covariance):
+def test_sparse_rows(covariance):
     X, y, groups, _ = population(12, 10)
     X[np.abs(X) < 0.5] = 0.0
     model = Regressor(1, covariance=covariance, standardize=False)
@@ -706,10 +690,6 @@ def test_sparse_rows_and_single_precision(covariance):
     assert_allclose(thin.params_, dense.params_, rtol=1e-8)
     _, std = thin.predict(sparse.csr_array(X), groups=groups, return_std=True)
     assert_allclose(std, dense.predict(X, groups=groups, return_std=True)[1], rtol=1e-8)
-    if covariance == "diag":
-        single = clone(model).fit(X.astype(np.float32), y, groups=groups)
-        assert single.coef_.dtype == np.float32
-        assert_allclose(single.coef_, dense.coef_, rtol=1e-3, atol=1e-3)
 
 
 def test_prior_keeps_few_rows_from_ruin():

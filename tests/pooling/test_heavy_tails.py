@@ -74,18 +74,6 @@ def test_likelihood_is_of_a_multivariate_t(covariance, n_clusters, df):
     assert_allclose(model.responsibilities_, own, atol=1e-8)
 
 
-def test_units_and_order_change_nothing():
-    X, y, groups, _ = draw()
-    model = One(tol=1e-9).fit(X, y, groups=groups)
-    order = np.random.default_rng(0).permutation(len(y))
-    other = One(tol=1e-9)
-    other.fit(1e3 * X[order] + 5.0, 1e-4 * y[order], groups=groups[order])
-    assert np.isfinite(model.df_)
-    assert_allclose(other.df_, model.df_, rtol=1e-3)
-    assert_allclose(1e7 * other.coef_, model.coef_, rtol=1e-4)
-    assert_allclose(1e8 * other.client_dispersion_, model.client_dispersion_, rtol=1e-3)
-
-
 @pytest.mark.parametrize("covariance", ["diag", "full"])
 def test_many_degrees_of_freedom_are_the_normal_distribution(covariance):
     X, y, groups, _ = draw(df=np.inf)
@@ -138,14 +126,6 @@ def test_wild_clients_change_little():
         if df == "auto":
             assert_array_equal(np.sort(np.argsort(model.client_dispersion_)[-3:]), [0, 1, 2])
     assert away["auto"] < 0.25 * away[np.inf]
-
-
-def test_the_likelihood_never_falls():
-    X, y, groups, _ = draw()
-    for options in ({"covariance": "full"}, {"n_clusters": 2, "df": 5.0}):
-        model = Regressor(**{"n_clusters": 1} | options, prior=np.inf, random_state=0)
-        trail = model.fit(X, y, groups=groups).history_["objective"]
-        assert (np.diff(trail) <= 1e-9 * np.abs(trail[1:])).all()
 
 
 @pytest.mark.parametrize("kind", ["diag", "full"])
