@@ -28,7 +28,7 @@ KINDS = {
     "heavy tails": PartialPoolingRegressor(**ONE, covariance="diag", df=3.0, tol=1e-7),
     "splines": PartialPoolingRegressor(1, basis=SplineBasis(3), covariance="diag", df=np.inf),
     "trees": PartialPoolingRegressor(**GROWN),
-    "trees of three classes": PartialPoolingClassifier(**GROWN).set_params(basis__n_trees=2),
+    "trees of three classes": PartialPoolingClassifier(**GROWN).set_params(basis__n_trees=1),
     "trees of counts": PartialPoolingRegressor(**GROWN, loss="poisson"),
     "levels": PartialPoolingRegressor(**LEVELS),
     "levels of classes": PartialPoolingClassifier(**LEVELS),

@@ -161,7 +161,7 @@ def values_of(model, X, groups):
 @pytest.mark.parametrize("kind", KINDS)
 def test_fits(kind):
     """Corners are found; a client's plain model, pickles, new clients and new rows go on."""
-    X, y, groups = corners(kind, n=30)
+    X, y, groups = corners(kind, n_clients=8, n=30)
     model = estimator(kind, basis=FEW, covariance="diag", n_clusters=1)
     lines = clone(model).set_params(basis="linear").fit(table(X), y, groups=groups)
     model.fit(table(X), y, groups=groups)
