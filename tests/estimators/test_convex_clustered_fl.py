@@ -101,8 +101,7 @@ def test_large_lam_is_one_model_and_every_client_counts_once(options, close):
 def test_one_client_is_scikit_learns_model():
     data = regression(n_clients=1, n_clusters=1)
     with pytest.warns(SingleClientWarning):
-        model = ConvexClusteredFLRegressor(alpha=0.1, standardize=False)
-        model.fit(data.X, data.y)
+        model = ConvexClusteredFLRegressor(alpha=0.1, standardize=False).fit(data.X, data.y)
     ridge = Ridge(alpha=0.1 * len(data.y)).fit(data.X, data.y)
     assert_allclose(model.coef_[0], ridge.coef_, rtol=1e-10)
     assert_allclose(model.predict(data.X), ridge.predict(data.X), rtol=1e-10)
@@ -149,8 +148,7 @@ def test_auto_finds_clusters_under_other_losses(loss, data):
     if loss == "poisson":
         y = np.random.RandomState(0).poisson(np.exp(np.clip(0.5 * y, -3, 3)))
     cls = ConvexClusteredFLClassifier if loss == "log_loss" else ConvexClusteredFLRegressor
-    model = cls(loss=loss, search=LamSearch(n_lams=3), **options)
-    model.fit(data.X, y, groups=data.groups)
+    model = cls(loss=loss, search=LamSearch(n_lams=3), **options).fit(data.X, y, data.groups)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
 
 

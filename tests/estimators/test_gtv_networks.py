@@ -213,8 +213,7 @@ def test_the_everyday_class_is_the_generic_one(digits):
 def test_any_network_will_do(digits):
     """Without targets too."""
     train, _, labels = digits
-    net = GTV(Autoencoder((6,)), 0.01, max_iter=60, random_state=0)
-    net.fit(train[0], groups=train[2])
+    net = GTV(Autoencoder((6,)), 0.01, max_iter=60, random_state=0).fit(train[0], groups=train[2])
     rebuilt = net.predict(train[0], groups=train[2])
     mean = train[0].mean(axis=0)
     assert ((rebuilt - train[0]) ** 2).mean() < 0.8 * ((mean - train[0]) ** 2).mean()

@@ -97,7 +97,7 @@ def test_right_in_all_three_truths(truth, model):
 @pytest.mark.parametrize("seed", some([0, 3], 1))
 def test_clusters_that_all_folds_find_win_within_the_noise(seed):
     """Penalised per-client models are a little better on the rows held out, by chance."""
-    data = make_clustered_regression(n_clients=18, n_clusters=3, n_samples=25, random_state=0)
+    data = make_clustered_regression(18, 3, n_samples=25, random_state=0)
     model = ConvexClusteredFLRegressor(graph="knn", penalty="l2", random_state=seed)
     model.fit(data.X, data.y, groups=data.groups)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
@@ -436,12 +436,10 @@ class _Distance:
 def test_alphas_compete():
     """Separable classes and few rows ask for more penalty than one model for all does."""
     X, y, groups = continuum(rows=4, noise=3.0, spread=0.0, n_clients=6)
-    wide = FPFCRegressor(search=LamSearch(alphas=[1e-6, 3.0, 1e6], n_lams=3))
-    wide.fit(X, y, groups=groups)
+    wide = FPFCRegressor(search=LamSearch(alphas=[1e-6, 3.0, 1e6], n_lams=3)).fit(X, y, groups)
     assert wide.alpha_ in (1e-6, 3.0)
     assert set(wide.lam_search_["alpha"]) == {1e-6, 3.0, 1e6}
-    model = ConvexClusteredFL(LinearModel(alpha=0.5), search=LamSearch(n_lams=3))
-    model.fit(X, y, groups=groups)
+    model = ConvexClusteredFL(LinearModel(alpha=0.5), search=LamSearch(n_lams=3)).fit(X, y, groups)
     assert model.alpha_ == 0.5 and "alpha" not in model.lam_search_
     for bad in ([], [-1.0], [np.nan], 3.0):
         with pytest.raises(ValueError, match="alphas"):

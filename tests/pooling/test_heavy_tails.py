@@ -65,8 +65,7 @@ DENSITIES += [(kind, K, df) for kind in COVARIANCES for _, K, df in DENSITIES]
 @pytest.mark.parametrize(("covariance", "n_clusters", "df"), some(DENSITIES, 4))
 def test_likelihood_is_of_a_multivariate_t(covariance, n_clusters, df):
     X, y, groups, _ = draw()
-    model = Regressor(n_clusters, covariance=covariance, df=df, random_state=0)
-    model.fit(X, y, groups=groups)
+    model = Regressor(n_clusters, covariance=covariance, df=df, random_state=0).fit(X, y, groups)
     assert df in ("auto", model.df_)
     joint = log_densities(model, X, y, groups) + np.log(model.mixture_weights_)
     assert_allclose(model.loglik_, logsumexp(joint, axis=1).sum(), rtol=1e-9)
@@ -186,8 +185,7 @@ def test_clients_who_never_answer_are_as_wild_as_the_population():
 def test_expectations_are_integrals_over_the_precision():
     X, y, groups, _ = draw(n_clients=12, n_rows=3)
     df = 3.5
-    model = Regressor(1, covariance="full", df=df, prior=np.inf)
-    model.fit(X, y, groups=groups)
+    model = Regressor(1, covariance="full", df=df, prior=np.inf).fit(X, y, groups=groups)
     first = groups == 0
     D = np.column_stack([X, np.ones(len(y))])[first]
     S = D @ model.covariance_ @ D.T + model.dispersion_ * np.eye(first.sum())
@@ -237,8 +235,7 @@ def test_tails_are_no_clusters(seed):
 def test_what_is_estimated_counts_in_bic_and_what_is_sent_in_the_ledger():
     X, y, groups, _ = draw(n_clients=30)
     for df, more in (("auto", 1), (3.0, 0)):
-        model = One(df=df)
-        model.fit(X, y, groups=groups)
+        model = One(df=df).fit(X, y, groups=groups)
         q = 3 + 3 + 1 + more
         assert np.isfinite(model.df_)
         assert model.bic_ == pytest.approx(-2 * model.loglik_ + q * np.log(30))
@@ -369,8 +366,7 @@ def test_targets_without_noise_have_fits(df, covariance):
     X, y, groups, _ = draw(n_clients=10)
     own = np.random.default_rng(0).normal(size=(10, 2))[groups]
     for exact in (np.full(len(y), 3.0), X.sum(axis=1), (X * own).sum(axis=1)):
-        model = Regressor(1, df=df, covariance=covariance, prior=np.inf)
-        model.fit(X, exact, groups=groups)
+        model = Regressor(1, df=df, covariance=covariance, prior=np.inf).fit(X, exact, groups)
         assert np.isfinite(model.loglik_)
         assert_allclose(model.predict(X, groups=groups), exact, atol=1e-3)
 
@@ -380,8 +376,7 @@ def test_targets_that_are_all_alike_have_fits_of_curves(df):
     """Rounding of the losses, which curves interpolate, is no likelihood."""
     rng = np.random.default_rng(409947)
     groups, X = rng.integers(11, size=50), rng.normal(size=(50, 3))
-    model = PartialPoolingRegressor(df=df, basis="splines")
-    model.fit(X, np.full(50, 2.4038), groups=groups)
+    model = PartialPoolingRegressor(df=df, basis="splines").fit(X, np.full(50, 2.4038), groups)
     assert model.loglik_ < 50 * 100.0  # the density of a row at an error of 1e-43
     assert_allclose(model.predict(X, groups=groups), 2.4038, rtol=1e-9)
 
