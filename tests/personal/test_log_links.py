@@ -23,7 +23,7 @@ def table(loss, seed):
     return X, y, groups
 
 
-LOSSES = ["poisson", "gamma", "tweedie"]
+LOSSES = ["tweedie", "poisson", "gamma"]
 CLASSES = [FedALARegressor, FedRepRegressor, PerFedAvgRegressor]
 PAIRS = [(cls, LOSSES[(k + j) % 3]) for j in range(3) for k, cls in enumerate(CLASSES)]
 
