@@ -569,16 +569,6 @@ def test_proba_has_a_column_for_every_class():
     assert_allclose(estimator.predict_log_proba(X, groups), np.log(proba))
 
 
-def test_binary_client_with_one_class():
-    X, y, groups = make_federation(kind="classification")
-    y = np.where(groups == "client c", "yes", y)
-    estimator = LocalModelsClassifier().fit(X, y, groups)
-    own = groups == "client c"
-    assert np.isfinite(estimator.params_).all()
-    assert (estimator.predict(X[own], groups[own]) == "yes").all()
-    assert (estimator.predict_proba(X[own], groups[own])[:, 1] > 0.5).all()
-
-
 @pytest.mark.parametrize(
     ("y", "dtype"),
     [

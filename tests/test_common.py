@@ -37,7 +37,7 @@ def networks():
     methods = [name for name in methods if "Regressor" not in name and name not in RIVALS]
     methods = [name for name in methods if THOROUGH or name in TRAINED]
     for i, name in enumerate(methods):
-        twin = getattr(skcfl, name + "Regressor", None) if i % 2 else None
+        twin = None if i % 2 else getattr(skcfl, name + "Regressor", None)
         yield twin or getattr(skcfl, name + "Classifier")
 
 
@@ -50,6 +50,8 @@ CHECKED = set(one_a_method(n for n in CHECKED if not hasattr(skcfl, n + "Classif
 CHECKED -= {"FedPACClassifier", "FedRepClassifier"}
 # Methods by one partition of what clients send share their code, as those by rounds do.
 CHECKED -= {"PACFLClassifier", "FlexCFLRegressor", "FeSEMClassifier", "FedALARegressor"}
+# Checked as the generic class, of a loss of classes.
+CHECKED -= {"IFCARegressor"}
 
 
 def is_checked(cls):
@@ -62,8 +64,8 @@ def instances():
     for cls in filter(is_checked, ESTIMATORS):
         short = not THOROUGH and cls.__name__ == "FedProtoClassifier"
         yield cls(max_iter=5) if short else cls()
-    # One method by rounds, one with proofs, and the one with posteriors.
-    for cls in (skcfl.IFCA, skcfl.ConvexClusteredFL, skcfl.PartialPooling):
+    # What a loss of classes makes of a generic class is the same code for all.
+    for cls in (skcfl.IFCA, *((skcfl.ConvexClusteredFL, skcfl.PartialPooling) * THOROUGH)):
         yield cls(LinearModel(loss="log_loss"))
     yield skcfl.FedAvg(LinearModel(loss="squared_hinge"))
     for cls in networks():

@@ -76,8 +76,7 @@ def test_false_clients_do_not_move_the_start():
 def test_without_standardising_training_starts_from_zero():
     """As the papers do: nothing is asked about the targets."""
     kw = {"max_iter": 1, "training": Training(polish=False), "tol": 0, "alpha": 0.0}
-    model = skcfl.FedAvgRegressor(standardize=False, **kw)
-    model.fit(DATA.X, DATA.y + 50.0, groups=DATA.groups)
+    model = skcfl.FedAvgRegressor(standardize=False, **kw).fit(DATA.X, DATA.y + 50.0, DATA.groups)
     assert model.calls_ < skcfl.FedAvgRegressor(**kw).fit(DATA.X, DATA.y, DATA.groups).calls_
     zero = np.average((DATA.y + 50.0) ** 2) / 2
     assert model.history_["objective"][0] == pytest.approx(zero)

@@ -33,7 +33,7 @@ LIAR = 3
 HONEST = CODES != LIAR
 OTHERS = np.arange(9) != LIAR
 QUICK = {"alpha": 0.01, "random_state": 0}
-AUTO = {**QUICK, "search": LamSearch(n_lams=3)}
+AUTO = {**QUICK, "search": LamSearch(n_lams=2)}
 # What competes, less of it.
 FEWER = {ConvexClusteredFLRegressor: {"graph": "knn"}}
 
@@ -57,8 +57,7 @@ def test_one_client_in_other_units(cls, units):
     """All that is automatic is found without it: lam, graph, penalty, units, refits."""
     X = DATA.X * np.where(HONEST | (units == "y"), 1.0, 1e6)[:, None]
     y = DATA.y * np.where(HONEST | (units == "X"), 1.0, 1e6)
-    model = cls(client_loss="huber", **AUTO, **FEWER.get(cls, {}))
-    model.fit(X, y, groups=DATA.groups)
+    model = cls(client_loss="huber", **AUTO, **FEWER.get(cls, {})).fit(X, y, groups=DATA.groups)
     assert score(model) > clean(cls) - 0.01
     assert adjusted_rand_score(DATA.labels[OTHERS], model.labels_[OTHERS]) == 1.0
     assert model.suspicion_[LIAR] > 1.0 > model.suspicion_[OTHERS].max()
@@ -133,8 +132,7 @@ def test_what_cannot_be_bounded_is_refused(model, words):
 
 
 def test_theorems_and_paths_are_about_unbounded_objectives():
-    model = ConvexClusteredFLRegressor(0.1, client_loss="huber")
-    model.fit(DATA.X, DATA.y, groups=DATA.groups)
+    model = ConvexClusteredFLRegressor(0.1, client_loss="huber").fit(DATA.X, DATA.y, DATA.groups)
     with pytest.raises(ValueError, match="client_loss=None"):
         certify_partition(model, DATA.X, DATA.y, groups=DATA.groups)
     with pytest.raises(ValueError, match="client_loss=None"):
@@ -158,8 +156,7 @@ def test_one_client_in_other_units_by_cross_validation(cls, units):
     assert adjusted_rand_score(DATA.labels[OTHERS], model.labels_[OTHERS]) == 1.0
     assert model.suspicion_[LIAR] > 1.0 > model.suspicion_[OTHERS].max()
     assert abs(model.cv_scores_.max() - plain.cv_scores_.max()) < 0.1
-    worse = cls(client_loss="huber", **options)
-    worse.fit(X, np.where(HONEST, y, 1e3 * y), groups=DATA.groups)
+    worse = cls(client_loss="huber", **options).fit(X, np.where(HONEST, y, 1e3 * y), DATA.groups)
     assert_allclose(worse.coef_[OTHERS], model.coef_[OTHERS], atol=1e-6)
     assert_allclose(worse.cv_scores_.max(), model.cv_scores_.max(), rtol=1e-6)
 
@@ -181,8 +178,7 @@ def test_folds_of_several_places_and_splitters(cls):
     rows = [np.flatnonzero(CODES == k)[::2] for k in range(4)]
     everything = np.arange(len(y))
     cv = [(np.setdiff1d(everything, test), test) for test in rows]
-    model = cls(search=LamSearch(cv=cv, lams=lams), **options)
-    model.fit(DATA.X, y, groups=DATA.groups)
+    model = cls(search=LamSearch(cv=cv, lams=lams), **options).fit(DATA.X, y, groups=DATA.groups)
     assert model.cv_scores_.shape == (3, 2) and (model.cv_scores_ > -1).all()
     with pytest.raises(ValueError, match="no fold has rows"):
         cls(search=LamSearch(cv=cv[3:]), **options).fit(DATA.X, y, groups=DATA.groups)

@@ -84,10 +84,7 @@ GRAPHS = ["complete", "knn", chain_graph(12)]
 @pytest.mark.parametrize(
     ("options", "close"),
     [
-        *(
-            ({"lam": 1e4, "graph": graph}, {"rtol": 1e-9})
-            for graph in ("complete", "knn", chain_graph(12))
-        ),
+        *(({"lam": 1e4, "graph": graph}, {"rtol": 1e-9}) for graph in GRAPHS),
         ({"lam": 1e3, "penalty": "l1", "tol": 1e-10}, {"atol": 1e-4}),
     ],
 )
@@ -104,8 +101,7 @@ def test_large_lam_is_one_model_and_every_client_counts_once(options, close):
 def test_one_client_is_scikit_learns_model():
     data = regression(n_clients=1, n_clusters=1)
     with pytest.warns(SingleClientWarning):
-        model = ConvexClusteredFLRegressor(alpha=0.1, standardize=False)
-        model.fit(data.X, data.y)
+        model = ConvexClusteredFLRegressor(alpha=0.1, standardize=False).fit(data.X, data.y)
     ridge = Ridge(alpha=0.1 * len(data.y)).fit(data.X, data.y)
     assert_allclose(model.coef_[0], ridge.coef_, rtol=1e-10)
     assert_allclose(model.predict(data.X), ridge.predict(data.X), rtol=1e-10)
@@ -125,7 +121,7 @@ def test_one_client_is_scikit_learns_model():
     some([("held_out", 0), *(("bic", s) for s in range(20)), ("held_out", 1)], 2),
 )
 def test_auto_finds_separated_clusters_of_ragged_clients(criterion, seed):
-    data = make_clustered_regression(12, 3, random_state=seed)  # of 20 to 60 rows
+    data = make_clustered_regression(12, 3, 5, random_state=seed)  # of 20 to 60 rows
     options = {"graph": "knn", "refit": True, "alpha": 1e-4, "search": LamSearch(criterion)}
     model = fit(ConvexClusteredFLRegressor(**options), data)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
@@ -152,8 +148,7 @@ def test_auto_finds_clusters_under_other_losses(loss, data):
     if loss == "poisson":
         y = np.random.RandomState(0).poisson(np.exp(np.clip(0.5 * y, -3, 3)))
     cls = ConvexClusteredFLClassifier if loss == "log_loss" else ConvexClusteredFLRegressor
-    model = cls(loss=loss, search=LamSearch(n_lams=4), **options)
-    model.fit(data.X, y, groups=data.groups)
+    model = cls(loss=loss, search=LamSearch(n_lams=3), **options).fit(data.X, y, data.groups)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
 
 
@@ -168,7 +163,7 @@ def test_auto_says_one_cluster_where_there_is_one(n_samples, seeds):
     """
     several = 0
     for seed in seeds:
-        data = regression(seed, n_clusters=1, n_samples=n_samples, noise=1.0, n_clients=8)
+        data = regression(seed, n_clusters=1, n_samples=n_samples, noise=1.0, n_clients=6)
         for graph in some(("knn", "complete"), 1):
             several += fit(ConvexClusteredFLRegressor(graph=graph), data).n_clusters_ > 1
     assert several <= 1
@@ -178,7 +173,7 @@ def test_auto_says_one_cluster_where_there_is_one(n_samples, seeds):
 def test_auto_where_all_clients_agree(graph):
     data = regression(n_clients=6, n_clusters=2, n_features=2)
     for y in (np.ones(len(data.y)), np.zeros(len(data.y))):
-        model = ConvexClusteredFLRegressor(graph=graph, alpha=0.01, search=LamSearch(n_lams=3))
+        model = ConvexClusteredFLRegressor(graph=graph, alpha=0.01, search=LamSearch(n_lams=2))
         model.fit(data.X, y, groups=data.groups)
         assert_allclose(model.predict(data.X, groups=data.groups), y, atol=1e-12)
         if isinstance(graph, str):
@@ -298,7 +293,6 @@ def test_a_short_fit_warns_with_the_number():
 # -------------------------------------------------------------------------- invariances
 
 ESTIMATORS = [
-    ConvexClusteredFLRegressor(lam=0.3, graph="knn", tol=1e-10),
     ConvexClusteredFLRegressor(graph="knn", search=LamSearch("bic")),
     ConvexClusteredFL(LinearModel(loss="huber"), lam=0.05, tol=1e-10),
 ]
@@ -388,6 +382,3 @@ def test_a_graph_without_groups_is_refused():
         pytest.raises(ValueError, match="12 nodes, but there is 1 client"),
     ):
         ConvexClusteredFLRegressor(graph=chain_graph(12)).fit(data.X, data.y)
-
-
-# --------------------------------------------------------------------------- the tools

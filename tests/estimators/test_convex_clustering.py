@@ -45,7 +45,7 @@ def blobs(seed=0, n=90, **options):
 BLOBS = [({"loss": loss}, blobs(seed)) for seed in some(range(10), 1) for loss in LOSSES]
 FAR = blobs(n=30, cluster_std=0.3)
 BLOBS += [({"loss": loss, "graph": "complete"}, FAR) for loss in LOSSES]
-BLOBS += [({}, make_blobs(240, n_features=10, centers=12, random_state=0))]
+BLOBS += [({}, make_blobs(120, n_features=10, centers=12, random_state=0))]
 
 
 @pytest.mark.parametrize(("options", "data"), BLOBS)
@@ -162,7 +162,7 @@ def fit_of_blobs(loss, graph):
     return X, ConvexClustering(loss=loss, graph=graph, delta=1.0).fit(X)
 
 
-@pytest.mark.parametrize(("scale", "shift"), [(1e3, 1e5), (1.0, 1e6), (1e-6, 0.0), (1e6, 0.0)])
+@pytest.mark.parametrize(("scale", "shift"), [(1.0, 1e6), (1e-6, 0.0), (1e6, 0.0)])
 @pytest.mark.parametrize(("loss", "graph"), some(KINDS, 2))
 def test_auto_does_not_depend_on_units_and_the_origin(loss, graph, scale, shift):
     X, model = fit_of_blobs(loss, graph)

@@ -65,8 +65,7 @@ def test_lme4s_likelihoods():
 def test_statsmodels_variance_components():
     X, y, groups = generated()
     frame = pd.DataFrame({"x": X[:, 0], "room": X[:, 2]})
-    model = PartialPoolingRegressor(nested="room", random="intercept", **ML)
-    model.fit(frame, y, groups=groups)
+    model = PartialPoolingRegressor(nested="room", random="intercept", **ML).fit(frame, y, groups)
     parts = {"room": "0 + C(room)"}
     table = frame.assign(y=y, groups=groups)
     other = MixedLM.from_formula("y ~ x", table, groups="groups", vc_formula=parts)
@@ -163,8 +162,7 @@ def test_targets_far_from_zero_have_the_same_effects(standardize):
 
 def test_levels_not_seen_have_no_effect():
     X, y, groups = generated()
-    model = PartialPoolingRegressor(crossed=[1], nested=[2], unseen="average")
-    model.fit(X, y, groups=groups)
+    model = PartialPoolingRegressor(crossed=[1], nested=[2], unseen="average").fit(X, y, groups)
     rows = np.array([[0.5, 99.0, 99.0]])
     assert_allclose(model.predict(rows, groups=[0]), model.params_[0] @ [0.5, 1.0])
     new = np.array([[0.5, 3.0, 0.0]])

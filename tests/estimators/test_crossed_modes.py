@@ -95,8 +95,7 @@ def test_value_and_gradient_are_the_dense_ones(loss, kind, shrunken):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_fit_is_the_dense_one(loss):
     X, y, groups = generated(loss)
-    model = clone(KINDS[loss]).set_params(prior=np.inf, standardize=False)
-    model.fit(X, y, groups=groups)
+    model = clone(KINDS[loss]).set_params(prior=np.inf, standardize=False).fit(X, y, groups=groups)
 
     def reference(x):
         D, M = columns(X, groups, np.diag(x[:2]), x[2], x[3])
@@ -181,8 +180,7 @@ def test_a_formula_of_lme4(loss):
     frame = pd.DataFrame({"x": X[:, 0], "item": X[:, 1], "room": X[:, 2], "id": groups, "y": y})
     family = {"log_loss": "binomial", "poisson": "poisson"}[loss]
     model = formula.fit("y ~ x + (1 | id) + (1 | item) + (1 | id:room)", frame, family=family)
-    other = clone(KINDS[loss]).set_params(prior=np.inf, random="intercept")
-    other.fit(X, y, groups=groups)
+    other = clone(KINDS[loss]).set_params(prior=np.inf, random="intercept").fit(X, y, groups)
     assert_allclose(model.loglik_, other.loglik_, rtol=1e-9)
     assert f"Family: {family}" in model.summary()
     wanted = other.predict(X, groups=groups)

@@ -74,8 +74,7 @@ def test_it_is_the_mixed_model_of_these_columns():
     columns = model.fit(X, y, groups=groups)._design.columns
     made = columns.made(X)
     assert columns.is_curve.tolist() == [False] * 3 + [True] * 6
-    raw = PartialPoolingRegressor(random=[0, 1, 2], basis="linear", **common)
-    raw.fit(made, y, groups=groups)
+    raw = PartialPoolingRegressor(random=[0, 1, 2], basis="linear", **common).fit(made, y, groups)
     assert_allclose(model.loglik_, raw.loglik_, rtol=1e-8)
     assert_allclose(model.predict(X, groups=groups), raw.predict(made, groups=groups), rtol=1e-6)
     assert model.coef_names_[3] == "x0 curve 1" and model.basis_ == "shared splines"
@@ -120,8 +119,7 @@ def test_a_clients_model_is_a_plain_pipeline():
     X, y, groups = waves()
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     for features in (X, frame):
-        model = PartialPoolingRegressor(1, basis="splines", df=np.inf)
-        model.fit(features, y, groups=groups)
+        model = PartialPoolingRegressor(1, basis="splines", df=np.inf).fit(features, y, groups)
         plain = model.client_model(3)
         got, wanted = plain.predict(X), model.predict(features, groups=np.full(len(X), 3))
         assert_allclose(got, wanted, rtol=1e-8, atol=1e-8)

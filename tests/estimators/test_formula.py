@@ -83,8 +83,7 @@ def test_everything_together_predicts_from_frames():
     X["both"] = X["ses"] * X["m"]
     options = {"prior": np.inf, "df": np.inf, "covariance": "full", "basis": "linear"}
     options |= {"random": ["ses"], "crossed": ["item"], "nested": ["room"]}
-    wanted = PartialPoolingRegressor(1, **options)
-    wanted.fit(X, frame["score"], groups=frame["school"])
+    wanted = PartialPoolingRegressor(1, **options).fit(X, frame["score"], groups=frame["school"])
     assert_allclose(model.loglik_, wanted.loglik_, rtol=1e-8)
 
 

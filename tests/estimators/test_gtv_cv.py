@@ -44,8 +44,7 @@ def test_folds_over_clients():
     """Sensors whose rows are all held out have the models of their neighbours."""
     X, y, sensor = river()
     search = LamSearch(cv=GroupKFold(6), lams=[1e-6, 0.1, 100.0])
-    cv = GTVRegressor(search=search, refit=True, **GRAPH)
-    cv.fit(X, y, groups=sensor)
+    cv = GTVRegressor(search=search, refit=True, **GRAPH).fit(X, y, groups=sensor)
     assert cv.lam_ == 0.1 and cv.cv_scores_[:, 1].min() > -0.2 > cv.cv_scores_[:, 2].max()
     with pytest.raises(ValueError, match="graph='knn' joins clients by their local models"):
         GTVRegressor(search=LamSearch(cv=GroupKFold(6))).fit(X, y, groups=sensor)

@@ -296,8 +296,7 @@ def test_starts_that_end_in_the_same_clusters_are_polished_once(monkeypatch):
     data = make_clustered_regression(12, 3, 4, n_samples=30, random_state=0)
     polished, finish = [], Rounds.finish
     monkeypatch.setattr(Rounds, "finish", lambda one: polished.append(one.key) or finish(one))
-    many = IFCARegressor(n_clusters=3, n_init=5, random_state=0)
-    many.fit(data.X, data.y, groups=data.groups)
+    many = IFCARegressor(n_clusters=3, n_init=5, random_state=0).fit(data.X, data.y, data.groups)
     assert len(polished) == len(set(polished)) < 5
     # What is not polished ends in models of its own.
     polished.clear()

@@ -62,8 +62,7 @@ def test_weights_are_repetition(n_local, seed):
     assert_array_equal(sizes, np.bincount(labels, weight))
     means = [np.average(X[labels == k], axis=0, weights=weight[labels == k]) for k in range(5)]
     assert_allclose(weighted.cluster_centers_, means, atol=1e-9)
-    repeated = KFED(5, n_local=n_local, random_state=0)
-    repeated.fit(X[again], groups=groups[again])
+    repeated = KFED(5, n_local=n_local, random_state=0).fit(X[again], groups=groups[again])
     assert_same(repeated, weighted, rows=False)
     assert_array_equal(repeated.labels_, labels[again])
     order = rng.permutation(again)

@@ -92,7 +92,7 @@ def test_any_options_of_any_class(kind, seed):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("cls", [PartialPoolingRegressor, PartialPoolingClassifier])
-@examples(4)
+@examples(2)
 @given(seed=st.integers(0, 2**31))
 def test_any_options_of_partial_pooling(cls, seed):
     fits(cls, seed, 0.3)

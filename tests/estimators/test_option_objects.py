@@ -133,7 +133,9 @@ def test_clones_have_objects_of_their_own(cls):
         wanted = kind().get_params() | {name: OTHERS[kind][name]}
         assert mine.get_params() == other.get_params() == wanted
         assert f"{owner}={kind.__name__}({name}=" in repr(copy)
-        assert getattr(cls(), owner) is None  # not shared with other estimators
+        # Not shared with other estimators, whose None is the object with default values.
+        assert getattr(cls(), owner) is None
+        assert cls()._option(owner).get_params() == kind().get_params()
 
 
 def test_nested_names_set_options_of_none_and_of_an_object():
@@ -233,14 +235,6 @@ def test_only_their_own_objects_are_taken(owner, value):
 
 
 # ------------------------------------------------------------------------- defaults
-
-
-@pytest.mark.parametrize("cls", ESTIMATORS, ids=lambda cls: cls.__name__)
-def test_none_is_the_object_with_default_values(cls):
-    model = cls()
-    for owner, kind in cls._option_classes.items():
-        assert getattr(model, owner) is None
-        assert model._option(owner).get_params() == kind().get_params()
 
 
 @pytest.mark.parametrize(

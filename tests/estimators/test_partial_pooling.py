@@ -158,8 +158,7 @@ TABLES = ["grunfeld", "macrodata", "elnino", "fertility", "sunspots"]
 def test_real_tables_have_the_fit_of_mixed_models(name):
     X, y, groups = real_rows(name)
     mixed = mixed_model(X, y, groups, range(X.shape[1]))
-    model = Regressor(1, covariance="full", prior=np.inf)
-    model.fit(X, y, groups=groups)
+    model = Regressor(1, covariance="full", prior=np.inf).fit(X, y, groups=groups)
     assert model.loglik_ == pytest.approx(mixed.llf, rel=1e-6)
     assert model.loglik_ == pytest.approx(loglik(model, X, y, groups), rel=1e-7)
     assert_allclose(np.diag(model.covariance_), np.diag(mixed.cov_re), rtol=1e-3)
@@ -206,23 +205,23 @@ def test_likelihood_is_what_its_definition_says(covariance):
     assert not model.covariance_.any()  # clusters without variance, which BIC counts
     q = 2 * 3 + 1 + 1
     assert model.bic_ == pytest.approx(-2 * model.loglik_ + q * np.log(12))
-    one = Regressor(1, covariance=covariance)
-    one.fit(data.X, data.y, groups=data.groups)
+    one = Regressor(1, covariance=covariance).fit(data.X, data.y, groups=data.groups)
     # Three correlations count as two: their prior is worth six clients beside twelve.
     q = 3 + {"diag": 3, "full": 3 + 2, "spherical": 1}[covariance] + 1
     assert one.bic_ == pytest.approx(-2 * one.loglik_ + q * np.log(12))
     assert one.loglik_ == pytest.approx(loglik(one, data.X, data.y, data.groups), rel=1e-7)
 
 
-CLIMBS = [("diag", 0.5), ("full", np.inf), ("spherical", 0.5)]
-CLIMBS += [("diag", np.inf), ("full", 0.5), ("spherical", np.inf)]
+CLIMBS = [("diag", 0.5, np.inf), ("full", np.inf, np.inf), ("spherical", 0.5, np.inf)]
+CLIMBS += [("full", np.inf, "auto"), ("diag", np.inf, 5.0)]
+CLIMBS += [("diag", np.inf, np.inf), ("full", 0.5, np.inf), ("spherical", np.inf, np.inf)]
 
 
-@pytest.mark.parametrize(("covariance", "prior"), some(CLIMBS, 3))
-def test_likelihood_never_falls(covariance, prior):
+@pytest.mark.parametrize(("covariance", "prior", "df"), some(CLIMBS, 5))
+def test_likelihood_never_falls(covariance, prior, df):
     for seed in range(2):
         X, y, groups, _ = population(12, 5, seed)
-        model = Regressor(1 + seed, covariance=covariance, prior=prior, random_state=0)
+        model = Regressor(1 + seed, covariance=covariance, prior=prior, df=df, random_state=0)
         model.fit(X, y, groups=groups)
         falls = np.diff(model.history_["objective"])
         assert falls.max() <= 1e-10 * abs(model.objective_)
@@ -357,10 +356,10 @@ def test_a_stack_finds_the_kinds_that_a_diagonal_covariance_finds():
     rng = np.random.RandomState(0)
     kinds = np.repeat([[250.0, 4.0], [265.0, 21.0]], (26, 14), axis=0)
     lines = kinds + rng.normal(size=(40, 2)) * [18.0, 1.5]
-    groups, day = np.repeat(np.arange(40), 7), np.tile(np.arange(7.0), 40)
-    y = lines[groups, 0] + lines[groups, 1] * day + 24.0 * rng.normal(size=280)
+    groups, day = np.repeat(np.arange(40), 7), np.tile(np.arange(7.0), 40)[:, None]
+    y = lines[groups, 0] + lines[groups, 1] * day[:, 0] + 24.0 * rng.normal(size=280)
     fits = {
-        kind: Regressor(covariance=kind, random_state=0).fit(day[:, None], y, groups=groups)
+        kind: Regressor(covariance=kind, n_init=1, random_state=0).fit(day, y, groups=groups)
         for kind in ("diag", "stacked", "auto")
     }
     assert [fit.n_clusters_ for fit in fits.values()] == [2, 2, 1]
@@ -485,8 +484,7 @@ def test_gamma_recovers_its_dispersion():
     assert model.dispersion_ == pytest.approx(0.25, rel=0.1)
     assert np.sqrt(model.covariance_[2, 2]) == pytest.approx(0.5, rel=0.25)
     assert_allclose(model.cluster_coef_[0], [0.4, -0.2], atol=0.05)
-    scaled = Regressor(1, loss="gamma", random="intercept")
-    scaled.fit(X, 100 * y, groups=groups)
+    scaled = Regressor(1, loss="gamma", random="intercept").fit(X, 100 * y, groups=groups)
     expected = model.loglik_ - len(y) * np.log(100)
     assert scaled.loglik_ == pytest.approx(expected, rel=1e-7)
     assert scaled.dispersion_ == pytest.approx(model.dispersion_, rel=1e-4)
@@ -498,8 +496,7 @@ def test_shared_coefficients_are_the_same_in_all_clusters():
     extra = rng.normal(size=(len(data.y), 1))
     X, y = np.hstack([data.X, extra]), data.y + 0.7 * extra[:, 0]
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    model = Regressor(3, random=["a", "b"], random_state=0)
-    model.fit(frame, y, groups=data.groups)
+    model = Regressor(3, random=["a", "b"], random_state=0).fit(frame, y, groups=data.groups)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     assert_allclose(model.params_[:, 2], np.full(15, model.params_[0, 2]))
     assert model.params_[0, 2] == pytest.approx(0.7, abs=0.1)
@@ -611,8 +608,7 @@ def test_rows_may_weigh_more_by_any_factor(loss):
     mean = np.exp(np.clip((X * B[groups]).sum(axis=1), -4, 4))
     y = rng.poisson(mean) + 1.0 if loss == "poisson" else rng.gamma(2.0, mean / 2)
     weights = 10.0 ** rng.uniform(-12, 12, 72)
-    model = Regressor(loss=loss, random_state=0)
-    model.fit(X, y, groups=groups, sample_weight=weights)
+    model = Regressor(loss=loss, n_init=1, random_state=0).fit(X, y, groups, sample_weight=weights)
     assert np.isfinite(model.loglik_)
     assert np.isfinite(model.params_std_).all()
     heaviest = [np.argmax(np.where(groups == k, weights, 0.0)) for k in range(12)]
@@ -679,25 +675,8 @@ def test_standard_deviations_cover():
     assert (wide > std[:3]).all()
 
 
-def test_new_clients_get_their_posterior():
-    X, y, groups, _ = population(40, 10)
-    old = groups < 30
-    model = Regressor(1, covariance="diag")
-    model.fit(X[old], y[old], groups=groups[old])
-    adapted = model.adapt(X[~old], y[~old], groups=groups[~old])
-    assert_array_equal(adapted.groups_, np.arange(40))
-    # Posterior mean by its formula.
-    Z = np.column_stack([X, np.ones(len(X))])
-    A, t = Z[groups == 35], y[groups == 35]
-    S, phi, theta = model.covariance_, model.dispersion_, model.cluster_params_[0]
-    gain = S @ A.T @ np.linalg.inv(A @ S @ A.T + phi * np.eye(len(t)))
-    assert_allclose(adapted.params_[35], theta + gain @ (t - A @ theta), rtol=1e-8)
-    _, std = adapted.predict(X, groups=groups, return_std=True)
-    assert np.isfinite(std).all()
-
-
 @pytest.mark.parametrize("covariance", ["diag", "stacked"])
-def test_sparse_rows_and_single_precision(covariance):
+def test_sparse_rows(covariance):
     X, y, groups, _ = population(12, 10)
     X[np.abs(X) < 0.5] = 0.0
     model = Regressor(1, covariance=covariance, standardize=False)
@@ -706,10 +685,6 @@ def test_sparse_rows_and_single_precision(covariance):
     assert_allclose(thin.params_, dense.params_, rtol=1e-8)
     _, std = thin.predict(sparse.csr_array(X), groups=groups, return_std=True)
     assert_allclose(std, dense.predict(X, groups=groups, return_std=True)[1], rtol=1e-8)
-    if covariance == "diag":
-        single = clone(model).fit(X.astype(np.float32), y, groups=groups)
-        assert single.coef_.dtype == np.float32
-        assert_allclose(single.coef_, dense.coef_, rtol=1e-3, atol=1e-3)
 
 
 def test_prior_keeps_few_rows_from_ruin():
@@ -819,8 +794,7 @@ def test_fits_that_stop_early_say_so():
 
 def test_posterior_standard_deviations_are_in_the_users_units():
     X, y, groups, _ = population(10, 8)
-    model = Regressor(1, covariance="diag", prior=np.inf)
-    model.fit(X * [1, 50] + 3, y, groups=groups)
+    model = Regressor(1, covariance="diag", prior=np.inf).fit(X * [1, 50] + 3, y, groups=groups)
     Z = np.column_stack([X * [1, 50] + 3, np.ones(len(X))])
     errors = mean_errors(model, X * [1, 50] + 3, groups)
     assert_allclose(model.standard_errors_[0], np.sqrt(np.diag(errors)), rtol=1e-6)
@@ -993,8 +967,7 @@ def test_a_stack_without_some_clients():
     alone = clone(stack).fit(X[one], y[one], groups=groups[one])
     assert alone.stacking_shares_ == {"diag": 1.0} and alone.covariance_type_ == "diag"
     data = make_clustered_regression(24, 3, 4, n_samples=10, random_state=5)
-    crisp = Regressor(covariance="stacked", random_state=0)
-    crisp.fit(data.X, data.y, groups=data.groups)
+    crisp = Regressor(covariance="stacked", random_state=0).fit(data.X, data.y, groups=data.groups)
     assert crisp.n_clusters_ == 3 and crisp.stacking_shares_ == {"none": 1.0}
     assert adjusted_rand_score(data.labels, crisp.labels_) == 1.0
     random = clone(stack).set_params(random="intercept").fit(X, y, groups=groups)
@@ -1044,7 +1017,7 @@ def test_an_outlier_beside_weights_of_any_size(n_clusters, seed):
     y[rng.integers(n)] = 1e4
     weights = rng.choice([1e-3, 1.0, 1e3], n)
     X += 0.0 if n_clusters == "auto" else 1e6
-    model = Regressor(n_clusters, df="auto", random_state=0)
+    model = Regressor(n_clusters, df="auto", max_iter=100, random_state=0)
     model.fit(X, y, groups=groups, sample_weight=weights)
     found = model.n_clusters_
     assert model.cluster_params_.shape == (found, 9)

@@ -33,8 +33,7 @@ def recovered(name, kind, seed, options):
     options = {k: v for k, v in options.items() if name != "OneShot" or k != "max_iter"}
     if name == "OneShot" and "hidden_layer_sizes" in options:
         options["rounds"] = 0
-    model = getattr(skcfl, name + kind)(random_state=0, **options)
-    model.fit(data.X, y, groups=data.groups)
+    model = getattr(skcfl, name + kind)(random_state=0, **options).fit(data.X, y, data.groups)
     return adjusted_rand_score(data.labels, model.labels_)
 
 

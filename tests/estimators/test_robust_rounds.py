@@ -62,8 +62,7 @@ def test_without_false_clients_the_polished_models_are_those_of_the_mean():
     wanted.fit(DATA.X, DATA.y, groups=DATA.groups)
     assert not hasattr(wanted, "suspicion_")
     for aggregation in ("median", "trimmed_mean", "geometric_median", "centered_clipping"):
-        model = clone(wanted).set_params(aggregation=aggregation)
-        model.fit(DATA.X, DATA.y, groups=DATA.groups)
+        model = clone(wanted).set_params(aggregation=aggregation).fit(DATA.X, DATA.y, DATA.groups)
         assert_allclose(model.cluster_params_, wanted.cluster_params_, atol=1e-6)
 
 

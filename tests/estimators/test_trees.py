@@ -126,11 +126,10 @@ def test_few_trees_or_none_where_the_truth_is_linear():
         groups = np.repeat(np.arange(12), 15)
         X = rng.normal(size=(180, 2))
         y = X @ [1.0, -2.0] + rng.normal(size=180)
-        model = PartialPoolingRegressor(basis="trees", covariance="diag").fit(X, y, groups=groups)
+        model = PartialPoolingRegressor(1, basis="trees", covariance="diag").fit(X, y, groups)
         counts.append(len(model._effects[0].forest.trees))
         if not counts[-1]:  # then the fit is that of straight lines
-            lines = PartialPoolingRegressor(basis="linear", covariance="diag")
-            lines.fit(X, y, groups=groups)
+            lines = PartialPoolingRegressor(1, basis="linear", covariance="diag").fit(X, y, groups)
             got, wanted = (each.predict(X, groups=groups) for each in (model, lines))
             assert_allclose(got, wanted, rtol=1e-9)
             assert_array_equal(model.feature_importances_, 0.0)

@@ -161,7 +161,7 @@ def values_of(model, X, groups):
 @pytest.mark.parametrize("kind", KINDS)
 def test_fits(kind):
     """Corners are found; a client's plain model, pickles, new clients and new rows go on."""
-    X, y, groups = corners(kind, n=30)
+    X, y, groups = corners(kind, n_clients=8, n=30)
     model = estimator(kind, basis=FEW, covariance="diag", n_clusters=1)
     lines = clone(model).set_params(basis="linear").fit(table(X), y, groups=groups)
     model.fit(table(X), y, groups=groups)
@@ -211,8 +211,9 @@ def test_auto_takes_trees_where_features_act_together(kind):
     """And goes on with the trees that were judged: those of the same fit by name."""
     n_clients, n = (6, 15) if kind == "numbers" else (6, 40)
     X, y, groups = corners(kind, n_clients, n)
-    auto = estimator(kind, covariance="diag").fit(X, y, groups=groups)
-    named = estimator(kind, covariance="diag", basis="trees").fit(X, y, groups=groups)
+    one = {"covariance": "diag", "n_clusters": 1}
+    auto = estimator(kind, **one).fit(X, y, groups=groups)
+    named = estimator(kind, **one, basis="trees").fit(X, y, groups=groups)
     assert auto.basis_ == "trees"
     assert auto.basis_losses_["trees"] < auto.basis_losses_["linear"]
     assert_array_equal(auto._effects[0].forest.trees, named._effects[0].forest.trees)
@@ -228,7 +229,7 @@ def test_auto_keeps_lines_where_the_truth_is_linear(kind):
         X = rng.normal(size=(240, 2))
         raw = X @ [0.7, -0.5] + 0.5 * rng.normal(size=15)[groups]
         y = rng.poisson(np.exp(raw)) if kind == "counts" else raw + rng.logistic(size=240) > 0
-        model = estimator(kind, covariance="diag").fit(X, y, groups=groups)
+        model = estimator(kind, covariance="diag", n_clusters=1).fit(X, y, groups=groups)
         kept.append(model.basis_ == "linear")
     assert np.mean(kept) >= 0.5
 

@@ -110,7 +110,7 @@ WAYS = [("complete", False), ("knn", True), ("complete", True), ("knn", False)]
 @pytest.mark.parametrize(("graph", "refit"), some(WAYS, 2))
 def test_path_equals_fits(graph, refit):
     options = {"graph": graph, "refit": refit, "tol": 1e-10}
-    path = lam_path(ConvexClusteredFLRegressor(**options), *ROWS, n_lams=6)
+    path = lam_path(ConvexClusteredFLRegressor(**options), *ROWS, n_lams=4)
     assert path.converged.all()
     assert_array_equal(path.groups, np.unique(ROWS[2]))
     for k, lam in enumerate(path.lams):
@@ -124,8 +124,8 @@ def test_path_equals_fits(graph, refit):
     assert path.optimal.sum() >= len(path.lams) - 2
     # by another solver
     pdmm = ConvexClusteredFLRegressor(graph=graph, refit=refit, solver="pdmm")
-    found = lam_path(pdmm, *ROWS, lams=path.lams[2:4])
-    assert_allclose(found.objectives, path.objectives[2:4], rtol=1e-5)
+    found = lam_path(pdmm, *ROWS, lams=path.lams[1:3])
+    assert_allclose(found.objectives, path.objectives[1:3], rtol=1e-5)
 
 
 @pytest.mark.parametrize("loss", ["log_loss", "squared_hinge"])
@@ -258,10 +258,10 @@ def test_refusals(function, est, options, error, match):
 
 def test_cross_validation_finds_the_clusters():
     one = {"graph": "knn", "refit": True, "alpha": 0.001}  # only lam is to be chosen
-    search = LamSearch(cv=3, n_lams=8)
+    search = LamSearch(cv=3, n_lams=5)
     cv = ConvexClusteredFLRegressor(search=search, random_state=0, **one).fit(*ROWS)
     assert adjusted_rand_score(cv.labels_, REGRESSION.labels) == 1.0
-    assert cv.cv_scores_.shape == (3, len(cv.lams_)) and len(cv.lams_) >= 8
+    assert cv.cv_scores_.shape == (3, len(cv.lams_)) and len(cv.lams_) >= 5
     assert cv.lams_[0] == 0.0 and (np.diff(cv.lams_) > 0).all()
     assert cv.lam_ == cv.lams_[cv.best_index_]
     mean = cv.cv_scores_.mean(axis=0)
@@ -326,13 +326,6 @@ def test_scoring_of_other_losses():
         cv.set_params(search__scoring="neg_log_loss").fit(*CLASSES)
 
 
-def test_the_number_of_jobs_changes_nothing():
-    one, more = (searched(ConvexClusteredFLClassifier, CLASSES, n_jobs=n) for n in (None, 2))
-    assert_array_equal(one.cv_scores_, more.cv_scores_)
-    assert_array_equal(one.params_, more.params_)
-    assert one.lam_ == more.lam_ and one.floats_up_ == more.floats_up_
-
-
 def test_unseen_classes_in_a_fold():
     """A class of one row is missing from a training fold; probabilities keep their columns."""
     X = np.random.RandomState(0).standard_normal((80, 3))
@@ -370,7 +363,7 @@ def test_in_a_pipeline_no_worse_than_pooled_or_local():
         verbose_feature_names_out=False,
     ).set_output(transform="pandas")
     folds = ClientKFold(3, group_col="hospital", random_state=0)
-    search = LamSearch(cv=2, n_lams=4)
+    search = LamSearch(cv=2, n_lams=3)
     losses = []
     for model in (
         ConvexClusteredFLClassifier(group_col="hospital", search=search, random_state=0),

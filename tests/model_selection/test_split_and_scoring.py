@@ -37,7 +37,6 @@ from sklearn.model_selection import (
 )
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from trials import some
 
 import skcfl
 from skcfl import (
@@ -309,9 +308,6 @@ def test_refusals_of_the_splitter(parameters, changes, message):
         next(ClientKFold(**parameters).split(**{**rows, **changes}))
 
 
-# ------------------------------------------------------------------ ClientKFold: bad input
-
-
 # ------------------------------------------------------------------ ClientKFold in use
 
 
@@ -356,21 +352,6 @@ def test_halving_wants_the_same_folds_every_time(classification):
                 search.fit(frame, y)
         else:
             assert np.isfinite(search.fit(frame, y).best_score_)
-
-
-REGRESSORS = [name for name in skcfl.__all__ if name.endswith("ssor")]
-
-
-@pytest.mark.parametrize("name", some(REGRESSORS, 3))
-def test_every_regressor_with_the_splitter(regression, name):
-    X, y, groups = regression
-    cv = ClientKFold(2, group_col=-1, random_state=0)
-    estimator = getattr(skcfl, name)(group_col=-1)
-    # What is chosen is not what is tested.
-    known = estimator.get_params()
-    given = {"lam": 0.1, "n_clusters": 2}
-    estimator.set_params(**{k: value for k, value in given.items() if k in known})
-    assert np.isfinite(cross_val_score(estimator, np.c_[X.astype(object), groups], y, cv=cv)).all()
 
 
 # ------------------------------------------------------------------ grouped_scorer

@@ -461,10 +461,13 @@ def large(monkeypatch):
 #: Penalty, form of the rows, and whether there is an intercept: each value once, and the rest.
 FORMS = [(1e-2, sparse.csr_array, True), (0.0, np.asarray, False), (1e-2, np.asarray, True)]
 FORMS += [(1e-2, sparse.csr_array, False), (0.0, np.asarray, True), (1e-2, np.asarray, False)]
+#: Each loss with one of them in turn, or with all.
+TURNS = [
+    (loss, *FORMS[(k + j) % 6]) for j in some(range(6), 1) for k, loss in enumerate(EVERY_LOSS)
+]
 
 
-@every_loss
-@pytest.mark.parametrize(("alpha", "form", "fit_intercept"), some(FORMS, 2))
+@pytest.mark.parametrize(("loss", "alpha", "form", "fit_intercept"), TURNS)
 def test_many_parameters_are_few_parameters(loss, alpha, fit_intercept, form, request):
     problem = Problem(loss, alpha=alpha, fit_intercept=fit_intercept)
     pool = problem.pool(form)

@@ -15,7 +15,6 @@ from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import r2_score
-from sklearn.model_selection import GridSearchCV
 from sklearn.utils import Bunch, check_random_state
 
 import skcfl
@@ -40,10 +39,9 @@ from skcfl.calls.first_order import (
 from skcfl.calls.kept_models import Recall
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.exceptions import MessageError
-from skcfl.federation import FanOutFederation, Faults, InProcessFederation, inprocess
+from skcfl.federation import FanOutFederation, InProcessFederation, inprocess
 from skcfl.federation.inprocess import open_rows
 from skcfl.federation.serialization import dumps, loads
-from skcfl.model_selection import ClientKFold
 from skcfl.models import MLP, TorchModel
 from skcfl.models._torch_runner import _check_ids
 from skcfl.models.losses import LOSSES
@@ -226,17 +224,6 @@ def test_parameters_of_the_class_are_parameters():
     assert clone(method).model.get_params() == method.model.get_params()
     with pytest.raises(ValueError, match="nothing"):
         FedAvg(model).set_params(nothing__hidden=3)
-
-
-def test_grid_search_over_the_module():
-    X = np.column_stack([DATA.X, np.unique(DATA.groups, return_inverse=True)[1]])
-    method = FedAvg(net(), group_col=10, **SHORT)
-    search = GridSearchCV(method, {"model__hidden": [1, 6]}, cv=ClientKFold(2, group_col=10))
-    search.fit(X, DATA.y)
-    assert (
-        search.best_estimator_.model.module_params["hidden"]
-        == search.best_params_["model__hidden"]
-    )
 
 
 def test_pickle_and_copies():
@@ -558,13 +545,6 @@ def test_what_needs_no_gradient_stays():
     weight = model.client_model(DATA.groups[0]).body[0].weight
     assert torch.equal(weight, given.body[0].weight)
     assert model.alpha_ == 1e-4
-
-
-def test_lost_and_false_clients():
-    faults = Faults(dropout=0.3, dead=["client02"], random_state=0)
-    federation = InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=faults)
-    method = FedAvg(net(dropout=0.2), **SHORT).fit_federation(federation)
-    assert "client02" in method.missing_clients_
 
 
 # ------------------------------------------------------------------ layers

@@ -195,8 +195,7 @@ def test_no_dense_copy_of_wide_sparse_rows(monkeypatch):
 
     monkeypatch.setattr(SparseBlock, "dense", narrow)
     options = {"lam": 0.01, "graph": "complete", "alpha": 0.01, "tol": 1e-4}
-    model = ConvexClusteredFLClassifier(**options)
-    model.fit(X, y > 0, groups=codes)
+    model = ConvexClusteredFLClassifier(**options).fit(X, y > 0, groups=codes)
     assert model.dual_gap_ <= 1e-4 * abs(model.objective_)
     monkeypatch.undo()
     # Units differ, as sparse rows are not centred: compare without.

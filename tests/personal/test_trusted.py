@@ -22,7 +22,7 @@ SIZES = {"n_features": 4, "n_samples": 40, "random_state": 0}
 DATA = make_clustered_regression(20, 2, **SIZES)
 LABELLED = make_clustered_classification(20, 2, **SIZES)
 METHODS = [
-    FedRepRegressor(tol=1e-7, max_iter=5000),
+    FedRepRegressor(tol=1e-6, max_iter=5000),
     PFedMeRegressor(0.5, tol=1e-8),
     PerFedAvgRegressor(),
     PerFedAvgClassifier(),

@@ -62,7 +62,7 @@ def test_clusters_and_outliers_are_found_and_none_are_invented(options, sizes, s
         assert path["bic"][chosen] == pytest.approx(model.bic_)
 
 
-@pytest.mark.parametrize("seed", some([4, 0, 1, 2, 3, 5], 2))
+@pytest.mark.parametrize("seed", some([4, 0, 1, 2, 3, 5], 1))
 def test_many_clusters_are_found_beyond_numbers_that_look_worse(seed):
     """Two to four crisp clusters of eight are less likely than one wide population."""
     rng = np.random.default_rng(seed)

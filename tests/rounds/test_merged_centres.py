@@ -44,19 +44,6 @@ def test_clients_of_one_cluster_each():
     assert adjusted_rand_score(owners, kfed.client_labels_) == 1.0
 
 
-def test_order_of_rows_and_names_do_not_matter():
-    X, groups, labels, _ = gaussians(1)
-    names = np.array([f"site {i:02d}" for i in range(12)])
-    kfed = KFED(9, n_local=3, random_state=0).fit(X, groups=names[groups])
-    assert kfed.groups_.tolist() == names.tolist()
-    order = np.random.RandomState(0).permutation(len(X))
-    again = KFED(9, n_local=3, random_state=0).fit(X[order], groups=names[groups[order]])
-    # Clusters of as many rows are numbered by their first row.
-    assert adjusted_rand_score(again.labels_, kfed.labels_[order]) == 1.0
-    found = [np.sort(model.cluster_centers_, axis=0) for model in (again, kfed)]
-    np.testing.assert_allclose(*found, atol=1e-8)
-
-
 def test_merging():
     """Farthest first: what no client's centre is near to is found, and empty places are left."""
     centres = np.array([[[0.0], [1.0]], [[0.1], [9.0]], [[5.0], [0.0]]])

@@ -56,8 +56,7 @@ def test_likelihood_of_counts_never_falls_for_long():
     rng = np.random.RandomState(0)
     X, groups = rng.standard_normal((240, 2)), np.repeat(np.arange(8), 30)
     y = rng.poisson(np.exp(np.where(groups % 2, 1.5, -1.5) * X[:, 0] + 1))
-    model = FedEMRegressor(2, loss="poisson", random_state=0, max_iter=60)
-    model.fit(X, y, groups=groups)
+    model = FedEMRegressor(2, loss="poisson", random_state=0, max_iter=60).fit(X, y, groups=groups)
     assert adjusted_rand_score(np.arange(8) % 2, model.labels_) == 1.0
     objective = model.history_["objective"]
     assert objective[-1] <= objective.min() + 1e-12

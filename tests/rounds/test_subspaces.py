@@ -41,15 +41,13 @@ def test_angles_are_scipys():
 @pytest.mark.parametrize("n_vectors", [1, 3])
 def test_rotations_are_seen_and_swapped_labels_are_not(n_vectors):
     data = partition_rotations(IMAGES, DIGITS, random_state=0)
-    model = PACFLClassifier(4, n_vectors=n_vectors, **SHORT)
-    model.fit(data.X, data.y, groups=data.groups)
+    model = PACFLClassifier(4, n_vectors=n_vectors, **SHORT).fit(data.X, data.y, data.groups)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     # New clients go where they belong, without a label of theirs.
     np.testing.assert_array_equal(model.assign(data.X, groups=data.groups), model.labels_)
     np.testing.assert_array_equal(model.assign(data.X, data.y, data.groups), model.labels_)
     data = partition_label_swaps(IMAGES, DIGITS, random_state=0)
-    model = PACFLClassifier(5, n_vectors=n_vectors, **SHORT)
-    model.fit(data.X, data.y, groups=data.groups)
+    model = PACFLClassifier(5, n_vectors=n_vectors, **SHORT).fit(data.X, data.y, data.groups)
     assert abs(adjusted_rand_score(data.labels, model.labels_)) < 0.1
 
 

@@ -21,7 +21,7 @@ from fusion_problems import (
 )
 from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
-from trials import examples, some
+from trials import examples, some, spread
 
 from skcfl.calls.first_order import Objectives, ObjectivesGradients
 from skcfl.fusion.admm import admm
@@ -278,8 +278,10 @@ def test_exact_test_of_a_partition(kind, seed, share):
             assert spread <= 1e-3 * max(np.abs(X).max(), 1.0)
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("loss", LOSSES)
+PAIRS = [(loss, graph) for graph in GRAPHS for loss in LOSSES]
+
+
+@pytest.mark.parametrize(("loss", "graph"), spread(PAIRS, 11))
 def test_everything_is_fused_from_lam_max_on_and_not_below(loss, graph):
     """On federations of every kind, at several lam on each side."""
     for seed in some((0, 1), 1):
