@@ -4,7 +4,6 @@ import gc
 import importlib.util
 import os
 import signal
-import subprocess
 import sys
 import time
 import tracemalloc
@@ -24,6 +23,7 @@ from skcfl.calls.first_order import Losses, ObjectivesGradients
 from skcfl.exceptions import FederationError, PrivacyError
 from skcfl.federation import ClientPrivacy, DaskFederation, InProcessFederation, SitePolicy
 from skcfl.federation.dask import LOOK
+from skcfl.federation.serialization import versions
 from skcfl.models import LinearModel
 from skcfl.testing import StrictFederation
 
@@ -299,17 +299,32 @@ def test_bad_arguments(whole):
             DaskFederation(client, given, **options)
 
 
-def test_without_dask():
-    code = (
-        "import sys; sys.modules['distributed'] = None\n"
-        "import skcfl.federation\n"
-        "from skcfl.federation.dask import DaskFederation\n"
-        "assert 'dask' not in sys.modules\n"
-        "try:\n    DaskFederation(None, [])\n"
-        "except ImportError as error:\n    print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'skcfl[dask]'" in done.stdout
+def test_a_worker_with_another_version_is_refused(whole):
+    """Before the fit, by its address and both versions; once it is updated it takes part."""
+
+    def become(theirs):  # nested: workers do not find the modules of tests
+        from skcfl.federation import dask
+
+        dask.versions = lambda: theirs
+
+    address = sorted(whole.nthreads())[0]
+    whole.run(become, ["0.0.9", "0" * 16], workers=[address])
+    try:
+        with pytest.raises(FederationError) as caught:
+            DaskFederation(whole, parts_of(DATA, 2), workers=[address])
+    finally:
+        whole.run(become, versions(), workers=[address])
+    text = str(caught.value)
+    assert f"{address} has ['0.0.9', '0000000000000000'], the server {versions()}" in text
+    federation = DaskFederation(whole, parts_of(DATA, 2), workers=[address])
+    found = FedAvgRegressor(max_iter=3).fit_federation(federation)
+    assert np.isfinite(found.params_).all() and found.missing_clients_.size == 0
+
+
+def test_without_dask(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ImportError, match=r"pip install 'skcfl\[dask\]'"):
+        DaskFederation(None, [])
 
 
 def test_the_example(monkeypatch, capsys):
