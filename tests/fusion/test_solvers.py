@@ -38,7 +38,6 @@ SAMPLED = {
 }
 ALL = SOLVERS | SAMPLED
 every_solver = pytest.mark.parametrize("solve", SOLVERS.values(), ids=SOLVERS)
-sampled_too = pytest.mark.parametrize("solve", ALL.values(), ids=ALL)
 PENALTIES = [L2(), L1(), SquaredL2(), SquaredL2(Q=[[2.0, 0.5], [0.5, 1.0]])]
 losses_and_penalties = pytest.mark.parametrize(
     "loss, penalty",
@@ -65,14 +64,6 @@ def test_admm_reaches_the_optimum_of_cvxpy(loss, graph):
             contraction = bool((seed + k) % 2)
             result, _ = admm(problem, share * top, tol=1e-7, contraction=contraction)
             assert_optimal(problem, share * top, result)
-
-
-@sampled_too
-@pytest.mark.parametrize("loss", SEVERAL)
-def test_every_solver_reaches_the_optimum_of_cvxpy(solve, loss):
-    problem = make_problem(loss, 6, n_rows=12, d=3, alpha=0.05)
-    result, _ = solve(problem, 0.05, tol=1e-7, contraction=False)
-    assert_optimal(problem, 0.05, result, tol=1e-6)
 
 
 @pytest.mark.parametrize("penalty", PENALTIES, ids=str)
