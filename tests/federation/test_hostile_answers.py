@@ -492,7 +492,7 @@ IN_FITS = {
     "losses": CLoVEClassifier(n_clusters=2, random_state=0),
     "hessians": FEDAVG,
     "partial_moves": FedRepClassifier(random_state=0),
-    "posterior_sums": PartialPoolingClassifier(n_clusters=1),
+    "posterior_sums": PartialPoolingClassifier(n_clusters=1, basis="linear"),
     "prox": ConvexClusteredFLClassifier(lam=0.05, graph="complete"),
     "mixture_sums": FedEMClassifier(n_clusters=2, random_state=0),
 }
@@ -536,7 +536,7 @@ def test_a_lie_in_the_middle_of_a_fit(call, n_honest):
 )
 def test_scores(at, lie):
     search = LamSearch(cv=2, lams=[0.05, 0.2])
-    model = GTVClassifier(search=search, graph="complete", alpha=0.01, max_iter=20, refit=False)
+    model = GTVClassifier(search=search, graph="complete", alpha=0.01, max_iter=5, refit=False)
     found = lied(model, at, lie)
     assert found.missing_clients_.tolist() == NAMES[SOUTH].tolist()
 
