@@ -639,22 +639,6 @@ def test_target_is_needed_and_must_suit(rows, cls, change, message):
         cls().fit(X, change(y), groups)
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        (lambda n: -np.ones(n), "sample_weight must not be negative, got -1.0"),
-        (lambda n: np.zeros(n), "at least one non-zero"),
-        (lambda n: np.ones(n - 1), "sample_weight.shape"),
-        (lambda n: np.full(n, np.nan), "sample_weight contains NaN"),
-        (lambda n: np.ones((n, 2)), "1D array or scalar"),
-    ],
-)
-def test_bad_weights(rows, weights, message):
-    X, y, groups = rows
-    with pytest.raises(ValueError, match=message):
-        LocalModelsRegressor().fit(X, y, groups, sample_weight=weights(len(X)))
-
-
 def test_answers_have_the_precision_of_the_fit():
     X, y, groups = make_federation(kind="classification")
     estimator = LocalModelsClassifier().fit(X.astype(np.float32), y, groups)

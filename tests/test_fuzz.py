@@ -59,14 +59,23 @@ def test_missing_targets(cls, y):
 
 
 @pytest.mark.parametrize(
-    "weights", [-1.0, put(np.ones(60), -1.0), np.nan, np.inf, 1e200, masked(np.ones(60))]
+    ("weights", "message"),
+    [
+        (-1.0, "sample_weight must not be negative, got -1.0"),
+        (put(np.ones(60), -1.0), "sample_weight must not be negative, got -1.0"),
+        (np.full(60, np.nan), "sample_weight contains NaN"),
+        (np.ones(59), "sample_weight.shape"),
+        *((weights, "sample_weight") for weights in (np.nan, np.inf, 1e200, masked(np.ones(60)))),
+        (np.zeros(60), "at least one non-zero"),
+        (np.ones((60, 2)), "1D array or scalar"),
+    ],
 )
 @pytest.mark.parametrize("cls", [LocalModelsRegressor, LocalModelsClassifier])
-def test_weights_of_fit_and_score(cls, weights):
+def test_weights_of_fit_and_score(cls, weights, message):
     y = Y > 0 if cls is LocalModelsClassifier else Y
-    with pytest.raises(ValueError, match="sample_weight"):
+    with pytest.raises(ValueError, match=message):
         cls().fit(X, y, groups=GROUPS, sample_weight=weights)
-    with pytest.raises(ValueError, match="sample_weight"):
+    with pytest.raises(ValueError, match=message):
         cls().fit(X, y, groups=GROUPS).score(X, y, groups=GROUPS, sample_weight=weights)
 
 

@@ -341,27 +341,21 @@ def searches(case, estimator, **options):
 
 
 @pytest.mark.parametrize(
-    ("kind", "scoring"), [("grid", "None"), ("grid", "name"), *((kind, "None") for kind in OTHERS)]
+    ("kind", "scoring"),
+    [*(("grid", each) for each in ("None", "name", "grouped")), *((k, "None") for k in OTHERS)],
 )
+@SAYS_NAN
+@SINGLE
 def test_search_routing_off(case, kind, scoring):
-    """Only the splitter gets the groups, and the warning tells."""
+    """Only the splitter gets the groups, and the warning tells; a grouped scorer has no answer."""
     search = searches(case, case.estimator, cv=case.cv, scoring=scorings(case, scoring))[kind]
-    with routing(False), pytest.warns(SingleClientWarning, match="to the splitter only"):
+    only_one = pytest.warns(SingleClientWarning, match="to the splitter only")
+    with routing(False), nan_with(NO_GROUPS_REACHED) if scoring == "grouped" else only_one:
         search.fit(case.X, case.y, groups=case.groups)
     assert_pooled(case, search)
     if kind == "grid":
-        assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-
-
-@SAYS_NAN
-@SINGLE
-def test_grid_search_routing_off_grouped_scorer(case):
-    scoring = grouped_scorer(case.scoring)
-    search = GridSearchCV(case.estimator, case.grid, cv=case.cv, scoring=scoring)
-    with routing(False), nan_with(NO_GROUPS_REACHED):
-        search.fit(case.X, case.y, groups=case.groups)
-    assert np.isnan(search.cv_results_["mean_test_score"]).all()
-    assert_pooled(case, search)
+        missing = np.isnan(search.cv_results_["mean_test_score"])
+        assert missing.all() if scoring == "grouped" else not missing.any()
 
 
 @pytest.mark.parametrize("kind", ["grid", *OTHERS])
