@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases import CLASSES, DATA, EVERYDAY, compare, make
+from cases import CLASSES, DATA, compare, make
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import parts_of
 from private_clients import where
@@ -46,24 +46,10 @@ def whole(client):
     return client
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("data", [CLASSES, DATA], ids=["classes", "numbers"])
-def test_results_are_those_of_one_process(whole, data):
-    kind = "Classifier" if data is CLASSES else "Regressor"
-    federation = DaskFederation(whole, parts_of(data, 3, loaded=True))
-    # Twins differ by their losses only.
-    names = [name for name in EVERYDAY if name.endswith(kind)]
-    for name in some(names[kind == "Classifier" :: 2], 2):
-        wanted = make(name, max_iter=5).fit(data.X, data.y, groups=data.groups)
-        found = make(name, max_iter=5).fit_federation(federation)
-        compare(found, wanted)
-        assert found.missing_clients_.size == 0, name
-
-
 def test_kinds_of_parts(whole):
     dask = pytest.importorskip("dask")
-    wanted = make("IFCARegressor").fit(DATA.X, DATA.y, groups=DATA.groups)
-    first, second, third, fourth = parts_of(DATA, 4)
+    wanted = make("IFCAClassifier").fit(CLASSES.X, CLASSES.y, groups=CLASSES.groups)
+    first, second, third, fourth = parts_of(CLASSES, 4)
     parts = [
         first,
         lambda: second,
@@ -71,7 +57,7 @@ def test_kinds_of_parts(whole):
         whole.scatter([fourth], hash=False)[0],
     ]
     federation = DaskFederation(whole, parts)
-    compare(make("IFCARegressor").fit_federation(StrictFederation(federation)), wanted)
+    compare(make("IFCAClassifier").fit_federation(StrictFederation(federation)), wanted)
     one = DaskFederation(whole, parts[:1], workers=sorted(whole.nthreads())[1:])
     assert one.hello().ids.tolist() == np.unique(first[2]).tolist()
 
