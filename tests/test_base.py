@@ -222,6 +222,10 @@ def as_csr(X, groups, position):
     return sparse.csr_array(as_floats(X, groups, position))
 
 
+def as_csc(X, groups, position):
+    return sparse.csc_matrix(as_floats(X, groups, position))
+
+
 def as_coo_matrix(X, groups, position):
     return sparse.coo_matrix(as_floats(X, groups, position))
 
@@ -240,6 +244,7 @@ def as_coo_matrix(X, groups, position):
         (as_csr, 1, 1),
         (as_csr, 3, -1),
         (as_coo_matrix, 0, -4),
+        (as_csc, 2, 2),
     ],
 )
 def test_group_col_is_groups(rows, container, position, group_col):
@@ -648,17 +653,6 @@ def test_answers_have_the_precision_of_the_fit():
     assert regressor.predict_cluster(X, 0).dtype == np.float32
     for double in (X, (10 * X).astype(int)):
         assert LocalModelsClassifier().fit(double, y, groups).params_.dtype == np.float64
-
-
-@pytest.mark.parametrize("container", [sparse.csr_array, sparse.csc_matrix, sparse.coo_array])
-def test_sparse_is_dense(rows, container):
-    X, y, groups = rows
-    X = np.where(np.abs(X) < 0.7, 0, X)
-    dense = LocalModelsRegressor().fit(X, y, groups)
-    estimator = LocalModelsRegressor().fit(container(X), y, groups)
-    assert_allclose(estimator.params_, dense.params_, atol=1e-9)
-    assert_allclose(estimator.predict(container(X), groups), dense.predict(X, groups), atol=1e-9)
-    assert_array_equal(estimator.assign(container(X), y, groups), dense.assign(X, y, groups))
 
 
 def test_scale_of_sparse_features_that_outnumber_the_rows():

@@ -305,16 +305,6 @@ def test_units_however_large(cls, of_y, of_X):
     assert_allclose(got, expected.predict(X, groups=GROUPS), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["tuples", "sets", "bytes", "categorical"])
-def test_ids_of_any_kind(kind):
-    ids = malformed.IDS[kind](GROUPS)
-    expected = LocalModelsRegressor().fit(X, Y, groups=GROUPS)
-    found = LocalModelsRegressor().fit(X, Y, groups=ids)
-    assert_allclose(found.coef_, expected.coef_, rtol=1e-12)
-    got = found.predict(X[:9], groups=ids[:9])
-    assert_allclose(got, expected.predict(X[:9], groups=GROUPS[:9]))
-
-
 @pytest.mark.parametrize("weight", [1e20, 1e70])
 def test_equal_weights_however_large(weight):
     """Without a penalty they change nothing, and features do not become constant."""
