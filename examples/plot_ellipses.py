@@ -41,7 +41,8 @@ LAMS = np.geomspace(0.001, 1.0, 40)
 # The paper's Appendix C: values of lambda of Fig. 6, and parameters and lambda of Fig. 5.
 PAPER_LAMS = (0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 1, 1000)
 PAPER_PDMM = {"rho": 10.0, "eta": 10.0, "tau": 0.8, "nu": 0.2}
-PDMM_LAM, PARTICIPATION = 0.02, 0.4
+PDMM_LAM, PARTICIPATION, ROUNDS = 0.02, 0.4, 600
+HALVINGS = 10  # of the intervals that hold the ends of exact recovery
 
 
 def main():
@@ -163,7 +164,7 @@ def recovery(curve, data):
     ends = []
     for inside, outside in ((hits[0], hits[0] - 1), (hits[-1], hits[-1] + 1)):
         good, bad = LAMS[inside], LAMS[outside]
-        for _ in range(10):
+        for _ in range(HALVINGS):
             middle = 0.5 * (good + bad)
             if recovers(fit(method("fusion", middle), data), data):
                 good = middle
@@ -192,11 +193,11 @@ def converge(data):
             "fusion",
             PDMM_LAM,
             solver=PDMM(**variant),
-            max_iter=600,
+            max_iter=ROUNDS,
             tol=1e-8,
             random_state=0,
         )
-        with warnings.catch_warnings():  # the paper's step is far from done after 600 rounds
+        with warnings.catch_warnings():  # the paper's step is far from done after them
             warnings.simplefilter("ignore", ConvergenceWarning)
             runs[name] = fit(model, data)
     return runs

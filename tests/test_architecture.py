@@ -1,6 +1,7 @@
 """The rules of doc/developing.rst, checked: layers, rows, what is public and documented."""
 
 import ast
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -8,8 +9,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 import skcfl
 from skcfl.federation.pool import ClientPool
@@ -92,14 +91,21 @@ def modules_of(units):
     return [path for path in MODULES if unit_of(path) in units]
 
 
-def for_type_checkers(tree):
-    """Ids of the nodes under ``if TYPE_CHECKING``, which never run."""
+@functools.cache
+def nodes_of(path):
+    """Nodes of a file's syntax tree; the first is the module."""
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+@functools.cache
+def for_type_checkers(path):
+    """Nodes under ``if TYPE_CHECKING``, which never run."""
     blocks = [
         node
-        for node in ast.walk(tree)
+        for node in nodes_of(path)
         if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
     ]
-    return {id(inner) for block in blocks for node in block.body for inner in ast.walk(node)}
+    return {inner for block in blocks for node in block.body for inner in ast.walk(node)}
 
 
 def imports_of(path):
@@ -108,10 +114,8 @@ def imports_of(path):
     What is imported for its type only is left out.
     """
     package = ["skcfl", *path.relative_to(PACKAGE).parts[:-1]]
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    unseen = for_type_checkers(tree)
-    for node in ast.walk(tree):
-        if id(node) in unseen:
+    for node in nodes_of(path):
+        if node in for_type_checkers(path):
             continue
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -142,6 +146,12 @@ def relative(path):
     return str(path.relative_to(ROOT))
 
 
+def assert_none(wrong):
+    """Nothing is wrong; else all of it is printed, a line each."""
+    wrong = list(wrong)
+    assert not wrong, "\n".join(map(str, wrong))
+
+
 def test_every_room_has_a_floor():
     known = set().union(*LAYERS) | set(BESIDE)
     unknown = {unit_of(path) for path in MODULES} - known - {None}
@@ -162,26 +172,27 @@ def test_no_two_files_share_a_name():
     assert sorted(names) == sorted(set(names))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_imports_go_downwards(path):
-    unit = unit_of(path)
-    if unit is None:
-        return  # skcfl/__init__.py collects the public names
+def allowed(unit):
+    """Units that one may import."""
     if unit in BESIDE:
-        allowed = BESIDE[unit]
-    else:
-        depth = next(i for i, layer in enumerate(LAYERS) if unit in layer)
-        allowed = set().union(*LAYERS[depth:])
-        # The top may use what stands beside.
-        allowed |= set(BESIDE) - {"inspection", "testing"} if unit == "estimators" else set()
-        # What servers hold of the clients is a pool; models and kernels are none of theirs.
-        allowed -= {"models"} if unit in SOLVERS else set()
-    wrong = [
-        f"line {line}: {unit} may not import {'skcfl itself' if target is None else target}"
+        return BESIDE[unit]
+    depth = next(i for i, layer in enumerate(LAYERS) if unit in layer)
+    below = set().union(*LAYERS[depth:])
+    # The top may use what stands beside.
+    below |= set(BESIDE) - {"inspection", "testing"} if unit == "estimators" else set()
+    # What servers hold of the clients is a pool; models and kernels are none of theirs.
+    return below - ({"models"} if unit in SOLVERS else set())
+
+
+def test_imports_go_downwards():
+    """But for skcfl/__init__.py, which collects the public names."""
+    assert_none(
+        f"{relative(path)}, line {line}: {target or 'skcfl itself'} may not be imported"
+        for path in MODULES
+        if unit_of(path) is not None
         for line, target in internal_imports(path)
-        if target not in allowed
-    ]
-    assert not wrong, "\n".join(wrong)
+        if target not in allowed(unit_of(path))
+    )
 
 
 def test_rooms_do_not_import_each_other_in_circles():
@@ -195,63 +206,71 @@ def test_rooms_do_not_import_each_other_in_circles():
         graph = {unit: targets for unit, targets in graph.items() if unit not in leaves}
 
 
-@pytest.mark.parametrize("path", modules_of({"calls"}), ids=relative)
-def test_the_servers_half_of_a_call_sees_no_rows(path):
+def test_the_servers_half_of_a_call_sees_no_rows():
     """What takes a pool names nothing that clients have, and looks at no private part of it."""
-    tree, wrong = ast.parse(path.read_text(encoding="utf-8")), []
-    for function in ast.walk(tree):
-        if not isinstance(function, ast.FunctionDef):
-            continue
-        if "pool" not in {argument.arg for argument in function.args.args}:
-            continue
-        for node in ast.walk(function):
-            if isinstance(node, ast.Name) and node.id in {"X", "y", "block", "clients", "rows"}:
-                wrong.append(f"line {node.lineno}: {node.id}")
-            if isinstance(node, ast.Attribute) and ast.unparse(node).startswith("pool._"):
-                wrong.append(f"line {node.lineno}: {ast.unparse(node)}")
-    assert not wrong, "\n".join(wrong)
+    wrong = []
+    for path in modules_of({"calls"}):
+        for function in nodes_of(path):
+            if not isinstance(function, ast.FunctionDef):
+                continue
+            if "pool" not in {argument.arg for argument in function.args.args}:
+                continue
+            for node in ast.walk(function):
+                named = isinstance(node, ast.Name) and node.id
+                private = isinstance(node, ast.Attribute) and ast.unparse(node).startswith(
+                    "pool._"
+                )
+                if private or named in {"X", "y", "block", "clients", "rows"}:
+                    wrong.append(f"{relative(path)}, line {node.lineno}: {ast.unparse(node)}")
+    assert_none(wrong)
 
 
-@pytest.mark.parametrize("path", modules_of(SERVER_SIDE), ids=relative)
-def test_rows_never_leave_the_client_side(path):
+def shown_rows(node, rows):
+    """What a node of server-side code says of rows, None if it says nothing."""
+    if isinstance(node, ast.arg) and node.arg in rows:
+        return f"parameter {node.arg}"
+    if isinstance(node, ast.Name) and node.id in rows:
+        return f"variable {node.id}"
+    if isinstance(node, ast.Attribute):
+        holder = getattr(node.value, "id", getattr(node.value, "attr", ""))  # pool, self.pool
+        if holder.endswith("pool") and node.attr.startswith(("_", "X", "y", "block")):
+            return f"{holder}.{node.attr}: the pool's public methods are its interface"
+        if node.attr in rows:
+            return f"attribute .{node.attr}"
+    return None
+
+
+def test_rows_never_leave_the_client_side():
     """Server-side code names no rows, and gets at none through the pool.
 
     In fusion problems ``X`` may be the papers' matrix of the clients' models x_i;
     elsewhere the letter means rows, and ``y``, their weights and ids always do.
     """
-    rows = {"y", "X_train", "y_train", "sample_weight"}
-    if unit_of(path) not in {"fusion", "numerics"}:
-        rows.add("X")
-    wrong = []
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    tree.body = [n for n in tree.body if (unit_of(path), getattr(n, "name", "")) not in BEFORE_FIT]
-    for node in ast.walk(tree):
-        name = None
-        if isinstance(node, ast.arg) and node.arg in rows:
-            name = f"parameter {node.arg}"
-        elif isinstance(node, ast.Name) and node.id in rows:
-            name = f"variable {node.id}"
-        elif isinstance(node, ast.Attribute):
-            holder = getattr(node.value, "id", getattr(node.value, "attr", ""))  # pool, self.pool
-            if holder.endswith("pool") and node.attr.startswith(("_", "X", "y", "block")):
-                name = f"{holder}.{node.attr}: the pool's public methods are its interface"
-            elif node.attr in rows:
-                name = f"attribute .{node.attr}"
-        if name:
-            wrong.append(f"line {node.lineno}: {name}")
-    assert not wrong, "\n".join(wrong)
+    always, wrong = {"y", "X_train", "y_train", "sample_weight"}, []
+    for path in modules_of(SERVER_SIDE):
+        rows = always if unit_of(path) in {"fusion", "numerics"} else always | {"X"}
+        before_fit = {
+            inner
+            for node in nodes_of(path)[0].body
+            if (unit_of(path), getattr(node, "name", "")) in BEFORE_FIT
+            for inner in ast.walk(node)
+        }
+        for node in nodes_of(path):
+            said = None if node in before_fit else shown_rows(node, rows)
+            if said:
+                wrong.append(f"{relative(path)}, line {node.lineno}: {said}")
+    assert_none(wrong)
 
 
-@pytest.mark.parametrize(
-    "path",
-    modules_of({"fusion", "personal", "rounds", "pooling", "search", "certificates"}),
-    ids=relative,
-)
-def test_servers_know_the_pool_only(path):
+def test_servers_know_the_pool_only():
     """Of the clients' side a server may use what a pool is made of, never blocks or folds."""
     inner = tuple(f"skcfl.federation.{name}." for name in ("blocks", "folds", "scaling"))
-    wrong = [f"line {line}: {name}" for line, name in imports_of(path) if name.startswith(inner)]
-    assert not wrong, "\n".join(wrong)
+    assert_none(
+        f"{relative(path)}, line {line}: {name}"
+        for path in modules_of(SOLVERS)
+        for line, name in imports_of(path)
+        if name.startswith(inner)
+    )
 
 
 def test_the_kind_of_local_model_is_asked_in_one_place():
@@ -269,38 +288,36 @@ def test_the_kind_of_local_model_is_asked_in_one_place():
     ], asked
 
 
-@pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_optional_packages_are_imported_where_they_are_used(path):
+def test_optional_packages_are_imported_where_they_are_used():
     """Never at module level, not even in modules that ``import skcfl`` does not load."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    nested = for_type_checkers(tree) | {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef)
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(tree):
-        if id(node) in nested or not isinstance(node, ast.Import | ast.ImportFrom):
-            continue
-        if getattr(node, "level", 0):
-            continue  # a module of the package may be called as what it uses
-        module = getattr(node, "module", None)
-        names = [module] if module else [alias.name for alias in node.names]
-        for name in names:
-            assert name.split(".")[0] not in OPTIONAL, f"line {node.lineno}: {name}"
+    wrong = []
+    for path in MODULES:
+        nested = {
+            inner
+            for node in nodes_of(path)
+            if isinstance(node, ast.FunctionDef)
+            for inner in ast.walk(node)
+        }
+        for node in set(nodes_of(path)) - nested - for_type_checkers(path):
+            # With a level it is a module of the package, which may be called as what it uses.
+            if isinstance(node, ast.Import | ast.ImportFrom) and not getattr(node, "level", 0):
+                names = [getattr(node, "module", None) or alias.name for alias in node.names]
+                found = OPTIONAL & {name.split(".")[0] for name in names}
+                wrong += [f"{relative(path)}, line {node.lineno}: {name}" for name in found]
+    assert_none(wrong)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=relative)
-def test_fits_leave_the_filters_of_warnings_alone(path):
+def test_fits_leave_the_filters_of_warnings_alone():
     """``catch_warnings`` is of the whole process: of two threads one would undo the other's."""
+    filters = {"catch_warnings", "simplefilter", "filterwarnings"}
     names = {
-        node.attr if isinstance(node, ast.Attribute) else node.id
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, (ast.Attribute, ast.Name))
+        path.name
+        for path in MODULES
+        for node in nodes_of(path)
+        if getattr(node, "attr", getattr(node, "id", None)) in filters
     }
-    if not names.isdisjoint({"catch_warnings", "simplefilter", "filterwarnings"}):
-        # Scores of clients, and checks of a loss: no fit calls these.
-        assert path.name in {"_scoring.py", "_loss_checks.py"}
+    # Scores of clients, and checks of a loss: no fit calls these.
+    assert names <= {"_scoring.py", "_loss_checks.py"}
 
 
 def test_import_is_light():
@@ -308,7 +325,7 @@ def test_import_is_light():
     code = (
         "import sys, sklearn.datasets, sklearn.metrics, sklearn.model_selection\n"
         "before = set(sys.modules)\n"
-        "import skcfl\n"
+        "import skcfl, skcfl.federation.dask\n"
         "print(*(set(sys.modules) - before))"
     )
     done = subprocess.run(
@@ -484,29 +501,30 @@ def complaints(thing, doc, *, full):
     return wrong
 
 
-@pytest.mark.parametrize("name", sorted(DOCUMENTED))
-def test_public_docstrings(name):
-    thing = DOCUMENTED[name]
-    doc = inspect.cleandoc(thing.__doc__ or "")  # its own, not an inherited one
-    for_users = name.split(".")[1] not in DEVELOPERS - {"models"}
-    wrong = complaints(thing, doc, full=for_users)
-    example = ">>>" in (section(doc, "Examples") or "")
-    if for_users and not inspect.isabstract(thing) and not example:
-        wrong.append("no Examples section with a runnable example")
-    assert not wrong, "\n".join(wrong)
+def test_public_docstrings():
+    wrong = []
+    for name, thing in DOCUMENTED.items():
+        doc = inspect.cleandoc(thing.__doc__ or "")  # its own, not an inherited one
+        for_users = name.split(".")[1] not in DEVELOPERS - {"models"}
+        wrong += [f"{name}: {one}" for one in complaints(thing, doc, full=for_users)]
+        example = ">>>" in (section(doc, "Examples") or "")
+        if for_users and not inspect.isabstract(thing) and not example:
+            wrong.append(f"{name}: no Examples section with a runnable example")
+    assert_none(wrong)
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
-def test_method_docstrings(name):
+def test_method_docstrings():
     """What users call describes its parameters, unless there is one and a sentence says it all.
 
     Methods that only developers call may give the shapes in a sentence, but sections that are
     there have to be right.
     """
-    method = METHODS[name]
-    full = len(parameters_of(method)) > 1 and name.split(".")[1] not in DEVELOPERS
-    wrong = complaints(method, inspect.getdoc(method) or "", full=full)
-    assert not wrong, "\n".join(wrong)
+    wrong = []
+    for name, method in METHODS.items():
+        full = len(parameters_of(method)) > 1 and name.split(".")[1] not in DEVELOPERS
+        found = complaints(method, inspect.getdoc(method) or "", full=full)
+        wrong += [f"{name}: {one}" for one in found]
+    assert_none(wrong)
 
 
 # ------------------------------------------------------------------ README
@@ -569,7 +587,7 @@ def depth(cls):
     return own + max(map(depth, cls.__bases__), default=0)
 
 
-@pytest.mark.parametrize("name", [n for n in skcfl.__all__ if hasattr(getattr(skcfl, n), "fit")])
-def test_estimators_are_shallow(name):
+def test_estimators_are_shallow():
     """Whoever reads an estimator follows few classes up to its root."""
-    assert depth(getattr(skcfl, name)) <= 8
+    classes = [getattr(skcfl, name) for name in skcfl.__all__]
+    assert_none(cls for cls in classes if hasattr(cls, "fit") and depth(cls) > 8)

@@ -222,6 +222,10 @@ def as_csr(X, groups, position):
     return sparse.csr_array(as_floats(X, groups, position))
 
 
+def as_csc(X, groups, position):
+    return sparse.csc_matrix(as_floats(X, groups, position))
+
+
 def as_coo_matrix(X, groups, position):
     return sparse.coo_matrix(as_floats(X, groups, position))
 
@@ -240,6 +244,7 @@ def as_coo_matrix(X, groups, position):
         (as_csr, 1, 1),
         (as_csr, 3, -1),
         (as_coo_matrix, 0, -4),
+        (as_csc, 2, 2),
     ],
 )
 def test_group_col_is_groups(rows, container, position, group_col):
@@ -629,22 +634,6 @@ def test_target_is_needed_and_must_suit(rows, cls, change, message):
         cls().fit(X, change(y), groups)
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        (lambda n: -np.ones(n), "sample_weight must not be negative, got -1.0"),
-        (lambda n: np.zeros(n), "at least one non-zero"),
-        (lambda n: np.ones(n - 1), "sample_weight.shape"),
-        (lambda n: np.full(n, np.nan), "sample_weight contains NaN"),
-        (lambda n: np.ones((n, 2)), "1D array or scalar"),
-    ],
-)
-def test_bad_weights(rows, weights, message):
-    X, y, groups = rows
-    with pytest.raises(ValueError, match=message):
-        LocalModelsRegressor().fit(X, y, groups, sample_weight=weights(len(X)))
-
-
 def test_answers_have_the_precision_of_the_fit():
     X, y, groups = make_federation(kind="classification")
     estimator = LocalModelsClassifier().fit(X.astype(np.float32), y, groups)
@@ -654,17 +643,6 @@ def test_answers_have_the_precision_of_the_fit():
     assert regressor.predict_cluster(X, 0).dtype == np.float32
     for double in (X, (10 * X).astype(int)):
         assert LocalModelsClassifier().fit(double, y, groups).params_.dtype == np.float64
-
-
-@pytest.mark.parametrize("container", [sparse.csr_array, sparse.csc_matrix, sparse.coo_array])
-def test_sparse_is_dense(rows, container):
-    X, y, groups = rows
-    X = np.where(np.abs(X) < 0.7, 0, X)
-    dense = LocalModelsRegressor().fit(X, y, groups)
-    estimator = LocalModelsRegressor().fit(container(X), y, groups)
-    assert_allclose(estimator.params_, dense.params_, atol=1e-9)
-    assert_allclose(estimator.predict(container(X), groups), dense.predict(X, groups), atol=1e-9)
-    assert_array_equal(estimator.assign(container(X), y, groups), dense.assign(X, y, groups))
 
 
 def test_scale_of_sparse_features_that_outnumber_the_rows():

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from trials import some
+from trials import some, spread
 
 import skcfl
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
@@ -149,7 +149,7 @@ def test_balanced_classes_are_those_of_scikit_learn():
     assert_allclose(ours.fit(X, y, groups=groups).coef_[0], plain.coef_[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [*METHODS, "network"])
+@pytest.mark.parametrize("name", spread([*METHODS, "network"], 5))
 def test_every_classifier_weighs_classes(name):
     data, share = CLASSES, []
     for weight in (None, {1: 50.0}):

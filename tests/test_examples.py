@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lme4_tables import penicillin
-from sklearn.datasets import make_moons
+from sklearn.datasets import make_blobs, make_moons
 
+import skcfl
 from skcfl import LamSearch
-from skcfl.datasets import make_clustered_regression
+from skcfl.datasets import make_clustered_regression, make_ellipses
 from skcfl.model_selection import ClientKFold
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -51,6 +52,11 @@ def colours_of_the_example():
 def smaller(function, **sizes):
     """The function, given these sizes in the place of the example's."""
     return lambda *arguments, **given: function(*arguments, **{**given, **sizes})
+
+
+def fewer(function, n):
+    """The function, given this first argument in the place of the example's."""
+    return lambda _, **options: function(n, **options)
 
 
 def run(module, monkeypatch, *arguments):
@@ -90,6 +96,15 @@ def patients(tmp_path):
 
 
 FEW_CLIENTS = {"make_clustered_regression": smaller(make_clustered_regression, n_clients=9)}
+FEW_LAMS = smaller(LamSearch, n_lams=4)
+ONE_POPULATION = {
+    "PartialPoolingRegressor": smaller(skcfl.PartialPoolingRegressor, n_clusters=1),
+}
+
+
+def few_users(n_samples=10, **options):
+    """As many users as the guide says; those of the paper's appendix have few points."""
+    return make_ellipses(n_samples=min(n_samples, 20), **{**options, "n_test": 200})
 
 
 @pytest.mark.parametrize(
@@ -97,7 +112,13 @@ FEW_CLIENTS = {"make_clustered_regression": smaller(make_clustered_regression, n
     [
         (
             "fusion_path",
-            {"N_LAMS": 6, **FEW_CLIENTS},
+            {
+                "N_LAMS": 6,
+                "ConvexClusteredFLRegressor": smaller(
+                    skcfl.ConvexClusteredFLRegressor, search=FEW_LAMS()
+                ),
+                **FEW_CLIENTS,
+            },
             ["nearest neighbours, refitted, lam=auto"],
         ),
         ("own_table", {}, [r"partial pooling +R2 of held-out rows 0\.9"]),
@@ -114,18 +135,28 @@ FEW_CLIENTS = {"make_clustered_regression": smaller(make_clustered_regression, n
         ("clove", {"ROUNDS": 5}, [r"CLoVE +10 +1\.00"]),
         (
             "points",
-            {"N_LAMS": 20, "make_moons": lambda n, **options: make_moons(75, **options)},
+            {
+                "N_LAMS": 20,
+                "make_moons": fewer(make_moons, 75),
+                "make_blobs": fewer(make_blobs, 30),
+            },
             [r"moons, widest range +1\.00 +\(2 clusters at lam = \S+, proved\)"],
         ),
         (
             "fpfc",
-            {"N_LAMS": 5, "MAX_ITER": 60, "RATES": (1.0, 0.3), **FEW_CLIENTS},
+            {"N_LAMS": 4, "MAX_ITER": 30, "RATES": (1.0, 0.3), **FEW_CLIENTS},
             ["lam='auto': 3 clusters"],
         ),
         # Recovery as the user guide says.
         (
             "ellipses",
-            {"LAMS": np.array([0.05, 0.075, 0.15]), "PAPER_LAMS": (0.03, 1)},
+            {
+                "LAMS": np.array([0.06, 0.075, 0.1]),
+                "PAPER_LAMS": (0.03, 1),
+                "HALVINGS": 6,
+                "ROUNDS": 50,
+                "make_ellipses": few_users,
+            },
             [r"\(0\.06\d\d, 0\.09\d\d\)"],
         ),
     ],
@@ -232,11 +263,8 @@ def test_firms(printed_by):
 
 
 def test_heart_disease(printed_by, patients):
-    fewer = {
-        "ClientKFold": lambda n, **options: ClientKFold(2, **options),
-        "LamSearch": smaller(LamSearch, n_lams=4),
-    }
-    printed = printed_by("plot_heart_disease", patients, **fewer)
+    few = {"ClientKFold": fewer(ClientKFold, 2), "LamSearch": FEW_LAMS}
+    printed = printed_by("plot_heart_disease", patients, **few)
     assert "120 patients of 2 hospitals" in printed
 
 
@@ -296,7 +324,7 @@ def test_growth(printed_by, tables):
     weight = size[pig] * (20.0 + 0.5 * week**2) + rng.normal(size=72)
     columns = {"rownames": np.arange(72), "Pig": pig, "Time": week, "Weight": weight}
     tables["geepack", "dietox"] = pd.DataFrame(columns)
-    printed = printed_by("plot_growth", DRAWS=2)
+    printed = printed_by("plot_growth", DRAWS=2, **ONE_POPULATION)
     assert "72 weights of 6 pigs" in printed and "the default took splines" in printed
     ours = numbers_after(printed, "partial pooling, the default")
     for name in ("one line for each pig", "gradient boosting, pig as a number"):
@@ -311,7 +339,7 @@ def test_pharmacokinetics(printed_by, tables):
     level *= (1.0 + 0.3 * rng.normal(size=5))[subject - 1]
     level += 0.3 * rng.normal(size=55)
     tables["datasets", "Theoph"] = pd.DataFrame({"Subject": subject, "Time": hours, "conc": level})
-    printed = printed_by("plot_pharmacokinetics", DRAWS=2)
+    printed = printed_by("plot_pharmacokinetics", DRAWS=2, **ONE_POPULATION)
     assert "55 samples of 5 subjects" in printed and "The default took splines" in printed
     (before,) = numbers_after(printed, "the population's curve")
     (after,) = numbers_after(printed, "adapted to 3 samples")

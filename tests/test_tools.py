@@ -44,7 +44,14 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from trials import some
 
-from skcfl import IFCA, IFCAClassifier, IFCARegressor, LocalModelsRegressor, Training
+from skcfl import (
+    IFCA,
+    IFCAClassifier,
+    IFCARegressor,
+    LocalModelsClassifier,
+    LocalModelsRegressor,
+    Training,
+)
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.exceptions import SingleClientWarning
 from skcfl.model_selection import ClientKFold, grouped_scorer
@@ -163,6 +170,32 @@ SAYS_NAN = pytest.mark.filterwarnings(
 )
 # what the estimator says when a tool keeps the groups to itself; asserted where it matters
 SINGLE = pytest.mark.filterwarnings("ignore::skcfl.exceptions.SingleClientWarning")
+
+
+# ------------------------------------------------------------------ requests
+
+METHODS = ["fit", "predict", "predict_proba", "predict_log_proba", "decision_function", "score"]
+
+
+def requested(estimator, method):
+    return getattr(estimator.get_metadata_routing(), method).requests.get("groups")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_asks_for_groups(method):
+    assert requested(LocalModelsClassifier(), method) is True
+    assert not requested(LocalModelsClassifier(group_col=0), method)
+
+
+def test_requests_can_be_changed():
+    with routing(True):
+        estimator = LocalModelsRegressor().set_predict_request(groups=False)
+        assert requested(estimator, "predict") is False
+        assert requested(estimator, "fit") is True
+        estimator.set_fit_request(sample_weight=True).set_params(group_col="site")
+        requests = estimator.get_metadata_routing().fit.requests
+        assert requests == {"groups": False, "sample_weight": True}
+        assert requested(estimator.set_params(group_col=None), "fit") is True  # nothing is lost
 
 
 # ------------------------------------------------------------------ Pipeline
@@ -308,27 +341,21 @@ def searches(case, estimator, **options):
 
 
 @pytest.mark.parametrize(
-    ("kind", "scoring"), [("grid", "None"), ("grid", "name"), *((kind, "None") for kind in OTHERS)]
+    ("kind", "scoring"),
+    [*(("grid", each) for each in ("None", "name", "grouped")), *((k, "None") for k in OTHERS)],
 )
+@SAYS_NAN
+@SINGLE
 def test_search_routing_off(case, kind, scoring):
-    """Only the splitter gets the groups, and the warning tells."""
+    """Only the splitter gets the groups, and the warning tells; a grouped scorer has no answer."""
     search = searches(case, case.estimator, cv=case.cv, scoring=scorings(case, scoring))[kind]
-    with routing(False), pytest.warns(SingleClientWarning, match="to the splitter only"):
+    only_one = pytest.warns(SingleClientWarning, match="to the splitter only")
+    with routing(False), nan_with(NO_GROUPS_REACHED) if scoring == "grouped" else only_one:
         search.fit(case.X, case.y, groups=case.groups)
     assert_pooled(case, search)
     if kind == "grid":
-        assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-
-
-@SAYS_NAN
-@SINGLE
-def test_grid_search_routing_off_grouped_scorer(case):
-    scoring = grouped_scorer(case.scoring)
-    search = GridSearchCV(case.estimator, case.grid, cv=case.cv, scoring=scoring)
-    with routing(False), nan_with(NO_GROUPS_REACHED):
-        search.fit(case.X, case.y, groups=case.groups)
-    assert np.isnan(search.cv_results_["mean_test_score"]).all()
-    assert_pooled(case, search)
+        missing = np.isnan(search.cv_results_["mean_test_score"])
+        assert missing.all() if scoring == "grouped" else not missing.any()
 
 
 @pytest.mark.parametrize("kind", ["grid", *OTHERS])
@@ -365,8 +392,10 @@ def test_search_routing_on_named_scorer(case, kind):
     assert_array_equal(search.best_estimator_.groups_, np.unique(case.groups))
 
 
-@BOTH
-@pytest.mark.parametrize("scoring", ["None", "name", "grouped", "name and groups"])
+@pytest.mark.parametrize(
+    ("scoring", "enabled"),
+    [("None", True), ("name", False), ("grouped", True), ("name and groups", False)],
+)
 def test_grid_search_with_column(case, scoring, enabled):
     """With group_col on the estimator, groups= still serves a splitter that wants them."""
     beside = scoring == "name and groups"
@@ -486,12 +515,12 @@ def test_scores_routing_on(case, kind, scoring):
     assert_allclose(scores, expected)
 
 
-@BOTH
 @SCORES
 @SCORINGS
-def test_scores_with_column(case, kind, scoring, enabled):
+def test_scores_with_column(case, kind, scoring):
+    """Routing on or off: tried in turn."""
     options = dict(cv=case.column_cv, scoring=scorings(case, scoring))
-    with routing(enabled):
+    with routing(len(kind + scoring) % 2 == 0):
         scores = scores_of(kind, case, case.by_column, case.frame, **options)
     assert_allclose(scores, expected_scores(kind, case))
 

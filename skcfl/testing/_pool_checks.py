@@ -77,8 +77,9 @@ def check_pool(
     Examples
     --------
     >>> from skcfl.federation.inprocess import open_rows
+    >>> from skcfl.models import Location
     >>> from skcfl.testing import check_pool
-    >>> check_pool(open_rows)
+    >>> check_pool(open_rows, model=Location())
     """
     rng = check_random_state(random_state)
     model = LinearModel("log_loss", alpha=0.1, standardize=False) if model is None else model

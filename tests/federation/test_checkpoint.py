@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -137,8 +138,10 @@ def test_every_method_goes_on(name, tmp_path, journals):
     assert journals[-1].n_found + journals[-1].n_added == calls
 
 
-@pytest.mark.parametrize("share", [0.5, 0.98])
-@pytest.mark.parametrize("name", ["ConvexClusteredFLRegressor", "FPFCClassifier"])
+@pytest.mark.parametrize(
+    ("name", "share"),
+    spread(product(["ConvexClusteredFLRegressor", "FPFCClassifier"], [0.5, 0.98]), 2),
+)
 def test_searches_at_the_server_go_on(name, share, tmp_path, journals):
     """The server computes by second moments or expansions what no client answers."""
     kind = "classification" if "Classifier" in name else "regression"
@@ -163,9 +166,14 @@ def test_columns_that_are_made_of_others(parameters, tmp_path, journals):
 
 
 @pytest.mark.parametrize(
-    "name", ["IFCARegressor", "DittoRegressor", "ConvexClusteredFLClassifier", "FedRepRegressor"]
+    ("name", "share"),
+    [
+        ("IFCARegressor", 0.3),
+        ("DittoRegressor", 0.9),
+        ("ConvexClusteredFLClassifier", 0.3),
+        ("FedRepRegressor", 0.9),
+    ],
 )
-@pytest.mark.parametrize("share", [0.3, 0.9])
 def test_hosts_that_were_started_anew(name, share, tmp_path, journals):
     goes_on(partial(of, name), partial(elsewhere, name), tmp_path / "fit", journals, share)
 

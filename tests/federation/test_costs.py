@@ -17,7 +17,6 @@ from skcfl import (
     FedAvgRegressor,
     GTVRegressor,
     IFCARegressor,
-    LamSearch,
     LocalModelsRegressor,
     Training,
 )
@@ -173,13 +172,6 @@ def test_participation_is_that_of_fit():
     cost = estimate_cost(model, **FREE)
     assert 3 <= cost.clients_per_call < 9
     assert_allclose(cost.clients_per_call, model.client_calls_ / model.calls_)
-
-
-def test_searches_count_their_exchanges():
-    """Those of a fold are no single one."""
-    search = LamSearch(cv=2, n_lams=3)
-    model = GTVRegressor(search=search, alpha=0.01, graph="knn", max_iter=30, random_state=0)
-    assert model.fit(DATA.X, DATA.y, groups=DATA.groups).calls_ > 20
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 from cases import CLASSES, DATA, booked, compare, make
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import parts_of
+from private_clients import where
 from scipy import sparse
 from sklearn.model_selection import KFold
 
@@ -19,36 +20,29 @@ def places_of(data, n_parts):
     return FanOutFederation([InProcessFederation(*part) for part in parts_of(data, n_parts)])
 
 
-@pytest.mark.parametrize("options", [{"hold_out": 0.3}, {"participation": 0.4}])
-def test_draws_are_the_clients(options):
-    wanted = make("IFCARegressor", n_clusters=2, **options)
-    wanted.fit(DATA.X, DATA.y, groups=DATA.groups)
-    found = make("IFCARegressor", n_clusters=2, **options).fit_federation(places_of(DATA, 4))
+@pytest.mark.parametrize(
+    ("name", "options", "unit"),
+    [
+        ("IFCARegressor", {"n_clusters": 2, "hold_out": 0.3}, 1.0),
+        ("IFCARegressor", {"n_clusters": 2, "participation": 0.4}, 1.0),
+        ("FedAvgClassifier", {"class_weight": "balanced"}, 1),
+        ("FedAvgRegressor", {"loss": "quantile"}, 1e-4),
+    ],
+)
+def test_draws_classes_and_units_are_those_of_one_place(name, options, unit):
+    data = CLASSES if name.endswith("Classifier") else DATA
+    weight = np.random.RandomState(0).uniform(0.5, 2.0, len(data.y))
+    rows = data.X, unit * data.y, data.groups, weight
+    wanted = make(name, **options).fit(*rows[:2], groups=rows[2], sample_weight=weight)
+    ids = np.array_split(np.unique(data.groups), 4)
+    parts = [InProcessFederation(*where(rows, np.isin(data.groups, some))) for some in ids]
+    found = make(name, **options).fit_federation(FanOutFederation(parts))
     compare(found, wanted)
     assert_allclose(found.objective_, wanted.objective_, rtol=1e-10)
     assert booked(found) == booked(wanted)
-
-
-def test_weights_and_classes_of_several_places():
-    weight = np.random.RandomState(0).uniform(0.5, 2.0, len(CLASSES.y))
-    X, y, groups = CLASSES.X, CLASSES.y, CLASSES.groups
-    wanted = make("FedAvgClassifier", class_weight="balanced")
-    wanted.fit(X, y, groups=groups, sample_weight=weight)
-    first = np.isin(groups, np.unique(groups)[:4])
-    parts = [InProcessFederation(X[m], y[m], groups[m], weight[m]) for m in (first, ~first)]
-    found = make("FedAvgClassifier", class_weight="balanced")
-    compare(found.fit_federation(FanOutFederation(parts)), wanted)
-    assert_allclose(found.objective_, wanted.objective_, rtol=1e-10)
-
-
-def test_units_of_targets_of_several_places():
-    data = type(DATA)(**{**DATA, "y": 1e-4 * DATA.y})
-    wanted = make("FedAvgRegressor", loss="quantile").fit(data.X, data.y, groups=data.groups)
-    assert_allclose(wanted.model_.kernel.scale, data.y.std(), rtol=1e-12)
-    found = make("FedAvgRegressor", loss="quantile").fit_federation(places_of(data, 3))
-    compare(found, wanted)
-    assert_allclose(found.objective_, wanted.objective_, rtol=1e-10)
-    assert booked(found) == booked(wanted)
+    if unit < 1:
+        spread = np.average((rows[1] - np.average(rows[1], weights=weight)) ** 2, weights=weight)
+        assert_allclose(wanted.model_.kernel.scale, np.sqrt(spread), rtol=1e-12)
 
 
 def one(rows, y=None, groups=None, columns=4):

@@ -56,8 +56,8 @@ OPTIONS = {
     "bounded": make("ConvexClusteredFLRegressor", lam=0.1, client_loss="huber"),
     "network": make("FedRepRegressor", hidden_layer_sizes=(3,), batch_size=4, max_iter=4),
     "within": make("DittoRegressor", within=skcfl.IFCA(n_clusters=2, random_state=0)),
-    "cv": make("ConvexClusteredFLRegressor", search=skcfl.LamSearch(cv=2, n_lams=4)),
-    "fpfc": make("FPFCRegressor", search=skcfl.LamSearch(cv=2, n_lams=3)),
+    "cv": make("ConvexClusteredFLRegressor", alpha=0.01, search=skcfl.LamSearch(cv=2, n_lams=4)),
+    "fpfc": make("FPFCRegressor", alpha=0.01, search=skcfl.LamSearch(cv=2, n_lams=3)),
     "truth": make("IFCARegressor", n_clusters=2, true_labels=REGRESSION.labels, models=True),
 }
 
@@ -72,7 +72,7 @@ def test_options_see_the_others_only(option):
 
 
 def test_trees_name_clients_by_their_places():
-    cfl = CFLRegressor().fit_federation(federation(FAR))
+    cfl = CFLRegressor(eps2=0.3, max_iter=20).fit_federation(federation(FAR))
     members = np.sort(np.concatenate([n["clients"] for n in cfl.tree_ if not n["children"]]))
     assert_array_equal(members, np.flatnonzero(KEPT))
 

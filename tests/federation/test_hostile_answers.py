@@ -1,6 +1,7 @@
 """One of three sites answers what no honest site could: it is lost, and the others go on."""
 
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
@@ -208,7 +209,7 @@ def test_every_call_of_the_table(model, monkeypatch):
             lies = [*structural(honest), *out_of_bounds(call, honest)]
             all_lies = [*lies, *not_finite(call, honest)]
             # Other lies of each call in a run: all of them are told somewhere.
-            for label, lie in all_lies if THOROUGH else all_lies[len(done) % 4 :: 4]:
+            for label, lie in all_lies if THOROUGH else all_lies[len(done) % 7 :: 7]:
                 case.liar.lie = lie
                 about = f"{call}: {label}"
                 pool = case.pool(case.site)
@@ -230,7 +231,7 @@ def test_every_call_of_the_table(model, monkeypatch):
                         assert_allclose(got, expected, rtol=rtol, atol=atol, err_msg=about)
                 count += 1
     assert done == set(CALLS) or not case.model.second_order
-    assert count > (1000 if case.model.second_order else 50) / (1 if THOROUGH else 4)
+    assert count > (1000 if case.model.second_order else 50) / (1 if THOROUGH else 7)
 
 
 @pytest.mark.parametrize(
@@ -251,8 +252,10 @@ def test_a_site_whose_sums_are_not_finite(call, name):
         assert_allclose(got, expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("status", ["forgotten", "invalid", "unknown", "refused", "lost"])
-@pytest.mark.parametrize("after", [0, 3, 4, 9])
+@pytest.mark.parametrize(
+    ("status", "after"),
+    spread(product(["forgotten", "invalid", "unknown", "refused", "lost"], [0, 3, 4, 9]), 7),
+)
 @pytest.mark.filterwarnings("ignore:No answer of site 'south'")
 def test_replies_that_are_no_answers(status, after):
     """Whatever a site says in place of an answer, and whenever, it ends its own part only."""
@@ -380,13 +383,6 @@ BALANCED = FedAvgClassifier(class_weight="balanced", random_state=0)
 ROBUST = FedAvgClassifier(aggregation="median", random_state=0)
 
 
-@pytest.mark.parametrize("label", spread(HELLOS, 15))
-def test_hellos(label):
-    found = lied(FEDAVG, "hello", HELLOS[label])
-    assert found.groups_.tolist() == NAMES[~SOUTH].tolist()
-    assert_allclose(found.params_, without_south(FEDAVG).params_, rtol=1e-9)
-
-
 @pytest.mark.parametrize(
     "lie",
     [hello_with(n_features=10**9), hello_with(dtype=np.dtype("f4")), hello_with(row_shape=(3, 1))],
@@ -458,6 +454,7 @@ MEANS = {
     "None": lambda value: None,
 }
 PLACES = {
+    "hello": (FEDAVG, HELLOS),
     "facts": (FEDAVG, FACTS),
     "class_totals": (BALANCED, TOTALS),
     ("moments", "features", "sums"): (FEDAVG, SUMS),
@@ -469,17 +466,19 @@ PLACES = {
 
 @pytest.mark.parametrize(
     ("at", "label"),
-    spread([(at, label) for at, (_, lies) in PLACES.items() for label in lies], 17),
+    spread([(at, label) for at, (_, lies) in PLACES.items() for label in lies], 27),
     ids=str,
 )
 def test_what_places_say_before_a_model(at, label):
     model, lies = PLACES[at]
     found = lied(model, at, lies[label])
-    assert found.missing_clients_.tolist() == NAMES[SOUTH].tolist()
+    here = np.isin(found.groups_, NAMES[~SOUTH])
+    gone = NAMES[SOUTH].tolist() if at != "hello" else []  # nothing is known of its clients
+    assert found.missing_clients_.tolist() == found.groups_[~here].tolist() == gone
     wanted = without_south(model)
     rows = ~np.char.startswith(GROUPS, "south/")
     given = DATA.X[rows], DATA.y[rows]
-    assert_allclose(found.params_[~SOUTH], wanted.params_, rtol=1e-9, atol=1e-9)
+    assert_allclose(found.params_[here], wanted.params_, rtol=1e-9, atol=1e-9)
     score = wanted.score(*given, groups=GROUPS[rows])
     assert found.score(*given, groups=GROUPS[rows]) >= score - 0.02
 
@@ -489,7 +488,7 @@ IN_FITS = {
     "losses": CLoVEClassifier(n_clusters=2, random_state=0),
     "hessians": FEDAVG,
     "partial_moves": FedRepClassifier(random_state=0),
-    "posterior_sums": PartialPoolingClassifier(n_clusters=1),
+    "posterior_sums": PartialPoolingClassifier(n_clusters=1, basis="linear"),
     "prox": ConvexClusteredFLClassifier(lam=0.05, graph="complete"),
     "mixture_sums": FedEMClassifier(n_clusters=2, random_state=0),
 }
@@ -533,7 +532,7 @@ def test_a_lie_in_the_middle_of_a_fit(call, n_honest):
 )
 def test_scores(at, lie):
     search = LamSearch(cv=2, lams=[0.05, 0.2])
-    model = GTVClassifier(search=search, graph="complete", alpha=0.01, max_iter=20, refit=False)
+    model = GTVClassifier(search=search, graph="complete", alpha=0.01, max_iter=5, refit=False)
     found = lied(model, at, lie)
     assert found.missing_clients_.tolist() == NAMES[SOUTH].tolist()
 

@@ -134,13 +134,6 @@ def rows_of(pool):
     return [rows[codes == i] for i in range(pool.n_clients)]
 
 
-def retaken(fed, rows, weights=None):
-    """The pool of some rows, or of rows again."""
-    fed.X, fed.codes = fed.X[rows], fed.codes[rows]
-    fed.y = None if fed.y is None else fed.y[rows]
-    return fed.pool(sample_weight=weights)
-
-
 LOSSES = [
     "squared_error",
     "huber",
@@ -277,14 +270,14 @@ def assert_same(found, wanted, rtol=1e-10, atol=1e-11):
 def test_sizes_of_blocks_and_forms_of_rows_change_nothing(loss, form):
     fed = Federation(loss, weighted=True)
     wanted = everything(fed.pool())
-    for size in (1, 250, 1000):
+    for size in (1, 250):
         pool = fed.pool(form, block_bytes=size)
         assert size > 1 or len(pool._site._blocks) == fed.m - 1  # one has no rows
         close = {"rtol": 1e-11, "atol": 1e-12} if form is np.asarray else {}
         assert_same(everything(pool), wanted, **close)
 
 
-@pytest.mark.parametrize("loss", spread(LOSSES, 2))
+@pytest.mark.parametrize("loss", spread(LOSSES, 1))
 @dense_and_sparse
 def test_threads_change_nothing(loss, form, monkeypatch):
     """Bit by bit: the same blocks, whoever works on them."""
@@ -320,32 +313,6 @@ def test_the_unit_of_penalties_asks_nothing_twice(loss, n_asked, monkeypatch):
     asked = [tuple(sent["theta"].ravel()) for call, sent, _ in seen if call == "hessians"]
     assert len(set(asked)) == len(asked) >= n_asked
     assert asked[0] == (0.0,) * pool.n_params
-
-
-@every_loss
-def test_integer_weights_are_repetitions(loss):
-    fed = Federation(loss, weighted=True)
-    found = everything(fed.pool())
-    wanted = everything(retaken(fed, np.repeat(np.arange(len(fed.X)), fed.weights.astype(int))))
-    # The geometric mean of the curvature is over as many directions as there are rows.
-    found["spectrum"], wanted["spectrum"] = found["spectrum"][:2], wanted["spectrum"][:2]
-    assert_same(found, wanted)
-
-
-@every_loss
-def test_rows_of_weight_zero_are_not_there(loss):
-    fed = Federation(loss)
-    weights = np.random.default_rng(3).integers(0, 3, size=len(fed.codes)).astype(float)
-    weights[fed.codes == 4] = 0.0
-    with_zeros = fed.pool(sample_weight=weights)
-    keep = weights > 0
-    # All but one, without which a client would not be there itself.
-    owner, first = np.unique(fed.codes, return_index=True)
-    keep[first[np.bincount(fed.codes, keep)[owner] == 0]] = True
-    without = retaken(fed, keep, weights[keep])
-    assert with_zeros.n_samples == without.n_samples == (weights > 0).sum()
-    assert with_zeros.client_weights[4] == 0
-    assert_same(everything(with_zeros), everything(without), rtol=0, atol=0)
 
 
 @every_loss

@@ -2,6 +2,7 @@
 
 import sys
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from private_clients import BOUNDS, grouped, moves, places_of, where
 from scipy.sparse.csgraph import connected_components
 from site_tables import Given, Wire
 from sklearn.base import clone, is_classifier
-from trials import examples
+from trials import examples, spread
 
 from skcfl import (
     FedAvgClassifier,
@@ -317,8 +318,11 @@ EXACTLY = [
 ]
 
 
-@pytest.mark.parametrize("sizes", [(1.0, 0.0), (1e-6, 3e-6), (1e5, 1e7)])
-@pytest.mark.parametrize("model", EXACTLY, ids=lambda model: repr(model)[:60])
+@pytest.mark.parametrize(
+    ("model", "sizes"),
+    spread(product(EXACTLY, [(1.0, 0.0), (1e-6, 3e-6), (1e5, 1e7)]), 4),
+    ids=lambda value: repr(value)[:60],
+)
 def test_masked_fits_are_plain_fits(model, sizes):
     """Whatever bounds are declared: units are those of the rows."""
     X, y, ids = grouped(40)
@@ -489,19 +493,23 @@ def of(*names, **values):
     return {name: np.full(1, np.nan) for name in names} | values
 
 
-@pytest.mark.parametrize("privacy", [(2, np.inf), (2, 1000.0), (None, 1000.0)], ids=str)
+LIES = {
+    **{"number": 7, "None": None, "empty": {}, "floats": of("masked")},
+    **{"sums": of("moves", "counts", "clipped"), "both": of("masked", "large")},
+    # Bounds that are no larger would be asked for again and again.
+    **{"small": of(large=np.full(2, 1)), "none": of(large=np.zeros(2, dtype=int))},
+    "text": of(large="all"),
+}
+
+
 @pytest.mark.parametrize(
-    "lie",
-    [
-        *(7, None, {}, of("masked"), of("moves", "counts", "clipped"), of("masked", "large")),
-        # Bounds that are no larger would be asked for again and again.
-        *(of(large=np.full(2, 1)), of(large=np.zeros(2, dtype=int)), of(large="all")),
-    ],
-    ids=["number", "None", "empty", "floats", "sums", "both", "small", "none", "text"],
+    ("lie", "privacy"),
+    spread(product(LIES, [(2, np.inf), (2, 1000.0), (None, 1000.0)]), 7),
+    ids=str,
 )
-def test_a_site_that_answers_something_else_is_lost(privacy, lie):
+def test_a_site_that_answers_something_else_is_lost(lie, privacy):
     wires, model = sites(LyingWire, *privacy), FedAvgRegressor(random_state=0)
-    wires[1].lie = lie
+    wires[1].lie = LIES[lie]
     with pytest.warns(UserWarning, match="'north': .* it has no more part in the fit"):
         model.fit_federation(RemoteFederation(wires))
     X, y, groups = where(DATA, DATA[2] % 3 != 1)

@@ -54,7 +54,7 @@ def make(name):
     return cls(**{key: value for key, value in options.items() if key in known})
 
 
-@pytest.mark.parametrize("name", spread(sorted(set(one_a_method(EVERYDAY)) - UNSCALED), 9))
+@pytest.mark.parametrize("name", spread(sorted(set(one_a_method(EVERYDAY)) - UNSCALED), 5))
 def test_it_is_named_and_the_others_are_not_ruined(name):
     data = CLASSES if name.endswith("Classifier") else REGRESSION
     X, y, groups = rows_of(data)

@@ -5,12 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcfl import (
-    ConvexClusteredFLRegressor,
     FedAvgRegressor,
-    FPFCRegressor,
-    GTVRegressor,
     IFCARegressor,
-    LocalModelsRegressor,
     Training,
 )
 from skcfl.calls import CALLS
@@ -56,42 +52,6 @@ def fit(model, *ids):
     assert_array_equal(model.rejected_clients_, ids)
     assert model.missing_clients_.size == 0
     return model
-
-
-OPTIONS = {"alpha": 0.1, "standardize": False}
-AVERAGED = Training(averaging="model", polish=False)
-
-
-@pytest.mark.parametrize(
-    ("model", "rtol"),
-    [
-        (LocalModelsRegressor(**OPTIONS), 1e-9),
-        (FedAvgRegressor(**OPTIONS, training=AVERAGED, max_iter=200), 1e-5),
-    ],
-)
-def test_the_others_end_as_if_it_were_absent(model, rtol):
-    found = fit(model, FALSE).params_[IDS != FALSE]
-    wanted = model.fit(DATA.X[TRUE], DATA.y[TRUE], groups=DATA.groups[TRUE])
-    assert_allclose(found, wanted.params_, rtol=rtol, atol=1e-7 * (rtol > 1e-9))
-    assert wanted.rejected_clients_.size == 0
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        ConvexClusteredFLRegressor(lam=0.05, graph="complete"),
-        GTVRegressor(lam=0.1),
-        FPFCRegressor(lam=0.5, random_state=0),
-    ],
-)
-def test_fusion_goes_on_as_without_rows_of_it(model):
-    """As for a client that never answers; nothing is certified."""
-    rows = {"X": DATA.X[TRUE], "y": DATA.y[TRUE], "groups": DATA.groups[TRUE]}
-    score = fit(model, FALSE).score(**rows)
-    assert getattr(model, "dual_gap_", np.inf) == np.inf
-    assert getattr(model, "partition_optimal_", None) is None
-    silent = model.fit_federation(federation(dead=[FALSE]))
-    assert_allclose(score, silent.score(**rows), atol=1e-3)
 
 
 def test_networks():

@@ -1,10 +1,12 @@
 """Replicas of clients at the server: they answer as the clients, and show no rows."""
 
 from functools import cache, partial
+from itertools import product
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from trials import spread
 
 import skcfl
 from skcfl.calls.curvatures import Hessians, Prox, Solve, Spectrum
@@ -144,19 +146,21 @@ def found_without(name):
     return model.fit(X[others], y[others], groups=groups[others])
 
 
+FAILURES = [
+    {"dead": [3]},
+    {"dead": [3], "calls": ["hessians"]},
+    {"dead": [3], "calls": ["objectives_gradients"]},
+    {"false": [3], "attack": "nan"},
+]
+
+
 @pytest.mark.filterwarnings("ignore::skcfl.exceptions.MissingClientWarning")
 @pytest.mark.filterwarnings("ignore::skcfl.exceptions.RejectedClientWarning")
 @pytest.mark.parametrize(
-    "faults",
-    [
-        {"dead": [3]},
-        {"dead": [3], "calls": ["hessians"]},
-        {"dead": [3], "calls": ["objectives_gradients"]},
-        {"false": [3], "attack": "nan"},
-    ],
+    ("name", "faults"),
+    spread(product(["ConvexClusteredFLRegressor", "FPFCClassifier"], FAILURES), 3),
     ids=str,
 )
-@pytest.mark.parametrize("name", ["ConvexClusteredFLRegressor", "FPFCClassifier"])
 def test_a_client_that_fails_has_no_part_in_a_search(name, faults):
     """By replicas or expansions: what is found is what the others find without it."""
     X, y, groups, model = searching(name)
