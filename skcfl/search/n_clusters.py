@@ -362,7 +362,7 @@ class _Search:
         else:
             start = self._best_models(pool, K)
             result = self.fit(pool, K, start, None, start is None or K <= self.most_drawn)
-            if start is None and self.robust and K < max({*self.losses} - {self.n}):
+            if start is None and self.robust and K < max(self.losses.keys() - {self.n}, default=K):
                 own = self._capped(pool.ask(OwnLosses, result.cluster_params[result.labels]))
                 if np.average(own, weights=pool.client_weights) > WORSE * self._mean(best):
                     # Clusters of false clients have taken the place of others.
