@@ -163,7 +163,7 @@ def test_auto_says_one_cluster_where_there_is_one(n_samples, seeds):
     """
     several = 0
     for seed in seeds:
-        data = regression(seed, n_clusters=1, n_samples=n_samples, noise=1.0, n_clients=6)
+        data = regression(seed, n_clusters=1, n_samples=n_samples, noise=1.0, n_clients=8)
         for graph in some(("knn", "complete"), 1):
             several += fit(ConvexClusteredFLRegressor(graph=graph), data).n_clusters_ > 1
     assert several <= 1
