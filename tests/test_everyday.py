@@ -226,15 +226,17 @@ def test_newcomers_of_few_rows_are_near_the_mean(kind):
     X, y, groups = lines(slopes[:24], 20, rng)
     model.fit(X, y, groups=groups)
     X, y, groups = lines(slopes[24:], 20, rng)
+    adapts, assigns = [], []
     for n_rows in some((1, 4, 2, 16), 2):
         Xn, yn, new = lines(slopes[24:], n_rows, rng)
         labels = model.assign(Xn, yn, groups=new)
         first = np.array([np.flatnonzero(model.labels_ == k)[0] for k in labels])
         adapted = model.adapt(Xn, yn, groups=new + 100)
-        score = adapted.score(X, y, groups=groups + 100)
-        assert score > model.score(X, y, groups=groups + 100)
-        # Chance decides between 0.632 and 0.625 with two rows of clients in clusters.
-        assert score > model.score(X, y, groups=first[groups]) - 0.01
+        adapts.append(adapted.score(X, y, groups=groups + 100))
+        assigns.append(model.score(X, y, groups=first[groups]))
+        assert adapts[-1] > model.score(X, y, groups=groups + 100)
+    # A draw of two rows may be better off with the model of least loss by chance.
+    assert np.mean(adapts) > np.mean(assigns)
     assert model.n_clusters_ == 3 or (kind == "continuum" and model.n_clusters_ > 12)
 
 

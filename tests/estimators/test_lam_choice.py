@@ -83,7 +83,7 @@ def test_right_in_all_three_truths(truth, model):
     rows = {
         "clusters": (data.X, data.y, data.groups),
         "continuum": continuum(spread=0.7, rows=16, n_clients=12),
-        "same": continuum(spread=0.0, n_clients=12),
+        "same": continuum(spread=0.0, n_clients=16),
     }[truth]
     train, test = halves(*rows)
     other = max(score(each, train, test) for each in (FedAvgRegressor(), LocalModelsRegressor()))
