@@ -143,6 +143,8 @@ def test_networks_by_default():
     model = CFLRegressor(hidden_layer_sizes=(16,), random_state=0)
     model.fit(data.X, data.y, groups=data.groups)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    first, second = sorted(node["round"] for node in model.tree_ if node["children"])
+    assert second > first + 5  # halves have rounds of their own to come to rest
 
 
 def test_far_longer_updates_have_no_say():
