@@ -139,12 +139,12 @@ def test_clusters_are_found_under_an_operator(seed, attack, aggregation, options
 
 def test_networks_by_default():
     """Under Adam updates stay long; each split has its rounds, on all rows as in the folds."""
-    data = make_clustered_regression(12, 3, n_features=6, n_samples=60, random_state=0)
+    data = make_clustered_regression(12, 3, n_features=6, n_samples=60, random_state=3)
     model = CFLRegressor(hidden_layer_sizes=(16,), random_state=0)
     model.fit(data.X, data.y, groups=data.groups)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     first, second = sorted(node["round"] for node in model.tree_ if node["children"])
-    assert second > first + 5  # halves have rounds of their own to come to rest
+    assert second >= first + 20  # neither half is shorter than eps1: their rounds have to stall
 
 
 def test_far_longer_updates_have_no_say():
