@@ -137,6 +137,17 @@ def test_clusters_are_found_under_an_operator(seed, attack, aggregation, options
     assert adjusted_rand_score(data.labels[true], model.labels_[true]) == 1.0
 
 
+def test_losses_below_zero_have_no_part():
+    """Clusters are counted by what they gain: the loss of counts has no least value."""
+    rng, groups = np.random.default_rng(0), np.repeat(np.arange(12), 60)
+    X, slopes = rng.normal(size=(720, 4)), 0.5 * rng.normal(size=(3, 4))
+    y = rng.poisson(np.exp((X * slopes[groups % 3]).sum(axis=1) + 3.0))
+    model = CFLRegressor(loss="poisson", aggregation="geometric_median", random_state=0)
+    model.fit(X, y, groups=groups)
+    assert model.search_["held_out_loss"].max() < 0.0
+    assert adjusted_rand_score(np.arange(12) % 3, model.labels_) == 1.0 and model.n_clusters_ == 3
+
+
 def test_networks_by_default():
     """Under Adam updates stay long; each split has its rounds, on all rows as in the folds."""
     data = make_clustered_regression(12, 3, n_features=6, n_samples=60, random_state=3)
