@@ -381,6 +381,15 @@ def test_search_routing_on(case, kind):
         assert_allclose(results[0], case.search_scores())
 
 
+def test_search_in_processes(regressor):
+    """Routing is known there, too."""
+    case = regressor
+    search = searches(case, case.estimator, cv=case.cv, n_jobs=2)["grid"]
+    with routing(True):
+        search.fit(case.X, case.y, groups=case.groups)
+    assert_allclose(search.cv_results_["mean_test_score"], case.search_scores())
+
+
 @pytest.mark.parametrize("kind", ["grid", *OTHERS])
 @SAYS_NAN
 def test_search_routing_on_named_scorer(case, kind):

@@ -39,7 +39,7 @@ from skcfl.calls.first_order import (
 from skcfl.calls.kept_models import Recall
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.exceptions import MessageError
-from skcfl.federation import FanOutFederation, InProcessFederation, inprocess
+from skcfl.federation import FanOutFederation, Faults, InProcessFederation, inprocess
 from skcfl.federation.inprocess import open_rows
 from skcfl.federation.serialization import dumps, loads
 from skcfl.models import MLP, TorchModel
@@ -545,6 +545,13 @@ def test_what_needs_no_gradient_stays():
     weight = model.client_model(DATA.groups[0]).body[0].weight
     assert torch.equal(weight, given.body[0].weight)
     assert model.alpha_ == 1e-4
+
+
+def test_lost_and_false_clients():
+    faults = Faults(dropout=0.3, dead=["client02"], random_state=0)
+    federation = InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=faults)
+    method = FedAvg(net(dropout=0.2), **SHORT).fit_federation(federation)
+    assert "client02" in method.missing_clients_
 
 
 # ------------------------------------------------------------------ layers
