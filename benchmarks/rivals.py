@@ -108,11 +108,13 @@ METHODS = {
         n_clusters, retrained(own, local_steps=5)
     ),
     "Per-FedAvg": plain("PerFedAvg"),
+    "Per-FedAvg, published": plain("PerFedAvg", personal_steps=1),
     "FedRep": plain("FedRep"),
     "FedPer": plain("FedRep", alternate=False),
     "FedALA": plain("FedALA"),
     "FedProto": lambda n_clusters, own: skcfl.FedProtoClassifier(**own),
     "FedPAC": lambda n_clusters, own: skcfl.FedPACClassifier(**own),
+    "FedPAC, published": lambda n_clusters, own: skcfl.FedPACClassifier(lam=1.0, **own),
 }
 # Gradients that a client computes in a round over those of FedAvg, where they are more by the
 # method's definition, of the steps of a round: two models, two batches a step, ten steps of its

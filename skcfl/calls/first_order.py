@@ -315,33 +315,30 @@ class MoreauUpdate(Trains):
         Number of moves.
     optimizer, batch_size
         As for :class:`LocalUpdate`.
-    personal : bool, default=False
-        If True, clients answer with their last proximal points; if False, with their centres.
 
     Returns
     -------
     w : ndarray of shape (n_clients, n_params)
+        The last centres.
     """
 
     down = {
         **{"w": "n p", "steps": "n", "step_size": "n", "rho": "n", "move": "n", "n_moves": ""},
-        **{"optimizer": "", "batch_size": "", "personal": "", "draw": ""},
+        **{"optimizer": "", "batch_size": "", "draw": ""},
     }
-    defaults = PLAIN | {"n_moves": 1, "personal": False}
-    free = TRAINING | {"move", "n_moves", "personal"}
+    defaults = PLAIN | {"n_moves": 1}
+    free = TRAINING | {"move", "n_moves"}
 
     def begin(cls, clients, answers, arguments):
         answers["w"][:] = arguments["w"]
 
-    def kernel(
-        cls, clients, block, slots, w, steps, step_size, rho, move, n_moves, personal, draw, **how
-    ):
+    def kernel(cls, clients, block, slots, w, steps, step_size, rho, move, n_moves, draw, **how):
         center = w.copy()
         for k in range(n_moves):
             how["seeds"] = seeds_of(clients, draw, k, slots)
             train(clients.model, block, w, steps, step_size, center, rho, **how)
             center -= (move * rho)[:, None] * (center - w)
-        return (w if personal else center,)
+        return (center,)
 
     def passes(cls, sizes, arguments):
         return int(arguments["steps"].max(initial=0)) * arguments["n_moves"]

@@ -64,38 +64,6 @@ class Recall(Trains):
         return {"w": w}
 
 
-class PersonalStep(Call):
-    """Let every client train the model that it keeps, pulled to a centre.
-
-    Parameters
-    ----------
-    center : ndarray of shape (n_clients, n_params)
-        Centres; a client that keeps no model starts there.
-    steps, step_size, optimizer, batch_size
-        As for ``LocalUpdate``.
-    rho : float
-        Strength of the pull.
-    """
-
-    down = {
-        **{"center": "n p", "steps": "n", "step_size": "n", "rho": "n"},
-        **{"optimizer": "", "batch_size": "", "draw": ""},
-    }
-    defaults = PLAIN
-    free = TRAINING
-    known = "center"
-    whole = False
-    remembers = True
-
-    def answer(cls, clients, center, steps, step_size, rho, optimizer, batch_size, draw):
-        model = clients.state.recall("model", clients.entries, center)
-        how = steps, step_size, optimizer, batch_size, seeds_of(clients, draw)
-        model = train_all(clients, model, *how, rho=rho, center=center)
-        model[clients.without_rows] = center[clients.without_rows]
-        clients.state.keep("model", clients.entries, model)
-        return {}
-
-
 class PartialUpdate(Trains):
     """Let every client train the model that it keeps, with the shared part replaced.
 

@@ -264,7 +264,7 @@ class MoreauMoves(Moves):
 
     def kernel(cls, clients, block, slots, theta, labels, weights, **how):
         start = theta[labels]
-        (centre,) = MoreauUpdate.kernel(clients, block, slots, start.copy(), personal=False, **how)
+        (centre,) = MoreauUpdate.kernel(clients, block, slots, start.copy(), **how)
         return (start - centre,)
 
 

@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from sklearn.utils._param_validation import StrOptions
 
 from .._checks import MOST_STEPS, NOT_NEGATIVE, Count
 from .._option_objects import parameters
@@ -15,6 +16,7 @@ from ..base.everyday_models import ClassifierMixin, GivenNetworkMixin
 from ..personal.layers import train_part
 from ..personal.prototypes import HeadMixing
 from ..personal.shared_rounds import publish, run_shared
+from ..search.pull import choose_pull
 from ._base_personal import (
     PersonalMethod,
     own_rates,
@@ -23,6 +25,9 @@ from ._base_personal import (
 
 if TYPE_CHECKING:
     from ..models import LocalModel
+
+# Strengths of the pull that "auto" tries; the first is the paper's.
+LAMS = 1.0, 0.1, 0.0
 
 
 @document
@@ -42,8 +47,9 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
 
     Parameters
     ----------
-    lam : float
-        Strength of the pull of representations to the classes' means; networks only.
+    lam : "auto" or float
+        Strength of the pull of representations to the classes' means; networks only. "auto"
+        judges 1, the paper's, .1 and 0 on a fourth of each client's rows.
     head_steps : int
         Steps of the last layer in a round.
 
@@ -52,6 +58,11 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     mixing_weights_ : ndarray of shape (n_clients, n_clients)
         Weights of all clients' last layers (columns) in each client's (rows), when they were
         mixed last.
+    lam_ : float
+        The strength of the pull.
+    lam_search_ : dict of str to ndarray
+        With ``lam="auto"``, "lam" and "held_out_loss" of what was tried (networks of several
+        clients).
 
     See Also
     --------
@@ -81,12 +92,12 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     """
 
     _parameter_constraints = {
-        "lam": [NOT_NEGATIVE],
+        "lam": [NOT_NEGATIVE, StrOptions({"auto"})],
         "head_steps": [Count(1, MOST_STEPS)],
     }
 
     hidden_layer_sizes: LayerSizes = ()
-    lam: float = 1.0
+    lam: float | Literal["auto"] = "auto"
     _: KW_ONLY
     model: LocalModel | None = None
     activation: Activation = "relu"
@@ -99,6 +110,14 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
 
     def _solve(self, pool):
         options = training_options(self, pool)
+        lam, search = self.lam, {}
+        if lam == "auto":
+            lam, search = self._choose(pool, options)
+        ended, update = self._rounds(pool, options, lam)
+        extra = {"mixing_weights": update.weights, "lam": lam, **search}
+        return publish(pool, options, ended, update.models, known=False, **extra)
+
+    def _rounds(self, pool, options, lam):
         head, start = pool.model.head_mask(), pool.start()
         stages = [(self.head_steps, head), (options.local_steps, ~head)]
         update = HeadMixing(
@@ -106,13 +125,22 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
             np.tile(start, (pool.n_clients, 1)),
             [stage for stage in stages if stage[1].any()],
             own_rates(pool, options),
-            float(self.lam),
+            float(lam),
             options.optimizer,
             options.batch_size,
             self._average(pool),
         )
-        ended, mixed = run_shared(pool, update, options, start), {"mixing_weights": update.weights}
-        return publish(pool, options, ended, update.models, known=False, **mixed)
+        return run_shared(pool, update, options, start), update
+
+    def _choose(self, pool, options):
+        """Strength of the pull by rows held out, and what was tried; any of linear models."""
+        if pool.model.head_mask().all():
+            return LAMS[0], {}
+
+        def fit(part, lams):
+            return (self._rounds(part, options, lam)[1].models for lam in lams)
+
+        return choose_pull(pool, np.array(LAMS), fit, options.aggregator is not None)
 
     def _new_models(self, pool, theta, options):
         """Models of new clients: their last layer is trained from the mean one."""

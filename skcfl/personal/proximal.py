@@ -64,8 +64,8 @@ def proximal_models(pool, centers, lam, kept=True):
     return pool.ask(Prox, np.asarray(centers, dtype=float), lam, known=kept)
 
 
-def _train_towards(pool, centers, lam, options):
-    """Models trained from centres for as long as a fit, pulled back to them."""
+def _train_towards(pool, centers, lam, options, kept):
+    """Models trained from centres for as long as a fit, pulled back to them; sent once."""
     if np.isinf(lam):
         return centers
     return pool.ask(
@@ -78,19 +78,20 @@ def _train_towards(pool, centers, lam, options):
         center=centers,
         rho=lam,
         known=True,
+        last=True,
         whole=True,
     )
 
 
 _PULLED = {
-    MINIMISED: lambda pool, centers, lam, options: proximal_models(pool, centers, lam),
+    MINIMISED: lambda pool, centers, lam, options, kept: proximal_models(pool, centers, lam, kept),
     TRAINED: _train_towards,
 }
 
 
-def pulled_models(pool, centers, lam, options):
+def pulled_models(pool, centers, lam, options, kept=True):
     """Models of the clients' own from centres that they are pulled to, (n_clients, n_params)."""
-    return _PULLED[kind_of(pool)](pool, centers, lam, options)
+    return _PULLED[kind_of(pool)](pool, centers, lam, options, kept)
 
 
 def pulled_rates(pool, options, lam):
@@ -160,10 +161,6 @@ class MoreauAverage(SharedUpdate):
         nearest = self.nearest[answers.who.index]
         return answers.heard(pool, values=pool.ask(Objectives, nearest, last=True))
 
-    def own_models(self, pool, centers):
-        """The clients' models, pulled to centres that they do not have yet."""
-        return proximal_models(pool, centers, self.lam, kept=False)
-
     def __call__(self, answers, state):
         """New shared model."""
         if not self.single:
@@ -205,10 +202,6 @@ class TrainedMoreauAverage(MoreauAverage):
         how["weights"] = answers.who.weights
         answers.sums = pool.ask(MoreauMoves, state.theta, answers.choice, **how)
         return answers.heard(pool)
-
-    def own_models(self, pool, centers):
-        """The clients' models, trained from centres that they do not have yet."""
-        return pool.ask(MoreauUpdate, centers, **self._how(pool), personal=True, whole=True)
 
     def _how(self, pool):
         """How clients train, as their calls take it."""

@@ -26,7 +26,6 @@ from ..rounds.update import Average, Step, UpdateRule
 
 __all__ = [
     "Fixpoint",
-    "PersonalBeside",
     "SharedUpdate",
     "TrustedAverage",
     "publish",
@@ -185,46 +184,6 @@ class SharedUpdate(UpdateRule):
     def __call__(self, answers, state):
         """New shared model."""
         return self.mean(answers, state, answers.models)
-
-
-class PersonalBeside(UpdateRule):
-    """An update rule of the shared model, with models of the clients trained beside it.
-
-    Parameters
-    ----------
-    update : UpdateRule
-        Rule of update of the shared model.
-    train : callable
-        ``train(pool, theta)``: the participants take a step of their models, having the models
-        `theta` (n_members, n_params).
-    """
-
-    def __init__(self, update, train):
-        self.update, self.train = update, train
-        self.gradients = update.gradients
-        self.average = update.average
-
-    def ask(self, answers, state):
-        """Answers for the update, and a step of the clients' models."""
-        answers = self.update.ask(answers, state)
-        pool = answers.who.pool
-        self.train(pool, of_clients(state.theta, answers.choice))
-        return answers.heard(pool)
-
-    def __call__(self, answers, state):
-        """New models."""
-        return self.update(answers, state)
-
-    def forget(self, clusters):
-        """Forget the steps learned for some clusters."""
-        self.update.forget(clusters)
-
-
-def of_clients(theta, choice):
-    """Models of the clients, which are the same memory where there is one for all."""
-    if len(theta) > 1:
-        return theta[choice]
-    return np.broadcast_to(theta[0], (len(choice), theta.shape[1]))
 
 
 @dataclass

@@ -88,7 +88,7 @@ class Options:
         return int(np.ceil(min(1.0 / self.participation, self.max_iter + 1)))
 
 
-def alternate(pool, theta, options, rng, labels=None, rule=None, first=None, wrap=None):
+def alternate(pool, theta, options, rng, labels=None, rule=None, first=None):
     """Run the rounds from given models, and polish the clusters where they end.
 
     Parameters
@@ -107,15 +107,12 @@ def alternate(pool, theta, options, rng, labels=None, rule=None, first=None, wra
         Rule of choice, which assigns models to clients: IFCA (None) and the others differ in it.
     first : ndarray of shape (n_clients,), default=None
         Models that the clients begin with, where the start knows; the rule chooses on from there.
-    wrap : callable, default=None
-        ``wrap(update)``: a rule of update with additions to these options, such as models of the
-        clients.
 
     Returns
     -------
     result : Result
     """
-    result = Rounds(pool, theta, options, rng, labels, rule, first, wrap).finish()
+    result = Rounds(pool, theta, options, rng, labels, rule, first).finish()
     del result.extra["loss"]  # by which restarts are compared
     return result
 
@@ -130,7 +127,7 @@ class Rounds:
         polished models.  None if nothing is polished.
     """
 
-    def __init__(self, pool, theta, options, rng, labels=None, rule=None, first=None, wrap=None):
+    def __init__(self, pool, theta, options, rng, labels=None, rule=None, first=None):
         self.pool, self.options = pool, options
         self.rule = rule = _choice(options, rng, labels, rule)
         train, judge = pool, None
@@ -142,7 +139,6 @@ class Rounds:
         self.everyone = draw.everyone
         state = _start(pool, theta, options, labels, first)
         update, guards = _update(options, draw.everyone, len(theta))
-        update = update if wrap is None else wrap(update)
         rule.prepare(update)
         guards += rule.safeguards()
         if labels is None:

@@ -9,17 +9,21 @@ from .judges import MOST_LOSS
 
 __all__ = ["choose_pull", "pull_grid"]
 
-# Folds of every client's rows, as for the number of clusters.
-FOLDS = 4
+# Folds of all rows, as for the number of clusters; of models that are trained one of them judges
+# strengths that are fixed, because training is dear and has no known curvature.
+FOLDS, TRAINED_FOLDS = 4, 1
+TRAINED = 1.0, 0.3, 0.1, 0.03, 0.01
 
 
 def pull_grid(pool, count=11, ends=(1e-3, 1e2), robust=False):
-    """Strengths from weak to strong in units of the clients' mean curvature, 0 and inf.
+    """Strengths from strong to weak in units of the clients' mean curvature, inf and 0.
+
+    Models that are trained have some that are fixed.
 
     Parameters
     ----------
     pool : ClientPool
-        The federation, of models with second derivatives.
+        The federation.
     count : int, default=11
         Number of strengths between.
     ends : tuple of float, default=(1e-3, 1e2)
@@ -32,6 +36,8 @@ def pull_grid(pool, count=11, ends=(1e-3, 1e2), robust=False):
     lams : ndarray of shape (count + 2,)
         Descending, from inf to 0.
     """
+    if not pool.can_answer("spectrum"):
+        return np.array([np.inf, *TRAINED, 0.0])
     _, _, mean = pool.spectrum()
     counted = ~pool.without_rows
     weights = np.where(counted, pool.client_weights, 0.0)
@@ -39,7 +45,7 @@ def pull_grid(pool, count=11, ends=(1e-3, 1e2), robust=False):
     return np.concatenate([[np.inf], unit * np.geomspace(*ends[::-1], count), [0.0]])
 
 
-def choose_pull(pool, lams, fit, robust=False):
+def choose_pull(pool, lams, fit, robust=False, name="lam"):
     """Strength of least held-out loss, of equal ones the largest; the smallest for one client.
 
     Parameters
@@ -47,25 +53,28 @@ def choose_pull(pool, lams, fit, robust=False):
     pool : ClientPool
         The federation.
     lams : ndarray
-        Strengths, descending.
+        Strengths, descending, or steps away from the shared model.
     fit : callable
         ``fit(pool, lams)`` yields the clients' models (n_clients, n_params) under each.
     robust : bool, default=False
         Whether some clients may be false: no client's loss then counts for more than some times
         the median of the least losses.
+    name : str, default="lam"
+        What is chosen.
 
     Returns
     -------
     lam : float
         The choice.
     search : dict
-        "lam_search", what was tried, if anything was.
+        "lam_search", under this name, what was tried, if anything was.
     """
     if pool.n_clients - pool.without_rows.sum() <= 1:
         return float(lams[lams > 0][-1]), {}  # a single client is its own shared model
     total, rows = np.zeros((len(lams), pool.n_clients)), np.zeros(pool.n_clients)
-    with loop("fold", FOLDS, "search of lam, folds", sure=True) as folds:
-        for train, held in pool.deal_folds(FOLDS, pool.random_state):
+    n_folds = FOLDS if pool.can_answer("spectrum") else TRAINED_FOLDS
+    with loop("fold", n_folds, f"search of {name}, folds", sure=True) as folds:
+        for train, held in pool.deal_folds(FOLDS, pool.random_state)[:n_folds]:
             weights = held.client_weights
             rows += weights
             with quiet():
@@ -79,5 +88,5 @@ def choose_pull(pool, lams, fit, robust=False):
         total = rows * np.where(rows > 0, np.minimum(means, most), 0.0)
     total = total.sum(axis=1)
     losses = np.where(np.isfinite(total), total, np.inf) / max(rows.sum(), 1e-300)
-    search = {"lam": lams, "held_out_loss": losses}
-    return float(lams[int(losses.argmin())]), {"lam_search": search}
+    search = {name: lams, "held_out_loss": losses}
+    return float(lams[int(losses.argmin())]), {f"{name}_search": search}

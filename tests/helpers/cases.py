@@ -27,7 +27,8 @@ EVERYDAY = [name for name in skcfl.__all__ if name.endswith(("Classifier", "Regr
 def make(name, max_iter=30, **options):
     """The method, given what it would search for."""
     cls = getattr(skcfl, name)
-    given = {"n_clusters": 3, "lam": 0.1, "random_state": 0, "max_iter": max_iter, **options}
+    searched = {"n_clusters": 3, "lam": 0.1, "personal_steps": 3}
+    given = {**searched, "random_state": 0, "max_iter": max_iter, **options}
     if name == "CFLClassifier":
         given.setdefault("eps2", 0.3)  # its twin searches
     if name.startswith("Oracle"):

@@ -14,17 +14,12 @@ from skcfl import (
     FedAvgClassifier,
     FedAvgRegressor,
     LocalModels,
-    LocalModelsClassifier,
     LocalModelsRegressor,
     OracleClusters,
     OracleClustersRegressor,
-    Training,
 )
-from skcfl.calls.kept_models import PersonalStep, Recall
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
-from skcfl.federation.inprocess import open_rows
-from skcfl.models import LinearModel
 
 NETWORK = {"hidden_layer_sizes": 4, "random_state": 0, "max_iter": 4, "tol": 0}
 
@@ -59,27 +54,19 @@ def test_both_ends():
     assert_allclose(strong.params_, shared.params_, rtol=1e-6)
 
 
-def test_networks_train_their_own_beside_the_shared_one():
+def test_networks_train_towards_the_shared_one():
     model = fit(DittoClassifier(0.3, **NETWORK))
     shared = fit(FedAvgClassifier(**NETWORK))
     assert_array_equal(model.cluster_params_, shared.cluster_params_)
-    none = fit(DittoClassifier(0.0, **NETWORK))
-    local = fit(LocalModelsClassifier(**NETWORK))
-    assert_array_equal(none.params_, local.params_)
-    far = [np.linalg.norm(m.params_ - shared.params_) for m in (none, model)]
-    assert 0 < far[1] < far[0]
+    weak = fit(DittoClassifier(0.0, **NETWORK))
+    far = [np.linalg.norm(m.params_ - shared.params_, axis=1) for m in (weak, model)]
+    assert (0 < far[1]).all() and far[1].sum() < far[0].sum()
     infinite = fit(DittoClassifier(np.inf, **NETWORK))
     assert_array_equal(infinite.params_, shared.params_)
-    # What is sent more is to publish: models and their objectives.
-    assert model.floats_up_ - shared.floats_up_ == 8 * (model.params_.shape[1] + 1)
-    assert model.floats_down_ == shared.floats_down_
-
-
-def test_who_is_never_drawn_has_the_shared_model():
-    options = {**NETWORK, "max_iter": 1, "training": Training(participation=0.4)}
-    model = fit(DittoClassifier(0.1, **options))
-    same = (model.params_ == model.cluster_params_).all(axis=1)
-    assert same.sum() == 5
+    # Sent more are the last shared model, and to publish models and their objectives.
+    n, p = model.params_.shape
+    assert model.floats_down_ - shared.floats_down_ == n * p
+    assert model.floats_up_ - shared.floats_up_ == n * (p + 1)
 
 
 def test_lam_is_chosen_by_rows_held_out():
@@ -132,18 +119,3 @@ def test_a_lost_client_has_the_shared_model():
     model = DittoRegressor(0.1, alpha=0.01)
     model.fit_federation(InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=faults))
     assert_allclose(model.params_[2], model.cluster_params_[0], rtol=1e-12)
-
-
-def test_a_client_without_rows_keeps_the_last_centre_that_it_was_sent():
-    rng = np.random.RandomState(0)
-    codes = np.repeat([0, 1], 10)
-    pool = open_rows(
-        LinearModel().bind(2), rng.normal(size=(20, 2)), rng.normal(size=20), codes, 3
-    )
-    nothing = np.zeros((3, pool.n_params))
-    for _ in range(2):
-        centres = rng.normal(size=(3, pool.n_params))
-        pool.ask(PersonalStep, centres, 2, 0.1, 0.5)
-    kept = pool.ask(Recall, nothing)
-    assert_array_equal(kept[2], centres[2])
-    assert (kept[:2] != centres[:2]).all()

@@ -81,5 +81,5 @@ def test_pulled_models_move(model):
     """By the steps of each envelope, which train towards one centre after the other."""
     pool = InProcessFederation(*table("poisson", 0)).open(model.bind(4), 0)
     w = np.tile(pool.start(), (20, 1))
-    last = pool.ask(MoreauUpdate, w, 5, 1e-3, 1.0, 0.5, personal=True)
+    last = pool.ask(MoreauUpdate, w, 5, 1e-3, 1.0, 0.5)
     assert (pool.ask(Objectives, last) < pool.ask(Objectives, w)).all()

@@ -7,12 +7,17 @@ from personal_tables import CLASSES, fit
 
 from skcfl import (
     DittoClassifier,
+    DittoRegressor,
     FedALAClassifier,
+    FedAvgRegressor,
     FedPACClassifier,
     FedProtoClassifier,
     FedRepClassifier,
+    LocalModelsRegressor,
     PerFedAvgClassifier,
+    PerFedAvgRegressor,
     PFedMeClassifier,
+    PFedMeRegressor,
     Training,
 )
 from skcfl.federation import Faults, InProcessFederation
@@ -34,3 +39,43 @@ def test_silent_clients_and_threads(cls):
     options = {**NETWORK, "training": Training(batch_size=5)}
     models = [fit(cls(**options, n_jobs=n)) for n in (1, 2)]
     assert_array_equal(models[0].params_, models[1].params_)
+
+
+def curves(n_clusters, seed, n_samples=160):
+    """Training rows of twelve clients with bent targets, and others of the same clients."""
+    rng = np.random.RandomState(seed)
+    inner, outer = rng.normal(size=(n_clusters, 4, 6)), rng.normal(size=(n_clusters, 6))
+    groups = np.repeat(np.arange(12), n_samples)
+    X, labels = rng.normal(size=(len(groups), 4)), groups % n_clusters
+    bent = np.tanh(np.einsum("nd,ndk->nk", X, inner[labels]))
+    y = np.einsum("nk,nk->n", bent, outer[labels]) + 0.1 * rng.normal(size=len(X))
+    train = np.tile(np.arange(n_samples) < 30, 12)
+    return [(X[rows], y[rows], groups[rows]) for rows in (train, ~train)]
+
+
+@pytest.mark.parametrize("n_clusters, least", [(1, -0.03), (3, 0.02)])
+def test_defaults_suit_clients_that_differ_and_that_do_not(n_clusters, least):
+    """By rows held out: no worse than the better of one model for all and one a client."""
+    personal = [DittoRegressor, PFedMeRegressor, PerFedAvgRegressor]
+    gains = []
+    for seed in range(2):
+        (X, y, groups), (new_X, new_y, new_groups) = curves(n_clusters, seed)
+        models = [
+            cls(hidden_layer_sizes=8, random_state=0).fit(X, y, groups=groups)
+            for cls in (FedAvgRegressor, LocalModelsRegressor, *personal)
+        ]
+        scores = [model.score(new_X, new_y, groups=new_groups) for model in models]
+        gains.append(np.subtract(scores[2:], max(scores[:2])))
+    assert (np.mean(gains, axis=0) > least).all(), gains
+
+
+def test_fedpac_without_a_pull_where_classes_have_nothing_in_common():
+    (X, y, groups), (new_X, new_y, new_groups) = curves(3, 1)
+    chosen, paper = (
+        FedPACClassifier(8, lam=lam, random_state=0).fit(X, y > 0, groups=groups)
+        for lam in ("auto", 1.0)
+    )
+    search = chosen.lam_search_
+    assert chosen.lam_ == search["lam"][search["held_out_loss"].argmin()] < paper.lam_ == 1.0
+    scores = [fit.score(new_X, new_y > 0, groups=new_groups) for fit in (chosen, paper)]
+    assert scores[0] > scores[1] + 0.03

@@ -8,6 +8,7 @@ from sklearn.metrics import r2_score
 
 from skcfl import PerFedAvg, PerFedAvgClassifier, PerFedAvgRegressor, Training
 from skcfl.calls.first_order import MetaUpdate, Objectives, ObjectivesGradients
+from skcfl.datasets import make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
 
@@ -31,10 +32,8 @@ def test_fixed_point_of_least_squares(exact):
         left += outer @ H @ step
         right += outer @ step @ b
     wanted = np.linalg.solve(left, right)
-    model = PerFedAvgRegressor(
-        inner_step=a, exact=exact, alpha=0.0, standardize=False, tol=1e-11, max_iter=2000
-    )
-    fit(model)
+    plain = {"alpha": 0.0, "standardize": False, "tol": 1e-11, "max_iter": 2000}
+    model = fit(PerFedAvgRegressor(inner_step=a, personal_steps=1, exact=exact, **plain))
     assert_allclose(model.cluster_params_[0], wanted, rtol=1e-6)
     own = [w - a * (H @ w - b) for w, (_, H, b) in zip([wanted] * 8, quadratics(), strict=True)]
     assert_allclose(model.params_, own, rtol=1e-5)
@@ -69,11 +68,32 @@ def test_two_batches_a_step():
 
 
 def test_one_more_step_is_better_than_none():
-    model = fit(PerFedAvg(random_state=0))
+    model = fit(PerFedAvg(personal_steps=1, random_state=0))
     local = model.score(DATA.X, DATA.y, groups=DATA.groups)
     assert local > r2_score(DATA.y, model.predict_cluster(DATA.X, 0)) + 0.1
     more = fit(PerFedAvg(personal_steps=5, random_state=0))
     assert more.score(DATA.X, DATA.y, groups=DATA.groups) > local
+
+
+def test_steps_are_judged_on_the_way(monkeypatch):
+    """What is judged are the models that fits with so many steps have, and the best wins."""
+
+    def judge(pool, steps, models, robust, name):
+        for number, params in zip(steps, models(pool, steps), strict=True):
+            given = fit(PerFedAvgRegressor(personal_steps=int(number), standardize=False))
+            assert_allclose(params, given.params_, rtol=1e-9)
+        return 3, {f"{name}_search": {name: steps}}
+
+    with monkeypatch.context() as patched:
+        patched.setattr("skcfl.estimators._per_fedavg.choose_pull", judge)
+        assert fit(PerFedAvgRegressor(standardize=False)).personal_steps_ == 3
+    alike = make_clustered_regression(10, 1, 3, n_samples=8, noise=1.0, random_state=0)
+    apart = make_clustered_regression(6, 3, 3, n_samples=60, noise=0.1, random_state=0)
+    few, many = (fit(PerFedAvgRegressor(), data) for data in (alike, apart))
+    assert few.personal_steps_ == 1 and many.personal_steps_ > 5
+    search = many.personal_steps_search_
+    best = search["personal_steps"][search["held_out_loss"].argmin()]
+    assert many.personal_steps_ == best
 
 
 def test_networks():
@@ -86,7 +106,7 @@ def test_networks():
 
 
 def test_new_clients_take_a_step():
-    model, rows = without(PerFedAvgClassifier(alpha=0.01, standardize=False), 1)
+    model, rows = without(PerFedAvgClassifier(alpha=0.01, standardize=False, personal_steps=1), 1)
     adapted = model.adapt(*rows)
     bound = LinearModel("log_loss", alpha=0.01).bind(3, 2)
     pool = open_rows(bound, *rows[:2], np.zeros(20, int), 1)
