@@ -193,7 +193,7 @@ class _Surroundings:
             here = slice(first, min(first + size, K))
             some = np.flatnonzero((self.labels >= here.start) & (self.labels < here.stop))
             answers = pool.subset(some).ask(
-                Enclosure, theta[here], self.labels[some] - first, box[here], dense
+                Enclosures, theta[here], self.labels[some] - first, box[here], dense
             )
             self.rounding[some], self.drift[some] = answers[:2]
             self.least[here], self.diagonal[here] = self._curvatures(answers[2])
