@@ -12,13 +12,11 @@ values that rounding allows.
 from functools import partial
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from .._progress import Stage, loop
 from ..calls.proofs_asked import Conjugate, Rounding
 from ..federation.result import Result
-from ..numerics.by_cluster import mean_by_cluster
+from ..numerics.by_cluster import components_of, mean_by_cluster
 from ..rounds.record import History
 from .reduced import contract, contract_apart
 from .reduced_newton import MAX_UNKNOWNS
@@ -350,5 +348,4 @@ def _components(zeros, n):
     """Components of the pairs with a difference of exactly zero, numbered from 0."""
     heads = np.concatenate([pair[0] for pair in zeros])
     tails = np.concatenate([pair[1] for pair in zeros])
-    A = sparse.coo_array((np.ones(len(heads), dtype=bool), (heads, tails)), shape=(n, n))
-    return connected_components(sparse.csr_array(A), directed=False)[1]
+    return components_of(heads, tails, n)
