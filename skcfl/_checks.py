@@ -87,6 +87,12 @@ def is_missing(value):
         return False
 
 
+def refuse_missing(values):
+    """Raise a ValueError if an array of objects has a missing value."""
+    if values.dtype.kind == "O" and any(map(is_missing, values.ravel().tolist())):
+        raise ValueError("it has missing values (NaN, None or NA).")
+
+
 def check_size(values, name, dtype=None):
     """Raise a ValueError if an array (or sparse matrix) of floats holds numbers too large.
 

@@ -11,6 +11,7 @@ from scipy.spatial.distance import pdist
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+import skcfl.fusion.enclosures
 import skcfl.fusion.theorems
 from skcfl import (
     ConvexClusteredFL,
@@ -109,6 +110,18 @@ def test_too_fine_a_partition_is_no_solutions():
     # A flow with capacity to spare says so of every solution, unique or not.
     flat = make_points([[0.0], [0.1], [5.0]], loss="huber")
     assert certify(flat, 0.2, np.arange(3), flat.rows[0]).optimal is False
+
+
+@pytest.mark.parametrize("kind", ["regressor", "classifier"])
+def test_matrices_of_some_clusters_at_a_time_prove_the_same(kind, monkeypatch):
+    fits = [fitted(kind, lam) for lam in (1e-3, 0.05)]
+    expected = [certify_partition(est, *data) for est, data in fits]
+    monkeypatch.setattr(skcfl.fusion.enclosures, "MAX_AT_ONCE", 200)
+    for (est, data), known in zip(fits, expected, strict=True):
+        found = certify_partition(est, *data)
+        assert found.optimal is known.optimal is True
+        assert_allclose(found.ratios, known.ratios, rtol=1e-6)
+        assert_allclose(found.lowers, known.lowers, rtol=1e-6)
 
 
 def test_undecided_says_why(monkeypatch):

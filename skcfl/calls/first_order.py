@@ -264,25 +264,11 @@ class LocalUpdate(Trains):
             idle = idle & (arguments["rho"] > 0)
             answers["w"][idle] = center[idle]
 
-    def kernel(
-        cls,
-        clients,
-        block,
-        slots,
-        w,
-        center,
-        steps,
-        step_size,
-        rho,
-        optimizer,
-        batch_size,
-        draw,
-        **how,
-    ):
+    def kernel(cls, clients, block, slots, w, steps, step_size, center, rho, draw, **how):
         if how["monotone"]:
             return (descend(clients.model, block, w, steps, step_size, center, rho),)
-        seeds = None if draw is None else mixed(*draw, clients.places[slots])
-        job = steps, step_size, center, rho, optimizer, batch_size, seeds
+        seeds = seeds_of(clients, draw, slots=slots)
+        job = steps, step_size, center, rho, how["optimizer"], how["batch_size"], seeds
         return (train(clients.model, block, w, *job),)
 
     def passes(cls, sizes, arguments):
@@ -375,7 +361,7 @@ class MetaUpdate(Trains):
         answers["w"][:] = arguments["w"]
 
     def kernel(cls, clients, block, slots, w, draw, **how):
-        how["seeds"] = None if draw is None else mixed(*draw, clients.places[slots])
+        how["seeds"] = seeds_of(clients, draw, slots=slots)
         return (meta_train(clients.model, block, w, **how),)
 
     def passes(cls, sizes, arguments):

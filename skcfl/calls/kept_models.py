@@ -99,26 +99,14 @@ class PartialUpdate(Trains):
     free = TRAINING | {"shared", "strength", "stages"}
     remembers = True
 
-    def answer(
-        cls,
-        clients,
-        w,
-        shared,
-        stages,
-        step_size,
-        optimizer,
-        batch_size,
-        draw,
-        prototypes=None,
-        strength=0.0,
-    ):
+    def answer(cls, clients, w, shared, stages, draw, prototypes=None, strength=0.0, **how):
         model, columns = _kept(clients, w.dtype), columns_of(shared)
         model[:, columns] = w
         values = _values(clients, model)
         for k, (steps, trained) in enumerate(stages):
             terms = TrainingTerms(None if trained.all() else trained, prototypes, strength)
-            how = np.full(clients.n_clients, steps), step_size, optimizer, batch_size
-            model = train_all(clients, model, *how, seeds_of(clients, draw, k), terms)
+            how["steps"] = np.full(clients.n_clients, steps)
+            model = train_all(clients, model, seeds=seeds_of(clients, draw, k), terms=terms, **how)
         clients.state.keep("model", clients.entries, model)
         return {"w": model[:, columns], "values": values}
 
@@ -212,11 +200,10 @@ class PrototypeUpdate(Call):
     about = "classes"
     bounds = {"counts": COUNTS}
 
-    def answer(cls, clients, prototypes, strength, steps, step_size, optimizer, batch_size, draw):
+    def answer(cls, clients, prototypes, strength, draw, **how):
         model = _kept(clients, clients.model.dtype)
         values, terms = _values(clients, model), TrainingTerms(None, prototypes, strength)
-        how = steps, step_size, optimizer, batch_size, seeds_of(clients, draw)
-        model = train_all(clients, model, *how, terms)
+        model = train_all(clients, model, seeds=seeds_of(clients, draw), terms=terms, **how)
         clients.state.keep("model", clients.entries, model)
         said = ClassStatistics.answer(clients, w=model)
         return {"means": said["means"], "counts": said["counts"], "values": values}
@@ -259,24 +246,10 @@ class BlendedUpdate(Trains):
     free = TRAINING | {"blended", "blend_rate", "share", "tol"}
     remembers = True
 
-    def answer(
-        cls,
-        clients,
-        w,
-        blended,
-        steps,
-        step_size,
-        blend_rate,
-        share,
-        tol,
-        optimizer,
-        batch_size,
-        draw,
-    ):
-        how = blend_rate, share, tol, batch_size, draw
-        model, values = _blend(clients, w, blended, *how)
-        how = steps, step_size, optimizer, batch_size, seeds_of(clients, draw)
-        model = train_all(clients, model, *how)
+    def answer(cls, clients, w, blended, blend_rate, share, tol, draw, **how):
+        about = blend_rate, share, tol, how["batch_size"], draw
+        model, values = _blend(clients, w, blended, *about)
+        model = train_all(clients, model, seeds=seeds_of(clients, draw), **how)
         clients.state.keep("model", clients.entries, model)
         return {"w": model, "values": values}
 

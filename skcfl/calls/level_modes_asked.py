@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from .answer_bounds import FLAGS, NOT_NEGATIVE, TOTAL
-from .call import Call
+from .answer_bounds import NOT_NEGATIVE, TOTAL
+from .levels_asked import PRIOR, NestedEffects, PartCall
 
-PRIOR = {"root": "p p", "spreads": "u", "effects": "e"}
+PRIOR = {**PRIOR, "effects": "e"}
 
 
-class LevelModes(Call):
+class LevelModes(PartCall):
     """Sums of what the rows say of shared coefficients and levels, at the clients' modes.
 
     Parameters
@@ -36,11 +36,7 @@ class LevelModes(Call):
 
     down = PRIOR
     up = {"products": "e e", "slopes": "e", "value": "", "log_det": "", "weight": ""}
-    about = "parts"
-    whole = False
-    minimised = exact = True
     bounds = {"log_det": NOT_NEGATIVE, "weight": TOTAL}
-    effort = "p"
 
     def kernel(cls, clients, block, slots, root, spreads, effects):
         e = len(effects)
@@ -54,7 +50,7 @@ class LevelModes(Call):
         return products, slopes, value, log_det, weights.sum()
 
 
-class LevelLeverages(Call):
+class LevelLeverages(PartCall):
     """Sum of ``V'g``: how the determinant changes with coefficients and crossed levels.
 
     Parameters
@@ -71,10 +67,6 @@ class LevelLeverages(Call):
 
     down = {**PRIOR, "errors": "e e"}
     up = {"pull": "e"}
-    about = "parts"
-    whole = False
-    minimised = exact = True
-    effort = "p"
 
     def kernel(cls, clients, block, slots, root, spreads, effects, errors):
         pull = np.zeros(len(effects))
@@ -84,7 +76,7 @@ class LevelLeverages(Call):
         return (pull,)
 
 
-class LevelModeSlopes(Call):
+class LevelModeSlopes(PartCall):
     """Derivatives of twice Laplace's minus log-likelihood.
 
     Parameters
@@ -106,10 +98,6 @@ class LevelModeSlopes(Call):
 
     down = {**PRIOR, "errors": "e e", "moved": "e"}
     up = {"slopes": "e", "covariance": "p p", "variances": "u"}
-    about = "parts"
-    whole = False
-    minimised = exact = True
-    effort = "p"
 
     def kernel(cls, clients, block, slots, root, spreads, effects, errors, moved):
         slopes, nested = np.zeros(len(effects)), len(spreads)
@@ -123,7 +111,7 @@ class LevelModeSlopes(Call):
         return slopes, covariance, variances
 
 
-class NestedModes(Call):
+class NestedModes(NestedEffects):
     """Each client's effects of the levels inside it, at its mode.
 
     Parameters
@@ -141,21 +129,6 @@ class NestedModes(Call):
         Which levels the client has.
     """
 
-    down = {**PRIOR, "n_columns": ""}
-    up = {"inside": "n v", "met": "n v"}
-    about = "parts"
-    free = frozenset({"n_columns"})
-    bounds = {"met": FLAGS}
-    minimised = exact = True
-    effort = "p"
-
-    def kernel(cls, clients, block, slots, root, spreads, effects, n_columns):
-        starts = np.cumsum([0, *clients.model.nested])
-        inside = np.zeros((len(slots), n_columns))
-        met = np.zeros(inside.shape, dtype=bool)
-        grouped = clients.model.level_rows(block, clients.client_weights[slots])
-        for row, flags, rows in zip(inside, met, grouped, strict=True):
-            at = starts[rows.owners] + rows.levels
-            flags[at] = True
-            row[at] = spreads[rows.owners] * rows.mode(root, spreads, effects).a[len(root) :]
-        return inside, met
+    def of_clients(cls, model, block, weights, *prior):
+        for rows in model.level_rows(block, weights):
+            yield rows, rows.mode(*prior).a

@@ -11,7 +11,16 @@ from .call import Call
 PRIOR = {"root": "p p", "spreads": "u"}
 
 
-class LevelSums(Call):
+class PartCall(Call, abstract=True):
+    """Base of the calls with an entry for each bin, leaf or level: perhaps that of one row."""
+
+    about = "parts"
+    whole = False
+    minimised = exact = True
+    effort = "p"
+
+
+class LevelSums(PartCall):
     """Sums of what the rows say of shared coefficients and levels, the clients' effects taken out.
 
     Parameters
@@ -36,12 +45,8 @@ class LevelSums(Call):
 
     down = {**PRIOR, "n_columns": ""}
     up = {"products": "v v", "log_det": "", "weight": ""}
-    about = "parts"
     free = frozenset({"n_columns"})
-    whole = False
-    minimised = exact = True
     bounds = {"log_det": NOT_NEGATIVE, "weight": TOTAL}
-    effort = "p"
 
     def kernel(cls, clients, block, slots, root, spreads, n_columns):
         products, log_det = np.zeros((n_columns, n_columns)), 0.0
@@ -54,7 +59,7 @@ class LevelSums(Call):
         return products, log_det, weights.sum()
 
 
-class LevelSlopes(Call):
+class LevelSlopes(PartCall):
     """Derivatives of the deviance in the variances of the clients' effects.
 
     Parameters
@@ -78,10 +83,6 @@ class LevelSlopes(Call):
 
     down = {**PRIOR, "effects": "e", "errors": "e e", "dispersion": ""}
     up = {"covariance": "p p", "variances": "u"}
-    about = "parts"
-    whole = False
-    minimised = exact = True
-    effort = "p"
 
     def kernel(cls, clients, block, slots, root, spreads, effects, errors, dispersion):
         d, nested = len(root), len(spreads)
@@ -102,7 +103,7 @@ class LevelSlopes(Call):
         return covariance, variances
 
 
-class NestedEffects(Call):
+class NestedEffects(PartCall):
     """Each client's effects of the levels inside it.
 
     Parameters
@@ -122,19 +123,23 @@ class NestedEffects(Call):
 
     down = {**PRIOR, "effects": "e", "n_columns": ""}
     up = {"inside": "n v", "met": "n v"}
-    about = "parts"
     free = frozenset({"n_columns"})
     bounds = {"met": FLAGS}
-    minimised = exact = True
-    effort = "p"
+    whole = True
 
     def kernel(cls, clients, block, slots, root, spreads, effects, n_columns):
         starts = np.cumsum([0, *clients.model.nested])
         inside = np.zeros((len(slots), n_columns))
         met = np.zeros(inside.shape, dtype=bool)
-        grams = clients.model.level_grams(block, clients.client_weights[slots])
-        for row, flags, gram in zip(inside, met, grams, strict=True):
-            v = gram.client_effects(root, spreads, effects)[root.shape[1] :]
-            flags[starts[gram.owners] + gram.levels] = True
-            row[flags] = spreads[gram.owners] * v
+        weights = clients.client_weights[slots]
+        found = cls.of_clients(clients.model, block, weights, root, spreads, effects)
+        for row, flags, (rows, v) in zip(inside, met, found, strict=True):
+            at = starts[rows.owners] + rows.levels
+            flags[at] = True
+            row[at] = spreads[rows.owners] * v[len(root) :]
         return inside, met
+
+    def of_clients(cls, model, block, weights, *prior):
+        """Yield each client's rows, and its effects: of its coefficients, then of its levels."""
+        for gram in model.level_grams(block, weights):
+            yield gram, gram.client_effects(*prior)

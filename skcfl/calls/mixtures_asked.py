@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ..clients.draws import mixed
 from ..clients.training import train
 from .answer_bounds import SHARES, TOTAL
 from .call import Call
+from .first_order import PLAIN, seeds_of
 
 
 class Mixture(Call):
@@ -132,7 +132,7 @@ class MixtureUpdate(Mixture):
         **{"theta": "K p", "shares": "n K", "dispersion": "", "steps": "", "rate": ""},
         **{"optimizer": "", "batch_size": "", "share_steps": "", "draw": ""},
     }
-    defaults = {"optimizer": "sgd", "batch_size": None, "share_steps": 1}
+    defaults = PLAIN | {"share_steps": 1}
     up = {**Mixture.up, "moves": "K p", "masses": "K"}
     whole = False
     searched = False
@@ -154,23 +154,22 @@ class MixtureUpdate(Mixture):
         share_steps,
         steps,
         rate,
-        optimizer,
-        batch_size,
         draw,
+        **how,
     ):
         q, *answers = _responsibilities(clients, block, theta, shares, dispersion, share_steps)
         mass, n = answers[0], clients.client_weights[slots]
         moves, masses = np.zeros(theta.shape), n @ mass
         many, rates = np.full(len(slots), steps), np.full(len(slots), rate, dtype=theta.dtype)
         rho = np.zeros(len(slots), dtype=theta.dtype)
-        seeds = None if draw is None else mixed(*draw, clients.places[slots])
+        seeds = seeds_of(clients, draw, slots=slots)
         for k in range(len(theta)):
             # Steps are as long whatever the share of a model: rows weigh 1 together.
             unit = np.where(mass[:, k] > 0, mass[:, k], 1.0)[:, None]
             part = block.reweighted((q[:, k] / unit).astype(block.weights.dtype))
             w = np.tile(theta[k], (len(slots), 1))
-            job = many, rates, None, rho, optimizer, batch_size, seeds
-            away = train(clients.model, part, w, *job) - theta[k]
+            w = train(clients.model, part, w, many, rates, None, rho, seeds=seeds, **how)
+            away = w - theta[k]
             moves[k] = (n * mass[:, k]) @ away.astype(float)
         return *answers, moves, masses
 

@@ -1,5 +1,6 @@
 """Calls about the clients' posteriors under priors that they share."""
 
+from functools import partial
 from math import isfinite
 
 import numpy as np
@@ -125,11 +126,12 @@ class PosteriorProducts(Call):
 
     def kernel(cls, clients, block, slots, theta, root, weights, dispersion, df, vectors):
         about = theta, root, weights, dispersion, df
-        asked, kept = block.cache.get("information", ((), ()))
-        if len(asked) != len(about) or not all(map(np.array_equal, asked, about)):
+
+        def made():
             found = _posteriors_of(clients, block, slots, *about)
-            kept = [_information(posteriors, r) for _, posteriors, r, _ in found]
-            block.cache["information"] = about, kept
+            return [_information(posteriors, r) for _, posteriors, r, _ in found]
+
+        kept = kept_for(block.cache, "information", about, made)
         return (
             sum(
                 np.array([times(v) for times, v in zip(piece, vectors, strict=True)])
@@ -189,23 +191,23 @@ class LeftOutSums(Call):
         return n * down, n * (1 + K + K * (K + 1) // 2)
 
     def kernel(cls, clients, block, slots, theta, root, dispersion, errors, df, shares):
-        kept = cls._predictions(clients, block, slots, theta, root, dispersion, errors, df)
+        about = theta, root, dispersion, errors, df
+        made = partial(cls._predictions, clients, block, slots, *about)
+        if clients.model.quadratic:  # one call says all
+            predictions = made()
+        else:
+            predictions = kept_for(block.cache, "left out", about, made)
         n = clients.client_weights[slots]
-        return clients.model.mixed_losses(block, n, kept, shares)
+        return clients.model.mixed_losses(block, n, predictions, shares)
 
-    def _predictions(cls, clients, block, slots, *about):
-        """Predictions of a block's rows without them, which are kept for other shares."""
-        theta, root, dispersion, errors, df = about
+    def _predictions(cls, clients, block, slots, theta, root, dispersion, errors, df):
+        """Predictions of a block's rows without them."""
         (K, p), model = theta.shape, clients.model
-        asked, kept = block.cache.get("left out", ((), ()))
-        if len(asked) == len(about) and all(map(_same, asked, about)):
-            return kept
         kept = np.empty((K, len(slots), model.n_outputs, block.shape[1]))
         for k, own in enumerate(map(_diagonal_or_whole, root)):
             rows = block.shape[1] * model.n_outputs
             by_rows = errors is None and model.has_few_rows(block, own)
             size = rows * (3 * rows + p) if by_rows else 6 * p * p + rows * p
-            size = max(int(POSTERIOR_BYTES // (8 * size)), 1)
             for some, part in pieces(block, size, False):
                 n = clients.client_weights[slots[some]]
                 error = None if errors is None else errors[k]
@@ -213,8 +215,6 @@ class LeftOutSums(Call):
                 kept[k, some] = model.left_out_predictions(
                     part, n, theta[k], own, dispersion[k], error, by_rows, scaled
                 )
-        if not model.quadratic:  # of which one call tells all
-            block.cache["left out"] = about, kept
         return kept
 
 
@@ -293,14 +293,11 @@ def _posteriors_of(clients, block, slots, theta, root, weights, dispersion, df, 
     n = block.shape[1] * model.n_outputs
     by_rows = not dense and model.has_few_rows(block, root)
     floats = (2 * K + 2) * n * n + (6 * K + 8) * p if by_rows else (4 * K + 4) * p * p
-    size = max(int(POSTERIOR_BYTES // (8 * floats)), 1)
     with np.errstate(divide="ignore"):
         prior = np.log(weights)[:, None]
-    for some, part in pieces(block, size, by_rows):
+    for some, part in pieces(block, floats, by_rows):
         n = clients.client_weights[slots[some]]
-        start = part.cache.get("modes")
-        if start is not None and start.shape != (len(theta), len(n), p):
-            start = None
+        start = last_modes(part, (K, len(n), p))
         found = model.posteriors(part, n, theta, root, dispersion, start, by_rows, df)
         part.cache["modes"] = found.modes
         joint = found.evidence + prior
@@ -308,9 +305,27 @@ def _posteriors_of(clients, block, slots, theta, root, weights, dispersion, df, 
         yield slots[some], found, np.exp(joint - evidence), evidence
 
 
-def pieces(block, size, kept):
-    """Places of at most `size` clients of a block, and their rows, which may be kept for later."""
-    c = len(block.clients)
+def last_modes(part, shape):
+    """Modes that were found last for these rows, None if they are of another shape."""
+    modes = part.cache.get("modes")
+    return modes if modes is not None and modes.shape == shape else None
+
+
+def kept_for(cache, name, about, make):
+    """What is kept under a name for the same arguments `about`; it is made anew for others."""
+    known, kept = cache.get(name, ((), None))
+    if len(known) != len(about) or not all(map(_same, known, about)):
+        kept = make()
+        cache[name] = about, kept
+    return kept
+
+
+def pieces(block, floats, kept):
+    """Places of some clients of a block, of so many numbers each, and their rows.
+
+    The rows may be kept for later.
+    """
+    c, size = len(block.clients), max(int(POSTERIOR_BYTES // (8 * floats)), 1)
     if c <= size:
         return [(slice(0, c), block)]
     if ("pieces", size) not in block.cache:

@@ -34,6 +34,8 @@ GRID = 2.0**-10
 ROOM = 2.0**32
 # Part of a bound that is left to the rounding of norms.
 SLACK = 1e-12
+# Bound of a client's scatter, which is about 1, and 4 is rare; and its least degrees of freedom.
+SCATTER_CLIP, LEAST_DF = 4.0, 0.1
 # Most models in a release.
 MOST_MODELS = 1000
 # Most local steps that a server may ask for.
@@ -258,6 +260,29 @@ def clipped_sums(
 # ------------------------------------------------------------------------------- posteriors
 
 
+def _of_pieces(arrays, site, block, slots, theta, root, weights, dispersion):
+    """Arrays of the clients of a block, by name, made of their posteriors piece by piece."""
+    about = theta, root, weights, float(dispersion), np.inf
+    parts = [arrays(*found) for found in _posteriors_of(site, block, slots, *about, True)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _upper(p):
+    """Rows and columns of an upper triangle, and factors that keep a matrix's norm."""
+    i, j = np.triu_indices(p)
+    return i, j, np.where(i == j, 1.0, np.sqrt(2.0))
+
+
+def _scatter(losses, dispersion, df):
+    """The clients' scatters about the dispersion, by name."""
+    return {"scatter": 2.0 * losses / dispersion / np.maximum(df, LEAST_DF)}
+
+
+def _scatter_block(arguments):
+    """The block of the scatters, by name, if they are asked for."""
+    return {"scatter": Block((1,), SCATTER_CLIP, 0.1)} if arguments["scatters"] else {}
+
+
 class PosteriorMoments(Release):
     """Moments of the clients' posteriors, in coordinates whitened by the last population.
 
@@ -292,9 +317,6 @@ class PosteriorMoments(Release):
         **{"theta": ("K", "p"), "root": ("p",), "weights": ("K",), "dispersion": ()},
         "scatters": None,
     }
-    # What a client's scatter is about 1, and 4 is rare.
-    _scatter_clip = 4.0
-    _least_df = 0.1
 
     def check_settings(cls, model, arguments):
         if not isinstance(arguments["scatters"], bool | np.bool_):
@@ -306,38 +328,33 @@ class PosteriorMoments(Release):
     def bounded(cls, model, arguments):
         K, p = arguments["theta"].shape
         size = float(np.sqrt(p))
-        scatter = {"scatter": Block((1,), cls._scatter_clip, 0.1)} if arguments["scatters"] else {}
         return {
             "shifts": Block((K, p), size + 0.5, 0.35),
             "information": Block((K, p * (p + 1) // 2), size, 0.25),
             "squares": Block((p,), 2.0 * size, 0.25),
-            **scatter,
+            **_scatter_block(arguments),
             "counts": Block((K,), 1.0, 0.05),
         }
 
     def kernel(cls, site, block, slots, theta, root, weights, dispersion, scatters):
         p = theta.shape[1]
-        upper = np.triu_indices(p)
-        double = np.where(upper[0] == upper[1], 1.0, np.sqrt(2.0))
-        parts = []
-        about = theta, root, weights, float(dispersion), np.inf
-        for clients, found, r, _ in _posteriors_of(site, block, slots, *about, True):
+        i, j, double = _upper(p)
+
+        def arrays(clients, found, r, _):
             u = found.modes
             W = np.stack([np.eye(p) - each.inner for each in found.curvatures])
             known = np.einsum("kc,kcpp->c", r, W)
             n = site.client_weights[clients]
-            scatter = 2.0 * (r * found.losses).sum(axis=0) / dispersion
-            arrays = {
+            losses = (r * found.losses).sum(axis=0)
+            return {
                 "shifts": np.einsum("kc,kcp->ckp", r, u),
-                "information": np.einsum("kc,kcq->ckq", r, W[:, :, upper[0], upper[1]] * double),
+                "information": np.einsum("kc,kcq->ckq", r, W[:, :, i, j] * double),
                 "squares": np.einsum("kc,kcp->cp", r, u**2),
-                "scatter": scatter / np.maximum(n - known, PosteriorMoments._least_df),
+                **(_scatter(losses, dispersion, n - known) if scatters else {}),
                 "counts": r.T,
             }
-            if not scatters:
-                del arrays["scatter"]
-            parts.append(arrays)
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+        return _of_pieces(arrays, site, block, slots, theta, root, weights, dispersion)
 
 
 class PosteriorSpread(Release):
@@ -368,37 +385,30 @@ class PosteriorSpread(Release):
     def bounded(cls, model, arguments):
         p = model.n_params
         size, triangle = float(np.sqrt(p)), (p * (p + 1) // 2,)
-        clip = PosteriorMoments._scatter_clip
-        scatter = {"scatter": Block((1,), clip, 0.1)} if arguments["scatters"] else {}
         return {
             "shifts": Block((p,), size + 0.5, 0.3),
             "information": Block(triangle, size, 0.2),
             "products": Block(triangle, 2.0 * size, 0.35),
-            **scatter,
+            **_scatter_block(arguments),
             "counts": Block((1,), 1.0, 0.05),
         }
 
     def kernel(cls, site, block, slots, theta, root, dispersion, scatters):
         p = theta.shape[1]
-        upper = np.triu_indices(p)
-        double = np.where(upper[0] == upper[1], 1.0, np.sqrt(2.0))
-        parts = []
-        about = theta, root, np.ones(1), float(dispersion), np.inf
-        for clients, found, _, _ in _posteriors_of(site, block, slots, *about, True):
+        i, j, double = _upper(p)
+
+        def arrays(clients, found, *_):
             u, W = found.modes[0], np.eye(p) - found.curvatures[0].inner
             df = site.client_weights[clients] - np.einsum("cpp->c", W)
-            scatter = 2.0 * found.losses[0] / dispersion
-            arrays = {
+            return {
                 "shifts": u,
-                "information": W[:, upper[0], upper[1]] * double,
-                "products": u[:, upper[0]] * u[:, upper[1]] * double,
-                "scatter": scatter / np.maximum(df, PosteriorMoments._least_df),
+                "information": W[:, i, j] * double,
+                "products": u[:, i] * u[:, j] * double,
+                **(_scatter(found.losses[0], dispersion, df) if scatters else {}),
                 "counts": np.ones(len(u)),
             }
-            if not scatters:
-                del arrays["scatter"]
-            parts.append(arrays)
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+        return _of_pieces(arrays, site, block, slots, theta, root, np.ones(1), dispersion)
 
 
 class StartScores(Release):
@@ -433,13 +443,13 @@ class StartScores(Release):
         return {"scores": Block((n,), float(np.sqrt(n)), 1.0)}
 
     def kernel(cls, site, block, slots, theta, root, dispersion, n_starts):
-        parts = []
-        about = theta, root, np.ones(len(theta)), float(dispersion), np.inf
-        for _, found, _, _ in _posteriors_of(site, block, slots, *about, True):
+        def arrays(clients, found, *_):
             evidence = found.evidence.reshape(n_starts, -1, found.evidence.shape[1])
             scores = logsumexp(evidence, axis=1).T
-            parts.append(scores - scores.mean(axis=1, keepdims=True))
-        return {"scores": np.concatenate(parts)}
+            return {"scores": scores - scores.mean(axis=1, keepdims=True)}
+
+        weights = np.ones(len(theta))
+        return _of_pieces(arrays, site, block, slots, theta, root, weights, dispersion)
 
 
 # ---------------------------------------------------------------------------------- models

@@ -11,17 +11,19 @@ residual, and this is generalised least squares of the targets; under other loss
 step of the joint likelihood of the leaves' values and b_i.
 """
 
+from functools import partial
+
 import numpy as np
 
 from ..numerics.regression_trees import forest_outputs, forest_values, leaves_of
 from .answer_bounds import NOT_NEGATIVE
-from .call import Call
-from .posteriors_asked import POSTERIOR_BYTES, pieces
+from .levels_asked import PartCall
+from .posteriors_asked import kept_for, last_modes, pieces
 
 AROUND = {"theta": "1 p", "root": "p", "dispersion": "", "trees": "t l 5", "output": ""}
 
 
-class SplitSums(Call):
+class SplitSums(PartCall):
     """Sums from which leaves of a tree are split: weights, slopes and curvature by bin.
 
     Parameters
@@ -54,10 +56,7 @@ class SplitSums(Call):
 
     down = {**AROUND, "leaves": "k", "n_bins": "", "curved": ""}
     up = {"counts": "k f b", "slopes": "k f b", "curvatures": "j f b"}
-    about = "parts"
     free = frozenset({"n_bins", "output", "curved"})
-    whole = False
-    minimised = exact = True
     bounds = {"counts": NOT_NEGATIVE, "curvatures": NOT_NEGATIVE}
     effort = "f"
 
@@ -79,7 +78,7 @@ class SplitSums(Call):
         return out[0], out[1], out[2] if curved else out[1, :0]
 
 
-class LeafSums(Call):
+class LeafSums(PartCall):
     """Normal equations of the values of the leaves of a tree, by generalised least squares.
 
     Parameters
@@ -99,12 +98,8 @@ class LeafSums(Call):
 
     down = {**AROUND, "n_leaves": ""}
     up = {"products": "k k", "slopes": "k", "weights": "k"}
-    about = "parts"
     free = frozenset({"n_leaves", "output"})
-    whole = False
-    minimised = exact = True
     bounds = {"weights": NOT_NEGATIVE}
-    effort = "p"
 
     def kernel(cls, clients, block, slots, n_leaves, output, **about):
         products, slopes = np.zeros((n_leaves, n_leaves)), np.zeros(n_leaves)
@@ -165,15 +160,10 @@ def modes_of(clients, block, slots, theta, root, dispersion, trees):
     n, p = block.shape[1] * model.n_outputs, model.n_params
     by_rows = model.has_few_rows(block, root)
     floats = 4 * n * n + 14 * p if by_rows else 6 * p * p
-    size = max(int(POSTERIOR_BYTES // (8 * floats)), 1)
     find = _residuals if model.quadratic else _working_rows
-    for some, part in pieces(block, size, True):
-        known, kept = part.cache.get("modes beside trees", ((), None))
-        if len(known) != len(about) or not all(map(np.array_equal, known, about)):
-            totals = clients.client_weights[slots[some]]
-            kept = find(model, part, totals, *about, by_rows)
-            part.cache["modes beside trees"] = about, kept
-        yield part, kept
+    for some, part in pieces(block, floats, True):
+        made = partial(find, model, part, clients.client_weights[slots[some]], *about, by_rows)
+        yield part, kept_for(part.cache, "modes beside trees", about, made)
 
 
 def _residuals(model, part, totals, theta, root, dispersion, trees, by_rows):
@@ -192,13 +182,12 @@ def _residuals(model, part, totals, theta, root, dispersion, trees, by_rows):
 
 def _posterior(model, block, weights, theta, root, dispersion, by_rows):
     """Curvature of the posteriors, which depends on no target: kept for the next call."""
-    about = root, dispersion
-    known, kept = block.cache.get("curvature of trees", ((), None))
-    if len(known) == 2 and np.array_equal(known[0], root) and known[1] == dispersion:
-        return kept
-    found = model.posteriors(block, weights, theta, root, dispersion, None, by_rows)
-    block.cache["curvature of trees"] = about, found.curvatures[0]
-    return found.curvatures[0]
+
+    def made():
+        return model.posteriors(*arguments, None, by_rows).curvatures[0]
+
+    arguments = block, weights, theta, root, dispersion
+    return kept_for(block.cache, "curvature of trees", (root, dispersion), made)
 
 
 def _working_rows(model, part, totals, theta, root, dispersion, trees, by_rows):
@@ -208,9 +197,7 @@ def _working_rows(model, part, totals, theta, root, dispersion, trees, by_rows):
     offset = forest_outputs(rows, trees, C).reshape(c, n, C).transpose(0, 2, 1)
     model, y = model.beside(part.y, offset)
     moved = part.with_targets(y)
-    start = part.cache.get("modes")
-    if start is not None and start.shape != (1, c, model.n_params):
-        start = None
+    start = last_modes(part, (1, c, model.n_params))
     found = model.posteriors(moved, totals, theta, root, dispersion, start, by_rows)
     part.cache["modes"] = found.modes
     state = model.state(moved, theta + found.deviations[0])

@@ -11,7 +11,7 @@ from sklearn.utils import Bunch, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_array
 
-from skcfl._checks import about, is_missing, real_array
+from skcfl._checks import about, real_array, refuse_missing
 from skcfl._typing import Array, ArrayLike, ClientIds, MatrixLike, RandomState, validate_params
 from skcfl.clients.ids import check_ids, encode
 
@@ -123,8 +123,7 @@ def _checked_target(y: ArrayLike, n_samples: int, numeric: bool) -> Array:
         return real_array(y, "y", shape=(n_samples,))
     with about("y"):
         values = np.asarray(y)
-        if values.dtype.kind == "O" and any(map(is_missing, values.ravel().tolist())):
-            raise ValueError("it has missing values (NaN, None or NA).")
+        refuse_missing(values)
         check_array(values, ensure_2d=False, dtype=None)
     if values.shape != (n_samples,):
         raise ValueError(f"y must have one class per row, {n_samples}, got shape {values.shape}.")

@@ -14,7 +14,7 @@ from sklearn.utils import (
 )
 from sklearn.utils.multiclass import check_classification_targets
 
-from skcfl._checks import about, is_missing, refuse_masked
+from skcfl._checks import about, refuse_masked, refuse_missing
 from skcfl._typing import Array, ArrayLike, RandomState, Sizes
 from skcfl.datasets._layout import (
     COUNT,
@@ -63,8 +63,7 @@ def check_rows(X: Any, y: Any, classes: bool = True) -> tuple[Any, Array, Any, A
         check_consistent_length(X, y)
         if not classes:
             return X, y, None, None
-        if y.dtype.kind == "O" and any(map(is_missing, y.tolist())):
-            raise ValueError("it has missing values (NaN, None or NA).")
+        refuse_missing(y)
         check_classification_targets(y)
         values, codes = np.unique(y, return_inverse=True)
     return X, y, values, codes
@@ -188,13 +187,9 @@ class Deal:
         ``alpha`` then spreads the rows of each class and cluster unevenly over the cluster's
         clients, and ``at_least`` is the least size of a client.
         """
-        strata = [np.flatnonzero(self.codes == code) for code in range(len(self.classes))]
-        available = np.array([len(stratum) for stratum in strata])
-        wanted, n_clients, sizes = (
-            weights[self.layout.clusters],
-            self.layout.n_clients,
-            self._sizes(),
-        )
+        available = np.bincount(self.codes, minlength=len(self.classes))
+        wanted, sizes = weights[self.layout.clusters], self._sizes()
+        n_clients = self.layout.n_clients
         if sizes is None:
             ties = self.rng.uniform(size=wanted.shape)
             demand = wanted.sum(axis=0)
@@ -221,7 +216,12 @@ class Deal:
         if alpha is not None:
             counts = _spread(counts, self.layout, alpha, self.rng)
         self._check_enough(counts.max(axis=0) if self.replace else counts.sum(axis=0), available)
-        return deal_strata(strata, counts, self.replace, self.rng)
+        return deal_strata(self.strata, counts, self.replace, self.rng)
+
+    @property
+    def strata(self) -> list[Array]:
+        """Rows of each class."""
+        return [np.flatnonzero(self.codes == code) for code in range(len(self.classes))]
 
     def _describe(self, counts: Array) -> str:
         """Rows of each class, the first few."""

@@ -162,8 +162,8 @@ def partition_label_skew(
         owned = _common_classes(n_clusters, n_unique, n_shared, n_classes, rng)
     else:
         owned = _pairwise_classes(n_clusters, n_unique, n_shared, n_classes, rng)
-    weights = owned / owned.sum(axis=1, keepdims=True)
-    dealt = deal.by_class(weights, alpha, at_least=int(owned.sum(axis=1).max()))
+    sizes = owned.sum(axis=1, keepdims=True)
+    dealt = deal.by_class(owned / sizes, alpha, at_least=int(sizes.max()))
     return deal.bunch(dealt, classes=classes, cluster_classes=[classes[mask] for mask in owned])
 
 
@@ -600,8 +600,7 @@ def partition_dirichlet(
             even = np.full((len(classes), len(clients)), 1 / len(clients))
             counts[clients] = round_counts(even, by_cluster[k], rng.uniform(size=even.shape)).T
         top_up(counts, layout, min_samples, same_cluster=False)
-        strata = [np.flatnonzero(deal.codes == code) for code in range(len(classes))]
-        dealt = deal_strata(strata, counts, replace, rng)
+        dealt = deal_strata(deal.strata, counts, replace, rng)
     return deal.bunch(dealt, classes=classes, proportions=proportions)
 
 

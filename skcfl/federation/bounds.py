@@ -33,10 +33,10 @@ def require(holds, reason):
 # --------------------------------------------------------------------------- before a model
 
 
-def is_count(value, least=0, most=MOST_ROWS):
+def is_count(value, least=0):
     """Whether a value is an integer in a range, and no boolean."""
     integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return integer and least <= value <= most
+    return integer and least <= value <= MOST_ROWS
 
 
 def _is_array(value, shape, kinds):

@@ -5,7 +5,7 @@ from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_array, check_X_y
 
-from .._checks import LEAST, Count, about, check_size, is_missing, only_numbers, refuse_masked
+from .._checks import LEAST, Count, about, check_size, only_numbers, refuse_masked, refuse_missing
 from ..numerics.regression_trees import FEATURE, LEAF
 from .wrong_columns import describe_wrong_columns
 
@@ -142,8 +142,7 @@ def check_target(y, n_samples, numeric, estimator=None):
     refuse_masked(y, "y")
     with about("y"):
         values = np.asarray(y, dtype=object) if isinstance(y, (list, tuple)) else np.asarray(y)
-        if values.dtype.kind == "O" and any(map(is_missing, values.ravel().tolist())):
-            raise ValueError("it has missing values (NaN, None or NA).")
+        refuse_missing(values)
         if numeric:
             only_numbers(values, "y")
         one = np.zeros((n_samples, 1))  # the features are checked

@@ -3,6 +3,7 @@
 import pickle
 import threading
 import traceback
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -175,16 +176,11 @@ class HostedParts:
         return rows
 
 
-class _about_part:
+@contextmanager
+def _about_part(name):
     """Name the part in errors of what is wrong with its rows."""
-
-    def __init__(self, name):
-        self.name = name
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, _):
-        for known in (ValueError, TypeError):
-            if kind is not None and issubclass(kind, known):
-                raise known(f"{self.name}: {error}") from error
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(f"{name}: {error}") from error

@@ -219,6 +219,11 @@ class InProcessSite(Site):
             return work(self._blocks)
         self._at_once(lambda some: work([some]), self._blocks)
 
+    def _taken(self):
+        """Yield the blocks of these clients' rows, and the clients' places."""
+        for block, index, slots in self._blocks:
+            yield block if index is None else block.take(index), slots
+
     def _at_once(self, function, items):
         """List of ``function(item)`` in threads; the calls must not depend on each other."""
         n_jobs = effective_n_jobs(self.n_jobs)
@@ -324,14 +329,10 @@ class InProcessSite(Site):
         """Site of the features, the effects of the levels taken from the targets."""
         site = copy.copy(self)
         site.model = self.model.plain_of()
-        site._blocks = [
-            (self.model.without_levels(block, self.client_weights[slots], root, spreads, effects),)
-            + (None, slots)
-            for block, slots in (
-                (block if index is None else block.take(index), slots)
-                for block, index, slots in self._blocks
-            )
-        ]
+        site._blocks = []
+        for block, slots in self._taken():
+            about = block, self.client_weights[slots], root, spreads, effects
+            site._blocks.append((self.model.without_levels(*about), None, slots))
         X, *others = self._no_rows
         site._no_rows = (X[:, : self.model.n_columns], *others)
         site._forget()
@@ -343,8 +344,7 @@ class InProcessSite(Site):
         trees = check_trees("trees", trees, d, C)
         site.cuts = check_numbers("cuts", cuts, (d, np.shape(cuts)[-1]))
         site._blocks = []
-        for block, index, slots in self._blocks:
-            block = block if index is None else block.take(index)
+        for block, slots in self._taken():
             c, n, p = block.shape
             values = forest_outputs(block.dense().reshape(c * n, p)[:, :d], trees, C)
             offset = values.reshape(c, n, C).transpose(0, 2, 1)
@@ -373,8 +373,7 @@ class InProcessSite(Site):
         site = copy.copy(self)
         site.model, site._blocks = self.model.gaussian_of(), []
         site.client_weights = self.client_weights.copy()
-        for block, index, slots in self._blocks:
-            block = block if index is None else block.take(index)
+        for block, slots in self._taken():
             about = block, self.client_weights[slots], root, spreads, effects
             made, site.client_weights[slots] = self.model.linearised(*about)
             site._blocks.append((made, None, slots))
@@ -432,8 +431,7 @@ class InProcessSite(Site):
     def rows(self):
         """All rows by client: design matrix, targets, weights, owners."""
         parts = [self._no_rows]
-        for block, index, slots in self._blocks:
-            block = block if index is None else block.take(index)
+        for block, slots in self._taken():
             c, n, d = block.shape
             real = (np.arange(n) < block.lengths[:, None]).ravel()
             X = block.X if sparse.issparse(block.X) else block.X.reshape(c * n, d)

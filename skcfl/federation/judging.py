@@ -106,9 +106,7 @@ class ScoredRows(Endpoint):
 
     def _weights(self, call):
         """Weights of the rows, zero of those that the policy does not let out."""
-        weights = self.rows.sample_weight
-        weights = np.ones(len(self.rows.codes)) if weights is None else weights
-        index = self.rows.answerable(call)
+        weights, index = self.rows.weights, self.rows.answerable(call)
         if isinstance(index, slice):
             return weights
         out = np.zeros(len(weights))

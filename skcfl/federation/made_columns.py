@@ -101,17 +101,18 @@ class Columns:
     @property
     def sources(self) -> Array:
         """Old column that each new feature is made of."""
-        empty = np.zeros((0, self.n_features))
-        widths = [made_columns(empty, [step]).shape[1] for step in self.recipe]
-        return np.repeat([column for _, column, _ in self.recipe], widths)[: len(self.names)]
+        return self._of_features([column for _, column, _ in self.recipe])
 
     @property
     def is_curve(self) -> Array:
         """Which new features are parts of a curve, and no old feature."""
+        return self._of_features([name == "curve" for name, *_ in self.recipe])
+
+    def _of_features(self, values: list[Any]) -> Array:
+        """A value of each new feature, of one of each step of the recipe."""
         empty = np.zeros((0, self.n_features))
         widths = [made_columns(empty, [step]).shape[1] for step in self.recipe]
-        kinds = np.repeat([name == "curve" for name, *_ in self.recipe], widths)
-        return kinds[: len(self.names)]
+        return np.repeat(values, widths)[: len(self.names)]
 
     @property
     def n_columns(self) -> int:

@@ -14,7 +14,7 @@ from ..exceptions import FederationError, PrivacyError
 from .bounds import require
 from .masks import BITS, KEY, decoded, scale_of
 from .serialization import size_of
-from .sites import PlaceLost, Refused
+from .sites import PlaceLost, Refused, raising
 
 #: Bound of a sum of exact numbers that is tried first, and the largest one, as logarithms to the
 #: base of 2.
@@ -221,11 +221,7 @@ def started(place: Any, name: str, arguments: tuple[Any, ...]) -> Callable[[], A
     try:
         return place.start(name, *arguments)
     except PlaceLost as error:
-        return partial(_raise, error)
-
-
-def _raise(error: Exception) -> None:
-    raise error
+        return raising(error)
 
 
 def _finer(values: Array, room: int, needed: int) -> int:

@@ -514,10 +514,8 @@ class PrivateRows(Endpoint):
         share = multiplier * np.sqrt(self.n_parties / least)
         sums = self._answer(release, arguments, share)
         blocks = release.blocks(self._model, arguments)
-        if multiplier > 0.0:
-            bounds = release.room(blocks)
-            return self._masked([sums[key] for key in blocks], bounds, number, here)
-        return self._masked([sums[key] for key in blocks], rooms, number, here)
+        bounds: Any = release.room(blocks) if multiplier > 0.0 else rooms
+        return self._masked([sums[key] for key in blocks], bounds, number, here)
 
     def _answer(self, release: Any, arguments: Any, multiplier: float) -> dict[str, Array]:
         """Noisy sums over the clients that are drawn."""

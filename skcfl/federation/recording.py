@@ -91,7 +91,20 @@ class Recorder:
         self.journal.add(key, found, self.wire_bytes())
 
 
-class RecordedRows(Endpoint):
+class Recorded(Endpoint):
+    """Base of what is recorded of a place, `inner`, which may be lost."""
+
+    @property
+    def is_lost(self):
+        """Whether no more answers of the place are taken in this fit."""
+        return self.inner.is_lost
+
+    def lose(self, error):
+        """Take no more answers of the place in this fit."""
+        self.inner.lose(error)
+
+
+class RecordedRows(Recorded):
     """Rows of a place, or folds of them.
 
     Parameters
@@ -118,15 +131,6 @@ class RecordedRows(Endpoint):
 
     def _of(self, inner, *how):
         return RecordedRows(inner, self.recorder, digest(self.made, how))
-
-    @property
-    def is_lost(self):
-        """Whether no more answers of the place are taken in this fit."""
-        return self.inner.is_lost
-
-    def lose(self, error):
-        """Take no more answers of the place in this fit."""
-        self.inner.lose(error)
 
     def folds(self, n_folds, seed, by_class):
         """Training and test rows."""
@@ -163,7 +167,7 @@ class RecordedRows(Endpoint):
         return answer
 
 
-class RecordedSite(Site):
+class RecordedSite(Recorded, Site):
     """Clients under a model.
 
     Parameters
@@ -193,15 +197,6 @@ class RecordedSite(Site):
         if name not in {"client_sizes", "client_weights", "without_rows", "n_clients"}:
             raise AttributeError(name)
         return getattr(self.inner, name)
-
-    @property
-    def is_lost(self):
-        """Whether no more answers of the place are taken in this fit."""
-        return self.inner.is_lost
-
-    def lose(self, error):
-        """Take no more answers of the place in this fit."""
-        self.inner.lose(error)
 
     def facts(self):
         """What is known of the clients."""

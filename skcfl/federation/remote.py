@@ -38,7 +38,7 @@ from .federation import (
 from .hosted_parts import ROOT
 from .made_columns import made_columns
 from .shares import check_share
-from .sites import Endpoint, PlaceLost, Refused, Site, count_derived
+from .sites import Endpoint, PlaceLost, Refused, Site, count_derived, raising
 from .turns import in_one_message, pass_turn, post
 
 if TYPE_CHECKING:
@@ -128,10 +128,10 @@ class HostConnection:
     def start(self, kept, name, arguments):
         """Begin a method of something that the host keeps."""
         if self.lost is not None:
-            return _raising(self.lost)
+            return raising(self.lost)
         if self.doubtful:
             if self.remembers:
-                return _raising(self._lose_memory())
+                return raising(self._lose_memory())
             # A late host has sent answers that did not arrive: it starts anew.
             self.dropped.extend(self.made)
             self.made, self.doubtful = set(), False
@@ -198,13 +198,6 @@ class HostConnection:
                 dropped.append(self.dropped.popleft())
         self.made.difference_update(dropped)
         return dropped, post(self.transport, (key, recipe, dropped, name, arguments))
-
-
-def _raising(error):
-    def wait():
-        raise error
-
-    return wait
 
 
 class RemoteRows(RemoteHandle):

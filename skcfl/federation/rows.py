@@ -79,6 +79,11 @@ class Rows(Endpoint):
         """Number of rows."""
         return len(self.codes)
 
+    @property
+    def weights(self):
+        """Weights of the rows."""
+        return np.ones(self.n_rows) if self.sample_weight is None else self.sample_weight
+
     def answerable(self, call, index=None):
         """Rows at `index` that an answer may be about; Refused is raised if there are none.
 
@@ -115,8 +120,7 @@ class Rows(Endpoint):
         # Of the last classes there may be none here.
         n_classes = max(int(self.y.max(initial=-1)) + 1, np.size(factors))
         factors = check_numbers("factors", factors, (n_classes,), least=0.0)
-        weights = np.ones(self.n_rows) if self.sample_weight is None else self.sample_weight
-        rows = self._with(sample_weight=weights * factors[self.y])
+        rows = self._with(sample_weight=self.weights * factors[self.y])
         if self.guard is not None:
             # Two sums with other factors would tell the rows of a class.
             least = self.guard.policy.min_rows
@@ -127,8 +131,7 @@ class Rows(Endpoint):
     def capped(self, most):
         """The rows, their weights scaled so that no client has more than some total weight."""
         most = float(check_numbers("most", most, (), least=LEAST))
-        weights = np.ones(self.n_rows) if self.sample_weight is None else self.sample_weight
-        totals = np.bincount(self.codes, weights, len(self.places))
+        totals = np.bincount(self.codes, self.weights, len(self.places))
         if self.guard is not None:
             # Sums under several caps would tell the share of the heaviest client.
             everywhere, over = self.guard.guard, totals > most
@@ -138,7 +141,7 @@ class Rows(Endpoint):
                 raise Refused("it has answered with weights that have another cap")
             everywhere.cap = most
         factors = np.divide(most, totals, out=np.ones_like(totals), where=totals > most)
-        return self._with(sample_weight=weights * factors[self.codes])
+        return self._with(sample_weight=self.weights * factors[self.codes])
 
     def moments(self, of, step, *means):
         """Sums of the "features" or the "target" to scale them.
@@ -299,8 +302,7 @@ class Rows(Endpoint):
         """
         edges = check_numbers("edges", edges, (self._X.shape[1], np.shape(edges)[1]))
         index = self.answerable("below")
-        X, weights = _some(self.X, index), _some(self.sample_weight, index)
-        weights = np.ones(X.shape[0]) if weights is None else weights
+        X, weights = _some(self.X, index), self.weights[index]
         found = np.empty((len(edges), edges.shape[1] + 1))
         for column, row, values in zip(X.T, found, edges, strict=True):
             order = np.argsort(column, kind="stable")
@@ -375,12 +377,7 @@ def merged(rows):
     codes = [part.codes + start for part, start in zip(rows, starts, strict=True)]
     weights = None
     if any(part.sample_weight is not None for part in rows):
-        weights = np.concatenate(
-            [
-                np.ones(len(part.codes)) if part.sample_weight is None else part.sample_weight
-                for part in rows
-            ]
-        )
+        weights = np.concatenate([part.weights for part in rows])
     return Rows(
         X,
         None if first.y is None else np.concatenate([part.y for part in rows]),

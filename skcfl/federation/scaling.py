@@ -295,20 +295,13 @@ def outlying(ask):
     return clients, suspects[columns], ratios[clients, columns]
 
 
-def _by_client(X, weights, codes, n_clients):
-    """Sums of sparse rows of each client, sparse."""
-    weights = np.ones(X.shape[0]) if weights is None else np.asarray(weights, dtype=float)
-    to_client = sparse.csr_array(
-        (weights, (codes, np.arange(len(codes)))), shape=(n_clients, len(codes))
-    )
-    return sparse.csr_array(to_client @ X)
-
-
 def _own_sums(X, weights, codes, n_clients, function):
     """Sums over the rows of each client, (n_clients, n_features)."""
-    if sparse.issparse(X):
-        return _by_client(X, weights, codes, n_clients).toarray().astype(float, copy=False)
     weights = np.ones(X.shape[0]) if weights is None else np.asarray(weights, dtype=float)
+    if sparse.issparse(X):
+        n = len(codes)
+        to_client = sparse.csr_array((weights, (codes, np.arange(n))), shape=(n_clients, n))
+        return (to_client @ X).toarray().astype(float, copy=False)
     out = np.zeros((n_clients, X.shape[1]))
     order = np.argsort(codes, kind="stable")
     for some in _chunks(X):

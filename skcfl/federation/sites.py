@@ -21,6 +21,15 @@ class Refused(PlaceLost):
     """Raised where a place does not agree to what it is asked; it has heard it."""
 
 
+def raising(error: BaseException) -> Any:
+    """What raises an error once it is waited for."""
+
+    def wait() -> None:
+        raise error
+
+    return wait
+
+
 class Endpoint:
     """What is asked by the names of its methods: rows, or clients under a model.
 

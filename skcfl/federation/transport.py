@@ -10,6 +10,17 @@ from .sites import PlaceLost
 SEVERAL = "several"
 
 
+def outcomes(functions):
+    """What functions return, or the exceptions that they raise."""
+    found = []
+    for function in functions:
+        try:
+            found.append(function())
+        except Exception as error:
+            found.append(error)
+    return found
+
+
 class Transport(ABC):
     """What carries the messages to one host.
 
@@ -61,17 +72,7 @@ class Transport(ABC):
             raises :class:`~skcfl.federation.sites.PlaceLost` if there is none.
         """
         waiting = [self.start(request) for request in requests]
-
-        def wait():
-            answers = []
-            for receive in waiting:
-                try:
-                    answers.append(receive())
-                except Exception as error:
-                    answers.append(error)
-            return answers
-
-        return wait
+        return lambda: outcomes(waiting)
 
     def _count(self, up=0, down=0):
         with self._counting:  # several threads may ask

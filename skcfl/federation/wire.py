@@ -4,12 +4,13 @@ import logging
 import threading
 import warnings
 from abc import abstractmethod
+from functools import partial
 
 from ..clients.last_answers import Forgotten
 from ..exceptions import FederationError, MessageError
 from .serialization import dumps, loads
-from .sites import PlaceLost, Refused
-from .transport import SEVERAL, Transport
+from .sites import PlaceLost, Refused, raising
+from .transport import SEVERAL, Transport, outcomes
 
 #: Largest number of a site's reasons that are kept.
 MOST_REASONS = 100
@@ -87,13 +88,7 @@ class WireTransport(Transport):
                 return [self._taken(status, value, note)] * len(requests)
             if len(value) != len(requests):
                 raise self._lost(f"it replied to {len(value)} of {len(requests)} requests")
-            answers = []
-            for reply in value:
-                try:
-                    answers.append(self._taken(*reply))
-                except Exception as error:
-                    answers.append(error)
-            return answers
+            return outcomes([partial(self._taken, *reply) for reply in value])
 
         return wait
 
@@ -103,14 +98,14 @@ class WireTransport(Transport):
             if self._calling.acquire(blocking=False):
                 about = {"name": "skcfl call back", "args": (request,), "daemon": True}
                 threading.Thread(target=self._call_back, **about).start()
-            return _raising(self._lost("not waited for until it answers again"))
+            return raising(self._lost("not waited for until it answers again"))
         missed = self._missed
         try:
             receive = self._send(request)
         except FederationError:
             raise
         except Exception as error:
-            receive = _raising(error)
+            receive = raising(error)
 
         def wait():
             try:
@@ -191,10 +186,3 @@ def _reply(message):
         if (message[0] in STATUSES[:2] or isinstance(value, str)) and isinstance(note, str | None):
             return message
     raise MessageError("it is no reply of a site.")
-
-
-def _raising(error):
-    def wait():
-        raise error
-
-    return wait

@@ -39,7 +39,6 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from .._progress import loop
 from ..calls.curvatures import Prox
 from ..graphs.edges import coordinate_parts, require_edges, shrinkage
 from ..numerics.conjugate_gradients import conjugate_gradients
@@ -191,10 +190,6 @@ class _ADMM(CertifiedLoop):
         return FusionState(old.W.copy(), old.V.copy(), A, T, rho, r, lam, old.labels)
 
     # ----------------------------------------------------------------------- iteration
-
-    def run(self):
-        with loop("iteration", self.max_iter) as self.progress:
-            return self._iterate()
 
     def _iterate(self):
         state = self.state

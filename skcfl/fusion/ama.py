@@ -46,6 +46,7 @@ from ..calls.proofs_asked import Conjugate
 from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster
 from ..numerics.matrices import factor
+from .certified import COLUMNS, shortfall
 from .reduced import contract
 from .solvers import solver
 
@@ -347,9 +348,7 @@ class _AMA:
         self.state = self._start(state)
         self.failed = np.zeros(problem.n, dtype=np.intp)
         self.n_iter = 0
-        self.history = {
-            name: [] for name in ("round", "objective", "gap", "n_clusters", "participants")
-        }
+        self.history = {name: [] for name in COLUMNS}
 
     def _start(self, old):
         """A state at this lam: duals of another are scaled, which keeps them feasible."""
@@ -543,10 +542,7 @@ class _AMA:
             n_iter=n_iter,
             history={name: np.array(column) for name, column in self.history.items()},
             converged=converged,
-            shortfall=""
-            if converged
-            else f"The duality gap is {gap:.2g} after max_iter={max_iter} iterations, more "
-            f"than tol={self.tol:g} allows ({limit:.2g}). Increase max_iter or tol.",
+            shortfall="" if converged else shortfall(gap, limit, self.tol, max_iter),
             extra={"dual_gap": gap, "dual_coef": outflow, "partition_optimal": certified},
         )
 

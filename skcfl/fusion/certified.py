@@ -12,13 +12,11 @@ values that rounding allows.
 from functools import partial
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
-from .._progress import Stage
+from .._progress import Stage, loop
 from ..calls.proofs_asked import Conjugate, Rounding
 from ..federation.result import Result
-from ..numerics.by_cluster import mean_by_cluster
+from ..numerics.by_cluster import components_of, mean_by_cluster
 from ..rounds.record import History
 from .reduced import contract, contract_apart
 from .reduced_newton import MAX_UNKNOWNS
@@ -52,32 +50,43 @@ PATIENT_STEPS, PATIENT_WORK = 1000, 2e7
 MAX_LAST = 600
 # Unknowns up to which a partition mostly of single clients is tried in any case.
 FEW = 100
+# What the history of a solver has of each check.
+COLUMNS = ("round", "objective", "gap", "n_clusters", "participants")
 
 
 class CertifiedLoop:
-    """Base of the solvers; they have ``state.W``, `_edge_duals` and their own ``run``."""
+    """Base of the solvers; they have ``state.W``, `_edge_duals` and `_iterate`."""
 
     certify = False
     # True if partitions mostly of single clients are left at that where the gap is small enough.
     thrifty = False
     # Iteration from which on partitions are tried; if not 0, then where the gap is far too large.
     contract_from = 0
-    # The stage of the fit that the iterations are.
+    # The stage of the fit that the iterations are, and what they are called.
     progress = Stage()
-    COLUMNS = ("round", "objective", "gap", "n_clusters", "participants")
+    unit = "iteration"
 
     def __init__(self, problem, lam, tol, max_iter, contraction):
         self.problem, self.lam, self.tol, self.max_iter = problem, float(lam), tol, max_iter
         self.contraction = contraction and problem.penalty.fuses
         # Norms make models equal, also in partitions that cannot be proved.
         self.watches = problem.penalty.norm
-        self.history = History(problem.pool.ledger, *self.COLUMNS)
+        self.history = History(problem.pool.ledger, *COLUMNS)
         self.best = None
         self.labels = None
         self.wait, self.spacing = 0, 1
         self.apart_at = FIRST_CHECK + 1
         # Partitions refuted, too hard, or tried twice: another try would tell the same.
         self.refuted, self.undecided = set(), set()
+
+    def run(self):
+        """Iterate until the gap is small enough."""
+        with loop(self.unit, self.max_iter) as self.progress:
+            return self._iterate()
+
+    def _iterate(self):
+        """Iterations up to the result."""
+        raise NotImplementedError
 
     def _edge_duals(self):
         """Feasible edge duals of the present iterate, block by block."""
@@ -318,7 +327,7 @@ class CertifiedLoop:
             n_iter=n_iter,
             history=self.history.arrays(),
             converged=converged,
-            shortfall="" if converged else self._shortfall(best["gap"], limit),
+            shortfall="" if converged else shortfall(best["gap"], limit, self.tol, self.max_iter),
             extra={
                 "dual_gap": best["gap"],
                 "dual_coef": best["divergence"],
@@ -326,16 +335,17 @@ class CertifiedLoop:
             },
         )
 
-    def _shortfall(self, gap, limit):
-        return (
-            f"The duality gap is {gap:.2g} after max_iter={self.max_iter} iterations, "
-            f"more than tol={self.tol:g} allows ({limit:.2g}). Increase max_iter or tol."
-        )
+
+def shortfall(gap, limit, tol, max_iter):
+    """What to say of a gap that is too large."""
+    return (
+        f"The duality gap is {gap:.2g} after max_iter={max_iter} iterations, "
+        f"more than tol={tol:g} allows ({limit:.2g}). Increase max_iter or tol."
+    )
 
 
 def _components(zeros, n):
     """Components of the pairs with a difference of exactly zero, numbered from 0."""
     heads = np.concatenate([pair[0] for pair in zeros])
     tails = np.concatenate([pair[1] for pair in zeros])
-    A = sparse.coo_array((np.ones(len(heads), dtype=bool), (heads, tails)), shape=(n, n))
-    return connected_components(sparse.csr_array(A), directed=False)[1]
+    return components_of(heads, tails, n)

@@ -4,14 +4,12 @@ import secrets
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from ..calls.descriptions import Fingerprints
 from ..calls.first_order import ObjectivesGradients
 from ..calls.proofs_asked import Enclosures
-from ..numerics.by_cluster import share_in_cluster, sum_by_cluster
+from ..numerics.by_cluster import components_of, share_in_cluster, sum_by_cluster
 from ..numerics.newton import MAX_DENSE
 from .inner_edges import EPS
 
@@ -128,9 +126,7 @@ def enclose(problem, lam, labels, theta, forces=None):
     if lam and graph.is_complete:
         parts = np.zeros(K, dtype=np.intp)
     elif lam:
-        ends = labels[graph.heads], labels[graph.tails]
-        links = sparse.coo_array((np.ones(graph.n_edges), ends), shape=(K, K))
-        parts = connected_components(sparse.csr_array(links), directed=False)[1]
+        parts = components_of(labels[graph.heads], labels[graph.tails], K)
     dense = d <= MAX_DENSE and K * d**3 <= MAX_EIGEN
     around = _Surroundings(pool, labels, theta, dense)
     around.look(np.zeros_like(theta))
@@ -193,7 +189,7 @@ class _Surroundings:
             here = slice(first, min(first + size, K))
             some = np.flatnonzero((self.labels >= here.start) & (self.labels < here.stop))
             answers = pool.subset(some).ask(
-                Enclosure, theta[here], self.labels[some] - first, box[here], dense
+                Enclosures, theta[here], self.labels[some] - first, box[here], dense
             )
             self.rounding[some], self.drift[some] = answers[:2]
             self.least[here], self.diagonal[here] = self._curvatures(answers[2])
@@ -345,8 +341,7 @@ def compare_own_models(problem, W):
     _, first, alike = np.unique(digests, axis=0, return_index=True, return_inverse=True)
     alike = alike.ravel()
     ends = np.concatenate([np.arange(n), some]), np.concatenate([n + same, 2 * n + alike])
-    links = sparse.coo_array((np.ones(len(ends[0])), ends), shape=(3 * n, 3 * n))
-    labels = connected_components(links, directed=False)[1][:n]
+    labels = components_of(*ends, 3 * n)[:n]
     labels = np.unique(labels, return_inverse=True)[1]
     if len(first) > MAX_NEAR:
         return OwnModels(labels, None)

@@ -20,7 +20,7 @@ from ..search.judges import FEW_LAMS, is_large
 from .expansions import can_expand
 from .fpfc_problem import FPFCProblem, TrainedFPFCProblem
 from .fpfc_rounds import FPFCOptions, FPFCState, fpfc
-from .path import FusionPath
+from .path import FusionPath, fusion_path
 from .solvers import FPFCRounds
 
 __all__ = ["FPFCFamily", "FPFCFits"]
@@ -186,18 +186,12 @@ class FPFCFits:
 
     def path(self, problem, lams):
         """FusionPath over `lams`, every one from the same start, as fits at them would give it."""
-        run, pool, results, models = self.runner(problem), problem.pool, [], []
-        for lam in lams:
-            result = run(lam)[0]
-            theta = result.cluster_params
-            if self.refit and results and np.array_equal(result.labels, results[-1].labels):
-                models.append(models[-1])
-            else:
-                if self.refit:
-                    theta = problem.refit(result.labels, theta, pool.random_state)
-                models.append(theta[result.labels])
-            results.append(result)
-        return FusionPath.of(lams, results, models)
+        run, pool = self.runner(problem), problem.pool
+        if not self.refit:
+            results = [run(lam)[0] for lam in lams]
+            return FusionPath.of(lams, results, [r.cluster_params[r.labels] for r in results])
+        refit = lambda labels, theta: problem.refit(labels, theta, pool.random_state)  # noqa: E731
+        return fusion_path(problem, lams, lambda lam, state: run(lam), refit)
 
 
 class FPFCFamily(Family):

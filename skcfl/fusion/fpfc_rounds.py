@@ -134,7 +134,6 @@ class _Check:
     lagrangian: float
     residual: float
     theta_residual: float
-    slope: float
     labels: np.ndarray = field(repr=False)
     nu: float = 0.0
 
@@ -402,7 +401,6 @@ class _Rounds:
             lagrangian=float(value.sum() + split),
             residual=max(rms(slope) / problem.typical_slope(), float(theta_residual)),
             theta_residual=float(theta_residual),
-            slope=rms(slope),
             labels=labels,
             nu=nu,
         )

@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import (
 )
 
 from ..graphs.edges import EdgeList, square_tiles
-from ..numerics.by_cluster import membership
+from ..numerics.by_cluster import components_of, membership
 from ..numerics.conjugate_gradients import solve_columns
 from ..numerics.matrices import factor
 
@@ -421,9 +421,7 @@ class _Forest:
         """
         keep = np.ones(len(self.edges), dtype=bool)
         keep[cut] = False
-        ends = self.heads[keep], self.tails[keep]
-        links = sparse.coo_array((np.ones(len(ends[0])), ends), shape=(self.n, self.n))
-        part = connected_components(sparse.csr_array(links), directed=False)[1]
+        part = components_of(self.heads[keep], self.tails[keep], self.n)
         of_part = np.full(int(part.max()) + 1, -1)
         of_part[part[self.child[cut]]] = np.arange(len(cut))
         beyond = of_part[part]

@@ -28,7 +28,7 @@ from ..calls.proofs_asked import Conjugate
 from ..federation.result import Result
 from ..penalties import SquaredL2
 from ..rounds.record import History
-from .certified import HOPELESS, IDLE
+from .certified import COLUMNS, HOPELESS, IDLE
 from .expansions import can_expand, questions
 from .solvers import solver
 
@@ -90,7 +90,6 @@ def mean_regularised(
 
 
 class _MeanRegularised:
-    COLUMNS = ("round", "objective", "gap", "n_clusters", "participants")
     # True if expansions are solved first.
     expands = False
 
@@ -104,13 +103,16 @@ class _MeanRegularised:
         else:
             self.mean, self.x = state[0].copy(), state[1].copy()
         self.n_evaluations, self.last, self.certify = 0, None, certify
-        self.history = History(self.pool.ledger, *self.COLUMNS)
+        self.history = History(self.pool.ledger, *COLUMNS)
         self.best = {"primal": np.inf, "dual": -np.inf}
 
     def run(self, tol, max_iter):
-        """Chunks of L-BFGS with growing accuracy until the gap is small enough."""
+        """Solutions of expansions, or chunks of L-BFGS, until the gap is small enough."""
         with loop("evaluation", max_iter) as self.progress:
-            return self._iterate(tol, max_iter)
+            if not (self.expands and self._expanded(tol)):
+                self._evaluate(tol, max_iter)
+        limit = self.problem.tolerance(self.best["primal"], tol)
+        return self._result(limit, max_iter), (self.mean, self.x)
 
     def _expanded(self, tol):
         """True if solutions of expansions lead to a gap that is small enough."""
@@ -132,14 +134,8 @@ class _MeanRegularised:
                 return False
         return False
 
-    def _iterate(self, tol, max_iter):
-        problem = self.problem
-        if self.expands and self._expanded(tol):
-            limit = problem.tolerance(self.best["primal"], tol)
-            return self._result(limit, max_iter), (self.mean, self.x)
-        return self._evaluate(tol, max_iter)
-
     def _evaluate(self, tol, max_iter):
+        """Chunks of L-BFGS with growing accuracy."""
         problem, memory, chunk = self.problem, 20, CHUNK
         aim = np.sqrt(GAIN)
         limit = problem.tolerance(self._value(self.mean)[0], tol)
@@ -169,7 +165,6 @@ class _MeanRegularised:
                 aim = FINER * aim if aim > FINEST else 0.0
             else:
                 chunk *= 2
-        return self._result(limit, max_iter), (self.mean, self.x)
 
     def _value(self, mean):
         """F and its gradient; clients keep their proximal points as starts of the next."""

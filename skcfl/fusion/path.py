@@ -68,7 +68,7 @@ def lam_grid(problem, n_lams, ratio=None, rough=False):
         upper = STRONGER * float(curvature) / degree if degree > 0.0 else 0.0
         lower = WEAKER / STRONGER * upper
     else:
-        bounds = lam_max_bounds(problem, tol=1e9, max_iter=1) if rough else lam_max_bounds(problem)
+        bounds = problem.bounds(tol=1e9, max_iter=1) if rough else problem.bounds()
         upper = BEYOND * bounds[1]
         if rough and upper == 0.0 and problem.graph.n_edges:
             upper = 1.0  # The local models agree: any lam fuses them.

@@ -65,7 +65,6 @@ from scipy import sparse
 from scipy.sparse.linalg import eigsh
 from sklearn.utils import check_random_state
 
-from .._progress import loop
 from ..calls.curvatures import Prox
 from ..graphs.edges import EdgeList, Tile, require_edges
 from .certified import CHECK_EVERY, FIRST_CHECK, SETTLED, CertifiedLoop
@@ -184,6 +183,8 @@ class _Snapshot:
 
 
 class _PDMM(CertifiedLoop):
+    unit = "round"
+
     def start(self, old):
         """Set up the first iterate."""
         problem = self.problem
@@ -246,11 +247,6 @@ class _PDMM(CertifiedLoop):
         return np.where(self.deg > 0, rho * self.deg + eta, rho)
 
     # ---------------------------------------------------------------------- iteration
-
-    def run(self):
-        """Iterate until the gap is small enough."""
-        with loop("round", self.max_iter) as self.progress:
-            return self._iterate()
 
     def _iterate(self):
         n = self.problem.n

@@ -66,7 +66,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .._progress import loop
 from ..calls.curvatures import Prox
 from ..calls.first_order import ObjectivesGradients
 from ..graphs.edges import require_edges
@@ -199,11 +198,6 @@ class _PrimalDual(CertifiedLoop):
         return float(self.degree.mean() / np.exp(np.log(curvature).mean()))
 
     # ----------------------------------------------------------------------- iteration
-
-    def run(self):
-        """Iterate until the gap is small enough."""
-        with loop("iteration", self.max_iter) as self.progress:
-            return self._iterate()
 
     def _iterate(self):
         problem, state = self.problem, self.state

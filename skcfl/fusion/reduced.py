@@ -282,9 +282,6 @@ def examine(problem, lam, labels, theta, duals=None, *, thorough=False, max_iter
     )
 
 
-# ------------------------------------------------------------------ what rounding leaves open
-
-
 # -------------------------------------------------------------------- the reduced problem
 
 
@@ -343,9 +340,6 @@ def _examine_meetings(problem, lam, whole, labels, theta, max_unknowns):
     return Contraction(
         labels, theta, upper / lam, lower / lam, None, q, potential[whole], carried, None
     )
-
-
-# --------------------------------------------------------------------------- at lam = 0
 
 
 # ------------------------------------------------------------------------ where all fuses

@@ -6,11 +6,10 @@ from functools import partial
 import numpy as np
 from scipy import sparse
 from scipy.linalg.lapack import dposv
-from scipy.sparse.csgraph import connected_components
 
 from ..calls.curvatures import Hessians, HessianSolves, shows_rows
 from ..calls.first_order import ObjectivesGradients
-from ..numerics.by_cluster import mean_by_cluster, sum_by_cluster
+from ..numerics.by_cluster import components_of, mean_by_cluster, sum_by_cluster
 from ..numerics.conjugate_gradients import conjugate_gradients
 from ..numerics.newton import MIN_DAMPING, newton, solve_scaled
 from ..rounds.polish import EXACT, solve_pooled
@@ -162,9 +161,7 @@ class ReducedOracle:
 
     def join(self, near):
         """Clusters of clusters that the pairs in the mask `near` join, (K,)."""
-        ends = self.heads[near], self.tails[near]
-        A = sparse.coo_array((np.ones(len(ends[0])), ends), shape=(self.K, self.K))
-        return connected_components(A, directed=False)[1]
+        return components_of(self.heads[near], self.tails[near], self.K)
 
     def value(self, theta):
         """The objective at models (K, d)."""

@@ -41,7 +41,6 @@ from .admm import admm
 from .flows import flow_values
 from .inner_edges import EPS
 from .node_pool import NodePool
-from .path import BEYOND, path_start
 from .problem import SHRINKAGE, FusionProblem
 
 # Suspicion beyond which a client is left out.
@@ -258,18 +257,6 @@ class BoundedProblem(FusionProblem):
             max_iter=max_iter,
         )
         return float(lower.max()), float(upper.max())
-
-    def grid(self, n_lams, ratio=None, rough=False):
-        """Values of lam from where hardly anything fuses to where everything does."""
-        upper = BEYOND * self.bounds(**({"tol": 1e9, "max_iter": 1} if rough else {}))[1]
-        if self.n == 1 or not self.graph.n_edges:
-            return np.zeros(1)
-        if not upper > 0.0:
-            return np.ones(1) if rough else np.zeros(1)
-        lower = path_start(self, upper) if ratio is None else ratio * upper
-        if n_lams == 1 or lower >= upper:
-            return np.array([upper])
-        return np.geomspace(lower, upper, n_lams)
 
     def refit(self, labels, theta):
         """Each cluster's model on the pooled rows of its clients, but for those not trusted."""

@@ -345,7 +345,9 @@ def theorem_bounds(problem, lam, labels, X):
     theta = None
     if lam > 0:
         new, theta = solve_reduced(problem, lam, labels, X, max_unknowns=MAX_UNKNOWNS)
-        theta = theta[_first(labels, new)] if theta is not None else None
+        if theta is not None:
+            # The model of the first client of each cluster.
+            theta = theta[new[np.unique(labels, return_index=True)[1]]]
     theta = mean_by_cluster(X, labels) if theta is None else theta
     forces = forces_at(problem, lam, labels, theta)
     enclosure = enclose(problem, lam, labels, theta, forces)
@@ -353,11 +355,6 @@ def theorem_bounds(problem, lam, labels, X):
     upper, most, printed = _theorem_2(problem, labels, theta, enclosure.radius)
     uniform = _theorem_3(problem, labels, theta.mean(axis=0))
     return RecoveryInterval(lower, upper, printed, float(lam), uniform, (least, most))
-
-
-def _first(labels, new):
-    """Cluster in `new` of the first client of each cluster."""
-    return new[np.unique(labels, return_index=True)[1]]
 
 
 def _theorem_1(problem, labels, forces, enclosure):

@@ -7,7 +7,6 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
@@ -17,6 +16,7 @@ from sklearn.utils.random import sample_without_replacement
 
 from .._checks import LEAST, MOST, Count, about, real_array
 from .._typing import Array, ArrayLike, ClientIds, MatrixLike, RandomState, validate_params
+from ..numerics.by_cluster import components_of
 from ..numerics.memory import require
 from .divergence import kl_divergences
 from .graph import MAX_NODES, NODES, Graph, whole_numbers
@@ -264,8 +264,7 @@ def knn_graph(
         positive = distance[distance > 0]
         scale = np.median(distance) or (np.median(positive) if len(positive) else 1.0)
     if connected:
-        joined = sparse.coo_array((np.ones(len(heads), dtype=bool), (heads, tails)), shape=(n, n))
-        links = shortest_links(points, connected_components(joined, directed=False)[1])
+        links = shortest_links(points, components_of(heads, tails, n))
         if links.size:
             heads, tails = np.append(heads, links[0]), np.append(tails, links[1])
             order = np.argsort(heads * n + tails)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from .._typing import Array
+from ..numerics.by_cluster import components_of
 
 # Points up to which a group is looked up in one tree of all points, where that many neighbours
 # and one more are bound to hold a point of another group.
@@ -35,8 +34,8 @@ def shortest_links(points: Array, labels: Array) -> Array:
     while (K := int(labels.max()) + 1) > 1:
         ends = _nearest_outside(points, labels, np.bincount(labels))
         links.append(ends)
-        joined = sparse.coo_array((np.ones(ends.shape[1]), labels[ends]), shape=(K, K))
-        labels = connected_components(joined, directed=False)[1].astype(np.intp)[labels]
+        heads, tails = labels[ends]
+        labels = components_of(heads, tails, K).astype(np.intp)[labels]
     return np.unique(np.sort(np.concatenate(links, axis=1), axis=0), axis=1)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import about
@@ -12,6 +14,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 else:
     Axes = Any
+
+# Clusters with separate colours, and the colour of the others.
+COLOURS, GREY = 10, "0.65"
+# Probabilities of intervals.
+LEVEL = Interval(Real, 0, 1, closed="neither")
+
+
+def colour_of(cluster: int, most: int = COLOURS) -> str:
+    """Colour of a cluster, grey beyond the first ones."""
+    return f"C{cluster}" if cluster < most else GREY
 
 
 def check_name(name: Any) -> str | None:
@@ -77,4 +89,14 @@ class Display:
         elif not isinstance(ax, plt.Axes):
             raise TypeError(f"ax must be matplotlib Axes or None, got {type(ax).__name__}.")
         self.ax_, self.figure_ = ax, ax.figure
+        return ax
+
+    def _draw_line(self, ax: Any, x: Any, y: Any, name: Any, line_kw: dict[str, Any]) -> Any:
+        """Draw a line, with its name in a legend if it has one, and return the axes."""
+        name = check_name(name)
+        ax = self._take_axes(ax)
+        line_kw = {"label": name, **line_kw}
+        (self.line_,) = ax.plot(x, y, **line_kw)
+        if line_kw["label"] is not None:
+            ax.legend(frameon=False)
         return ax

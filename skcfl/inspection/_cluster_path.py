@@ -11,12 +11,9 @@ from sklearn.utils.extmath import svd_flip
 
 from .._typing import Array, ArrayLike, ClientIds, MatrixLike
 from ..numerics.by_cluster import numbered_by_size
-from ._axes import Axes, Display
+from ._axes import Axes, Display, colour_of
 
 KINDS = ("models", "n_clusters", "tree")
-# Clusters beyond these are grey.
-COLOURS = 10
-GREY = "0.65"
 # Ratios of the largest to the least lam below which powers of ten are too few ticks.
 NARROW = 300.0
 # Clients up to which the tree names them.
@@ -302,7 +299,7 @@ class ClusterPathDisplay(Display):
 
     def _plot_models(self, ax: Any, line_kw: dict[str, Any]) -> None:
         self.points_, names = self._project()
-        colours = self._colours()
+        colours = list(map(colour_of, self.partition_))
         z = self.points_
         self.lines_ = []
         style = {"linewidth": 1.0, "alpha": 0.6, **line_kw}
@@ -382,7 +379,7 @@ class ClusterPathDisplay(Display):
         # A line stays where it is halfway to the next lam.
         half = np.sqrt(lams[1:] * lams[:-1])
         x = np.concatenate([lams[:1], np.repeat(half, 2), lams[-1:]])
-        colours = self._colours()
+        colours = list(map(colour_of, self.partition_))
         style = {"linewidth": 1.2, **line_kw}
         self.lines_ = []
         for i, colour in enumerate(colours):
@@ -421,9 +418,6 @@ class ClusterPathDisplay(Display):
         return places
 
     # ------------------------------------------------------------------------------- parts
-
-    def _colours(self) -> list[str]:
-        return [f"C{k}" if k < COLOURS else GREY for k in self.partition_]
 
     def _mark_lam(self, ax: Any) -> None:
         if self.lam is not None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .._typing import Array, ArrayLike
-from ._axes import Axes, Display, check_name, check_shows
+from ._axes import Axes, Display, check_shows
 
 LABELS = {
     "round": "round",
@@ -166,18 +166,14 @@ class ConvergenceDisplay(Display):
                     f"{parameter} must be a column of the history, one of "
                     f"{sorted(self.columns_)}, got {value!r}."
                 )
-        name = check_name(self.name if name is None else name)
-        ax = self._take_axes(ax)
-        line_kw = {"label": name, **line_kw}
-        (self.line_,) = ax.plot(self.columns_[x], self.columns_[y], **line_kw)
+        name = self.name if name is None else name
+        ax = self._draw_line(ax, self.columns_[x], self.columns_[y], name, line_kw)
         for axis, column in ((ax.xaxis, x), (ax.yaxis, y)):
             axis.set_label_text(LABELS.get(column, column))
             if column == "bytes":
                 axis.set_major_formatter(_byte_formatter())
         if y in FALLING:
             ax.set_yscale("log", nonpositive="clip")
-        if line_kw["label"] is not None:
-            ax.legend(frameon=False)
         return self
 
     def _columns(self) -> dict[str, Array]:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from scipy.stats import norm
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
 from .._typing import ArrayLike, ClientIds
-from ._axes import Axes, Display, check_name
+from ._axes import LEVEL, Axes, Display, check_name
 
-# Probabilities of intervals.
-LEVEL = Interval(Real, 0, 1, closed="neither")
 # Clients up to which each curve has its name in the legend.
 NAMED = 10
 

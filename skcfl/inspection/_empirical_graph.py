@@ -14,15 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 from .._checks import about, real_array
 from .._typing import Array, ArrayLike
 from ..penalties import make_penalty
-from ._axes import Axes, Display
+from ._axes import COLOURS, Axes, Display, colour_of
 
 if TYPE_CHECKING:
     from ..graphs import Graph
 
 
-# Clusters beyond these are grey.
-COLOURS = 10
-GREY = "0.65"
 # Load from which an edge counts as saturated.
 FULL = 1.0 - 1e-6
 # Projections in search of flows within clusters.
@@ -231,7 +228,7 @@ class EmpiricalGraphDisplay(Display):
         labels = np.asarray(self.labels)
         shown = min(COLOURS, len(labels) - 1)  # no colours where nodes share no models
         shown = shown if len(np.unique(labels)) < len(labels) else 0
-        colours = np.array([f"C{k}" if k < shown else GREY for k in labels], dtype=object)
+        colours = np.array([colour_of(k, shown) for k in labels], dtype=object)
         empty = np.zeros(len(labels), dtype=bool)
         if self.without_rows is not None:
             empty = np.asarray(self.without_rows, dtype=bool)

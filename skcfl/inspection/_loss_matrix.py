@@ -10,7 +10,7 @@ import numpy as np
 
 from .._typing import Array, ArrayLike, ClientIds, MatrixLike
 from ..clients.ids import check_ids, encode
-from ._axes import Axes, Display, check_name, check_shows
+from ._axes import Axes, Display, check_shows
 
 # Clients up to which rows have names, and their cells numbers.
 MAX_NAMES = 40
@@ -398,15 +398,11 @@ class RoundsDisplay(Display):
                 "Record(models=True) and rows to score for the score."
             )
         values = np.asarray(curves[curve], dtype=float)
-        name = check_name(self.name if name is None else name)
-        ax = self._take_axes(ax)
-        line_kw = {"label": name, **line_kw}
-        (self.line_,) = ax.plot(np.arange(1, len(values) + 1), values, **line_kw)
+        name = self.name if name is None else name
+        ax = self._draw_line(ax, np.arange(1, len(values) + 1), values, name, line_kw)
         ax.set_xlabel("round")
         ax.set_ylabel(LABELS["ari"] if curve == "ari" else self.score_name)
         ax.xaxis.get_major_locator().set_params(integer=True)
-        if line_kw["label"] is not None:
-            ax.legend(frameon=False)
         return self
 
 

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from scipy.stats import norm
-from sklearn.utils._param_validation import Interval
 
 from .._typing import Array, ArrayLike
-from ._axes import Axes, Display, check_shows
+from ._axes import LEVEL, Axes, Display, check_shows, colour_of
 
-# Clusters with separate colours, and the colour of the others.
-COLOURS, GREY = 10, "0.65"
-# Probabilities of intervals.
-LEVEL = Interval(Real, 0, 1, closed="neither")
 # Clients up to which each has its name beside it.
 NAMED = 60
 # Names of effects that are no features.
@@ -188,13 +183,13 @@ class RandomEffectsDisplay(Display):
         self.lower_, self.upper_ = values - away, values + away
         self.order_ = order = np.argsort(values, kind="stable")
         heights = np.arange(len(values))
-        colours = [f"C{k}" if k < COLOURS else GREY for k in labels[order]]
+        colours = list(map(colour_of, labels[order]))
         self.intervals_ = ax.hlines(
             heights, self.lower_[order], self.upper_[order], colors=colours, linewidth=1.0
         )
         self.points_ = ax.scatter(values[order], heights, s=9, c=colours, zorder=3)
         self.lines_ = [
-            ax.axvline(mean, color=f"C{k}" if k < COLOURS else GREY, linestyle="--", linewidth=1)
+            ax.axvline(mean, color=colour_of(k), linestyle="--", linewidth=1)
             for k, mean in enumerate([] if self.means is None else self.means)
         ]
         if self.groups is not None and len(values) <= NAMED:

@@ -2,6 +2,7 @@
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 # Clusters up to which weighted sums are products of dense matrices, which is faster.
 FEW = 32
@@ -28,6 +29,12 @@ def numbered_by_size(labels):
     )
     order = np.lexsort((first, -sizes))
     return present[order], np.argsort(order)[codes]
+
+
+def components_of(heads, tails, n):
+    """Component of each of n nodes that pairs join, numbered from 0."""
+    links = sparse.coo_array((np.ones(len(heads)), (heads, tails)), shape=(n, n))
+    return connected_components(links, directed=False)[1]
 
 
 def membership(labels, n_clusters, weights=None, dtype=float):

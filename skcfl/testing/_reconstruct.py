@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 FOUND = 1e-2
 #: Condition of a system of equations beyond which a server can not solve it.
 WORST_CONDITION = 1e12
-# Answers that are gradients, and values of losses.
-_GRADIENTS, _VALUES = "gradients", ("values", "losses")
+# Answers that are values of losses.
+_VALUES = "values", "losses"
 
 
 @dataclass
@@ -53,10 +53,10 @@ class Reconstruction:
 
     def __str__(self) -> str:
         lines = []
-        for name, errors in (("rows of clients with one row", self.rows), ("Gram", self.grams)):
+        of_rows = "rows of clients with one row", self.rows
+        for what, errors in (of_rows, ("matrices of second moments", self.grams)):
             found = [error for error in errors.values() if error < FOUND]
             best = f", the best to {min(found):.0e}" if found else ""
-            what = name if name != "Gram" else "matrices of second moments"
             lines.append(f"{what}: {len(found)} of {len(errors)} found{best}")
         lines.append(f"floats up: {self.floats_single} single, {self.floats_summed} in sums")
         return "\n".join(lines)
@@ -233,14 +233,12 @@ class _Equations:
 
     def add(self, one: _Answer, at: int) -> list[Array]:
         """Take what an answer says of the client at a position; vectors along its row."""
-        vectors = []
+        vectors: list[Array] = []
+        call: Any = CALLS[one.call]
         for name, value in one.answers.items():
-            if name not in CALLS[one.call].up:
+            if name not in call.up or not call.is_of_clients(name):
                 continue
-            call: Any = CALLS[one.call]
             words = call.words[name]
-            if words[:1] != ("n",):
-                continue
             part = np.asarray(value[at], dtype=float)
             if words == ("n", "p") and len(part) == self.p:
                 vectors += self._vector(one, at, name, part)
@@ -262,10 +260,10 @@ class _Equations:
         x = self._model(one, at)
         if x is None:
             return [part]
-        if name == _GRADIENTS:
+        if name == "gradients":
             slope = part - one.decay * x
             for k in range(self.p):
-                self._equation(_of_hessian(x, k, self.upper), _unit(self.p, k), 0.0, slope[k])
+                self._equation(_of_hessian(x, k, self.upper), np.eye(self.p)[k], 0.0, slope[k])
             return [slope]
         if name == "means":  # of posteriors under a common prior
             root = np.asarray(one.arguments["root"], dtype=float)
@@ -304,10 +302,6 @@ class _Equations:
         H = np.zeros((self.p, self.p))
         H[self.upper] = found
         return H + np.triu(H, 1).T
-
-
-def _unit(p: int, k: int) -> Array:
-    return np.eye(p)[k]
 
 
 def _of_hessian(x: Array, k: int, upper: Any) -> Array:
