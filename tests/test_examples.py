@@ -157,7 +157,7 @@ def few_users(n_samples=10, **options):
             {
                 "LAMS": np.array([0.06, 0.075, 0.1]),
                 "PAPER_LAMS": (0.03, 1),
-                "HALVINGS": 6,
+                "HALVINGS": 4,
                 "ROUNDS": 50,
                 "make_ellipses": few_users,
             },

@@ -94,4 +94,4 @@ class Other(FanOut):
 )
 def test_the_check_says_what_is_wrong(kind, message):
     with pytest.raises((AssertionError, RuntimeError), match=message):
-        check_pool(fan_out(kind))
+        check_pool(fan_out(kind), model=LinearModel(alpha=0.1))
