@@ -52,6 +52,8 @@ CHECKED -= {"FedPACClassifier", "FedRepClassifier"}
 CHECKED -= {"PACFLClassifier", "FlexCFLRegressor", "FeSEMClassifier", "FedALARegressor"}
 # Checked as the generic class, of a loss of classes.
 CHECKED -= {"IFCARegressor"}
+# Sparse matrices become arrays where rows are checked, which is the same for all.
+MATRICES = {cls.__name__ for cls in ESTIMATORS} if THOROUGH else {"FedAvgClassifier", "GTV"}
 
 
 def is_checked(cls):
@@ -111,12 +113,15 @@ def test_estimators_were_found():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks(list(instances()), expected_failed_checks=expected_failures)
 def test_scikit_learns_checks(estimator, check):
+    name = getattr(check, "func", check).__name__
+    if name == "check_estimator_sparse_matrix" and type(estimator).__name__ not in MATRICES:
+        pytest.skip("HYPOTHESIS_PROFILE=thorough runs it; arrays are checked of every class")
     try:
         check(estimator)
     except AssertionError:
         # The fixed point of pFedMe's rounds is where the objective stops to fall: its models are
         # known to the root of the precision, 1e-8, and one of 45 numbers here is asked to 4e-9.
-        weights = getattr(check, "func", check).__name__.startswith("check_sample_weight_equiv")
+        weights = name.startswith("check_sample_weight_equiv")
         if weights and isinstance(estimator, skcfl.PFedMeClassifier):
             pytest.xfail("models are known to the root of the precision")
         raise

@@ -188,7 +188,7 @@ def test_a_look_counts_the_coefficients_that_are_free(monkeypatch):
     X = rng.normal(size=(120, 2))
     raw = X[:, 0] + rng.logistic(size=120)
     for ends in ([0.0], [-1.0, 1.0]):
-        PartialPoolingClassifier().fit(X, np.digitize(raw, ends), groups=groups)
+        PartialPoolingClassifier(1).fit(X, np.digitize(raw, ends), groups=groups)
     assert freedom[1] == 2 * freedom[0] > 0
 
 

@@ -206,7 +206,7 @@ def test_fits(kind):
         plt.close("all")
 
 
-@pytest.mark.parametrize("kind", ["numbers", "classes"])
+@pytest.mark.parametrize("kind", some(["classes", "numbers"], 1))
 def test_auto_takes_trees_where_features_act_together(kind):
     """And goes on with the trees that were judged: those of the same fit by name."""
     n_clients, n = (6, 15) if kind == "numbers" else (6, 40)

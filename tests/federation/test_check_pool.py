@@ -2,10 +2,8 @@
 
 import numpy as np
 import pytest
-from spied import spied
 from trials import some
 
-from skcfl.calls import CALLS
 from skcfl.federation.fanout import FanOut
 from skcfl.federation.inprocess import InProcessSite
 from skcfl.federation.pool import ClientPool
@@ -30,21 +28,18 @@ def fan_out(kind=FanOut, n_places=3):
     "model",
     some(
         [
-            None,
             MLP((4,), alpha=0.1, precision="double"),
             Location(),
             LinearModel("tweedie", alpha=0.2),
             LinearModel(Quantile(smoothing=0.5), alpha=0.2),
         ],
-        2,
+        1,
     ),
     ids=repr,
 )
-def test_fan_outs_are_pools(model, monkeypatch):
-    """Whatever the model; all calls of the table are asked of models with second derivatives."""
-    seen = spied(monkeypatch)
+def test_fan_outs_are_pools(model):
+    """Whatever the model; the default one is asked over wires in test_site_host.py."""
     check_pool(fan_out(), model=model)
-    assert {call for call, *_ in seen} == set(CALLS) or model is not None
 
 
 class Unsorted(FanOut):
@@ -99,4 +94,4 @@ class Other(FanOut):
 )
 def test_the_check_says_what_is_wrong(kind, message):
     with pytest.raises((AssertionError, RuntimeError), match=message):
-        check_pool(fan_out(kind))
+        check_pool(fan_out(kind), model=LinearModel(alpha=0.1))

@@ -2,14 +2,8 @@
 
 import errno
 import os
-import signal
-import stat
-import subprocess
-import sys
-import textwrap
 from functools import partial
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -188,37 +182,6 @@ def test_networks_with_parts_of_their_own(tmp_path, journals):
     model = skcfl.FedAvg(local, max_iter=4).set_params(random_state=0)
     places = partial(here, "Classifier")
     goes_on(partial(clone, model), places, tmp_path / "fit", journals)
-
-
-def test_killed_processes(tmp_path):
-    """``kill -9`` of a process with another hash seed; this one goes on from what it has left."""
-    path = tmp_path / "fit"
-    code = f"""
-        import os, signal, sys
-        sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
-        from cases import DATA, make
-        from skcfl.federation import InProcessFederation
-        from skcfl.federation.journal import Journal
-
-        add = Journal.add
-
-        def add_and_die(self, *args):
-            add(self, *args)
-            if self.n_added == 20:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        Journal.add = add_and_die
-        federation = InProcessFederation(DATA.X, DATA.y, DATA.groups)
-        make("IFCARegressor").fit_federation(federation, {str(path)!r}, every=0)
-    """
-    environment = {**os.environ, "PYTHONHASHSEED": "7"}
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], env=environment, capture_output=True
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    found = make("IFCARegressor").fit_federation(here(), path, resume=True)
-    assert_same(found, make("IFCARegressor").fit_federation(here()))
 
 
 @pytest.mark.parametrize("draws", [None, "generator"])

@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -29,40 +30,69 @@ def model():
     return make("IFCARegressor", max_iter=4)
 
 
-#: Takes a journal, says so, and waits until it is killed.
-HOLD = """
-import sys, time
-from skcfl.federation.journal import Journal
-from skcfl.federation.journal import digest
-journal = Journal(sys.argv[1], "x", 0, True)
-journal.begin({})
+#: Takes a journal, says so, and waits; then fits with room for so many bytes in a file, which the
+#: operating system enforces, and is killed.
+HOLD_AND_FILL = f"""
+import os, resource, signal, sys, warnings
+sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
+from cases import DATA, make
+from skcfl.federation import InProcessFederation
+from skcfl.federation.journal import Journal, digest
+
+held, filled, room = sys.argv[1], sys.argv[2], int(sys.argv[3])
+journal = Journal(held, "x", 0, True)
+journal.begin({{}})
 journal.add(digest("a question"), 1.0)
 print("written", flush=True)
-time.sleep(600)
+sys.stdin.readline()
+resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+Journal.close = lambda self, ended: os.kill(os.getpid(), signal.SIGKILL)
+warnings.simplefilter("always")
+federation = InProcessFederation(DATA.X, DATA.y, DATA.groups)
+make("IFCARegressor", max_iter=4).fit_federation(federation, filled, every=0)
 """
 
 
-def test_a_process_that_is_killed_gives_its_checkpoint_free(tmp_path):
-    """While it runs, others are refused and leave the file alone; after ``kill -9`` they go on."""
-    path = tmp_path / "fit"
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, path], stdout=subprocess.PIPE)
+def test_a_process_that_is_killed(tmp_path):
+    """Its checkpoints are kept from others while it runs; after ``kill -9`` they go on.
+
+    One of them had no more room: part of a record was written, which is taken away, and the fit
+    ended.  It goes on in this process, which hashes by another seed.
+    """
+    held, filled, room = tmp_path / "held", tmp_path / "filled", 20_000
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD_AND_FILL, held, filled, str(room)],
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     try:
-        assert holder.stdout.readline() == b"written\n"
-        data = path.read_bytes()
+        assert other.stdout.readline() == b"written\n"
+        data = held.read_bytes()
         for resume in (True, False):
             with pytest.raises(CheckpointError) as caught:
-                model().fit_federation(here(), path, resume=resume)
-            assert repr(str(path)) in str(caught.value)
-            assert f"of a fit that is running (process {holder.pid} on " in str(caught.value)
-        assert path.read_bytes() == data
+                model().fit_federation(here(), held, resume=resume)
+            assert repr(str(held)) in str(caught.value)
+            assert f"of a fit that is running (process {other.pid} on " in str(caught.value)
+        assert held.read_bytes() == data
+        errors = other.communicate(b"\n")[1].decode()
     finally:
-        os.kill(holder.pid, signal.SIGKILL)
-        holder.wait()
-        holder.stdout.close()
-    assert path.with_name("fit.lock").exists()  # stale: nobody has it
-    journal = Journal(path, "x", 0, True)
-    assert journal.n_added == 0 and path.read_bytes() == data
+        other.kill()
+        other.communicate()
+    assert other.returncode == -signal.SIGKILL, errors
+    assert held.with_name("held.lock").exists()  # stale: nobody has it
+    journal = Journal(held, "x", 0, True)
+    assert journal.n_added == 0 and held.read_bytes() == data
     journal.close(True)
+    assert errors.count("could not be written ([Errno 27] File too large)") == 1
+    assert 0.5 * room < filled.stat().st_size <= room
+    assert stat.S_IMODE(filled.stat().st_mode) == 0o600
+    found = model().fit_federation(here(), filled, resume=True)
+    wanted = model().fit_federation(here())
+    assert_array_equal(found.params_, wanted.params_)
+    assert_array_equal(found.labels_, wanted.labels_)
+    assert found.calls_ == wanted.calls_
     assert list(tmp_path.iterdir()) == []
 
 
@@ -155,36 +185,6 @@ def test_a_disk_where_nothing_can_be_written(what, name, error, message, tmp_pat
 def test_a_folder_is_no_checkpoint(tmp_path):
     with pytest.raises(CheckpointError, match=r"cannot be read \(.*directory"):
         model().fit_federation(here(), tmp_path, resume=True)
-
-
-#: Fits with room for so many bytes in a file, which the operating system enforces, and is killed.
-FILLED = f"""
-import os, resource, signal, sys, warnings
-sys.path.insert(0, {str(Path(__file__).parents[1] / "helpers")!r})
-from cases import DATA, make
-from skcfl.federation import InProcessFederation
-from skcfl.federation.journal import Journal
-
-resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, ROOM))
-Journal.close = lambda self, ended: os.kill(os.getpid(), signal.SIGKILL)
-warnings.simplefilter("always")
-federation = InProcessFederation(DATA.X, DATA.y, DATA.groups)
-make("IFCARegressor", max_iter=4).fit_federation(federation, sys.argv[1], every=0)
-"""
-
-
-def test_a_process_with_no_more_room(tmp_path):
-    """Part of a record is written before there is no room: it is taken away, and the fit ends."""
-    path, room = tmp_path / "fit", 20_000
-    code = FILLED.replace("ROOM", str(room))
-    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-    assert done.stderr.decode().count("could not be written ([Errno 27] File too large)") == 1
-    assert 0.5 * room < path.stat().st_size <= room
-    found = model().fit_federation(here(), path, resume=True)
-    wanted = model().fit_federation(here())
-    assert_array_equal(found.params_, wanted.params_)
-    assert found.calls_ == wanted.calls_
 
 
 # -------------------------------------------------------------------- private clients

@@ -12,13 +12,11 @@ from skcfl.calls import CALLS
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation import FanOutFederation, InProcessFederation, SitePolicy
 from skcfl.federation.policy import FitGuard, Guard
-from skcfl.federation.pool import ClientPool
 from skcfl.federation.row_calls import ROW_CALLS
 from skcfl.federation.rows import Rows, merged
 from skcfl.federation.scaling import Scaling
 from skcfl.federation.sites import Refused
 from skcfl.models import LinearModel
-from skcfl.testing import check_pool
 
 DATA = make_clustered_regression(4, 2, 3, n_samples=10, random_state=0)
 SIZES = np.array([2, 5, 0, 9])
@@ -372,17 +370,6 @@ def test_settings_of_other_shapes_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             call(*arguments)
-
-
-def test_every_call_passes_a_policy_that_allows_it():
-    """What is checked of the arguments is what pools send."""
-
-    def make_pool(model, X, y, codes, n_clients, sample_weight):
-        guard = FitGuard(Guard(SitePolicy()))
-        rows = Rows(X, y, codes, sample_weight, np.arange(n_clients), guard=guard)
-        return ClientPool(rows.site(model), model)
-
-    check_pool(make_pool)
 
 
 def test_a_policy_stays_where_parts_are_merged():

@@ -16,12 +16,9 @@ from skcfl.calls.answers import check_answers
 from skcfl.calls.first_order import Losses, Objectives
 from skcfl.exceptions import FederationError
 from skcfl.federation import FanOutFederation, InProcessFederation
-from skcfl.federation.fanout import FanOut
-from skcfl.federation.inprocess import InProcessSite
-from skcfl.federation.pool import ClientPool
-from skcfl.federation.remote import HostConnection, RemoteFederation, RemoteHandle, RemoteSite
+from skcfl.federation.remote import RemoteFederation
 from skcfl.models import LinearModel
-from skcfl.testing import StrictFederation, check_pool
+from skcfl.testing import StrictFederation
 
 
 def remote(data=DATA, n_hosts=2, n_parts=3, loaded=False, options=None, **settings):
@@ -56,29 +53,6 @@ def test_folds_are_dealt_by_the_hosts():
 def test_searches_by_splitters_are_refused():
     with pytest.raises(ValueError, match="a splitter needs them here"):
         GTVRegressor(search=LamSearch(cv=KFold(3))).fit_federation(remote(n_hosts=1)[0])
-
-
-def make_remote_pool(model, X, y, codes, n_clients, sample_weight):
-    """Pool of clients of two hosts, one of whom has no row."""
-
-    class Parts:
-        """What a host holds here: sites of some clients, by a method of its root."""
-
-        def site(self, model, some):
-            return InProcessSite(model, X, y, codes, n_clients, sample_weight).subset(some)
-
-    sites = []
-    for some in np.array_split(np.random.RandomState(1).permutation(n_clients), 2):
-        transport = PickledHost(named([()]))
-        transport.host._kept[0] = Parts()
-        line = HostConnection(transport)
-        about = line, RemoteHandle(line), "site", model, some
-        sites.append((RemoteSite(len(some), model, None, None, *about), some))
-    return ClientPool(FanOut(sites), model)
-
-
-def test_every_call_is_answered_as_in_one_process():
-    check_pool(make_remote_pool)
 
 
 def test_hosts_get_models_of_their_own_clusters_only():

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from site_tables import CLASSES, IDS, REGRESSION, SITES, Given, Table, Wire, named, wires
 from sklearn.base import clone
+from spied import spied
 from trials import some
 
 import skcfl
@@ -22,7 +23,9 @@ from skcfl.calls.first_order import LocalUpdate, Losses
 from skcfl.exceptions import FederationError, MessageError
 from skcfl.federation import InProcessFederation, SitePolicy, SiteRows
 from skcfl.federation.bounds import Limits
+from skcfl.federation.fanout import FanOut
 from skcfl.federation.host import SiteHost
+from skcfl.federation.policy import FitGuard, Guard
 from skcfl.federation.pool import ClientPool
 from skcfl.federation.remote import RemoteFederation, RemoteRows
 from skcfl.federation.row_calls import ROW_CALLS
@@ -119,20 +122,30 @@ def test_curves_trees_and_levels_go_over_a_wire(name, parameters):
     assert model.calls_ == calls
 
 
-def test_every_call_goes_over_a_wire():
-    def make_pool(model, X, y, codes, n_clients, sample_weight):
-        ids = np.array([f"{k:02d}" for k in range(n_clients)])
-        wire = Wire(Given("site", (X, y, ids[codes], sample_weight)))
-        root = RemoteFederation([wire])._roots[0]
-        # What an honest site answers is within its bounds.
-        sizes, totals = np.bincount(codes, minlength=n_clients), np.bincount(codes, sample_weight)
-        limits = Limits(sizes, totals, X.shape[1])
-        rows = RemoteRows(np.arange(n_clients), limits, root.line, root, "rows")
-        # A site that owns clients without rows is made by hand.
-        wire.host._host._kept[rows.key] = Rows(X, y, codes, sample_weight, rows.places)
-        return ClientPool(rows.site(model), model)
+def test_every_call_goes_over_wires(monkeypatch):
+    """To two sites, each with a policy that allows it; one client has no row."""
 
+    def make_pool(model, X, y, codes, n_clients, sample_weight):
+        sites = []
+        for owned in np.array_split(np.random.RandomState(1).permutation(n_clients), 2):
+            # A site that owns clients without rows is made by hand.
+            here, place = np.isin(codes, owned), np.argsort(owned)
+            at = place[np.searchsorted(owned, codes[here], sorter=place)]
+            rows = X[here], y[here], at, sample_weight[here]
+            wire = Wire(Given("site", (rows[0], rows[1], at.astype(str), rows[3])))
+            root = RemoteFederation([wire])._roots[0]
+            # What an honest site answers is within its bounds.
+            sizes, totals = (np.bincount(at, w, len(owned)) for w in (None, rows[3]))
+            limits = Limits(sizes, totals, X.shape[1])
+            there = RemoteRows(owned, limits, root.line, root, "rows")
+            kept, guard = wire.host._host._kept, FitGuard(Guard(SitePolicy()))
+            kept[there.key] = Rows(*rows, owned, guard=guard)
+            sites.append((there.site(model), owned))
+        return ClientPool(FanOut(sites), model)
+
+    seen = spied(monkeypatch)
     check_pool(make_pool)
+    assert {call for call, *_ in seen} == set(CALLS)
 
 
 def test_clients_have_the_name_of_their_site():
