@@ -188,9 +188,9 @@ def personal(X, y):
         (FedProtoClassifier, {"lam": 0.1}),
         (FedProtoClassifier, {"lam": 1.0}),
         (FedProtoClassifier, {"lam": 10.0}),
-        (PerFedAvgClassifier, {"inner_step": 0.1}),
-        (PerFedAvgClassifier, {"inner_step": 0.3}),
-        (PerFedAvgClassifier, {"inner_step": 1.0}),
+        (PerFedAvgClassifier, {"inner_step": 0.1, "personal_steps": 1}),
+        (PerFedAvgClassifier, {"inner_step": 0.3, "personal_steps": 1}),
+        (PerFedAvgClassifier, {"inner_step": 1.0, "personal_steps": 1}),
         (PerFedAvgClassifier, {"inner_step": 0.1, "personal_steps": 10}),
     ):
         result = accuracy(method(**own | options), data, split(data, 0))

@@ -65,6 +65,7 @@ TASKS = {
     *("rounds", "round", "iterations", "iteration", "evaluations", "evaluation"),
     *("exchanges", "exchange", "quasi-Newton steps", "step", "folds", "fold"),
     "search of lam, folds",
+    "search of personal_steps, folds",
 }
 
 

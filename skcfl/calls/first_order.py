@@ -368,11 +368,9 @@ class MetaUpdate(Trains):
         return 2 * int(arguments["steps"].max(initial=0))
 
 
-def train_all(clients, w, steps, step_size, optimizer, batch_size, seeds, terms=None, **pull):
+def train_all(clients, w, steps, step_size, optimizer, batch_size, seeds, terms=None):
     """Models (n, p) trained for some steps; those of clients without rows as they are."""
-    out = np.array(w)
-    rho = pull.get("rho", np.zeros(clients.n_clients, dtype=w.dtype))
-    center = pull.get("center")
+    out, rho = np.array(w), np.zeros(clients.n_clients, dtype=w.dtype)
 
     def work(block, slots):
         out[slots] = train(
@@ -381,7 +379,7 @@ def train_all(clients, w, steps, step_size, optimizer, batch_size, seeds, terms=
             w[slots],  # a copy, as slots are numbers
             steps[slots],
             step_size[slots],
-            None if center is None else center[slots],
+            None,
             rho[slots],
             optimizer,
             batch_size,

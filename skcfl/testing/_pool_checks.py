@@ -308,9 +308,8 @@ def _personal_calls(pool, w, v, rho):
     yield _asks("moreau_update", w, 3, 0.1, 0.5, 1.5, 2)
     yield _asks("meta_update", w, 2, 0.1, 0.2, "sgd", 4)
     yield "recall before anything is kept", lambda pool: pool.ask(Recall, w)
-    yield _asks("personal_step", v, 2, 0.1, 0.3)
+    yield _asks("keep", v)
     yield "recall", lambda pool: pool.ask(Objectives, pool.ask(Recall, w), last=True)
-    yield _asks("keep", w)
     some = np.arange(pool.n_params) % 2 == 0
     if some.all():
         return

@@ -68,7 +68,6 @@ def test_what_is_counted():
         ("partial_update", partial, {}, 5 * 2 + 5 * 6, 5 * 2 + 5),
         ("partial_moves", {**partial, "theta": theta[:, :2]}, {}, 5 * 2, 5 * 2 + 5),
         ("prototype_update", {"prototypes": None}, {}, 0, 5 * (6 + 3 + 1)),
-        ("personal_step", {"center": w}, {"known": True}, 0, 0),
         ("best_response", fixed, {}, 3 * 12 + 2 * 4, 3 * 4 + 2 + 20),
     ):
         assert CALLS[call].floats(arguments, SIZES, **how) == tuple(wanted), (call, how)

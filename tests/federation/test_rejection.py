@@ -67,7 +67,7 @@ def test_every_call():
     """Whatever is asked first, the false client is out, and sums are those of the others."""
     made = set()
     # Bounds need not be finite, and some calls send no numbers of rows.
-    silent = {"rounding", "conjugate", "present", "fingerprints", "keep", "personal_step"}
+    silent = {"rounding", "conjugate", "present", "fingerprints", "keep"}
     near = np.ones((12, 5))
     started = "prox", lambda pool: pool.ask(Prox, near, 1.0, x0=near)
     for name, ask in (*_calls(pool_of(), np.random.RandomState(0)), started):

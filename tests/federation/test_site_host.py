@@ -282,7 +282,7 @@ def test_a_site_that_is_started_again_is_asked_again(model, first, last):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("started_again", [True, False])
-@pytest.mark.parametrize("name", ["DittoRegressor", "FedALARegressor", "FedProtoClassifier"])
+@pytest.mark.parametrize("name", ["FedALARegressor", "FedProtoClassifier"])
 def test_a_site_that_lost_what_its_clients_remember_is_lost(name, started_again):
     """Their own models are nowhere else: the result is that of the fit without them."""
     data = CLASSES if "Classifier" in name else REGRESSION
