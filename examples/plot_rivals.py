@@ -54,7 +54,7 @@ METHODS = [
 ]
 PANELS = {"clusters": "clusters of clients", "personal": "a model for each client"}
 MARKERS = "os^vDP<X"
-GREY, TICKS = "0.45", (0.5, 1, 2, 5, 10, 20, 40)
+GREY, TICKS = "0.45", (0.5, 1, 2, 5, 10, 20, 40, 80)
 
 
 def main():
