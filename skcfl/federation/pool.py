@@ -206,10 +206,15 @@ class ClientPool:
                 self._memory.keep(self._at, models)
             else:
                 self._memory.keep(self.places[answered], models[answered])
+        patient = self.travels and call is not Present
         if not (call.proof or self._some_rows):
             # A client that fails these only, as under a policy, is there; and a place that is
             # started again comes back.
-            self.presence.check(patient=self.travels and call is not Present)
+            self.presence.check(patient)
+        elif self.presence.is_away(patient) and call is not Present:
+            # Rather than search in every fold without it.
+            self.ask(Present)
+            self.presence.check(patient)
         if answered is not None:
             call.fill(self, answers, np.flatnonzero(~answered), sent, start, whole)
         return call.result(self, answers, sent, start)

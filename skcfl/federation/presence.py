@@ -181,11 +181,15 @@ class Presence:
         """Clients that are silent, perhaps not for good, (n_clients,) of bool."""
         return (self.silent > 0) & ~self.lost & ~self.rejected
 
-    def check(self, patient):
-        """Raise ClientsLost if the fit can start again and has to.
+    def is_away(self, patient):
+        """Whether the fit can start again without somebody, who was silent for too long.
 
         If `patient`, a silent client may come back until the end of the attempt.
         """
+        return self.starts_again and not patient and bool(self.lost.any())
+
+    def check(self, patient):
+        """Raise ClientsLost if the fit can start again and has to, see :meth:`is_away`."""
         if self.starts_again:
             lost = self.excluded if patient else self.lost
             if (self.rejected | lost).any():

@@ -182,6 +182,14 @@ def test_what_the_first_attempt_has_cost_is_counted():
     assert found.calls_ > wanted.calls_ and found.floats_up_ > wanted.floats_up_
 
 
+@pytest.mark.parametrize("model", [skcfl.PerFedAvgRegressor(), skcfl.PFedMeRegressor()])
+def test_no_search_in_folds_goes_on_without_a_client(model):
+    """It is asked for once its silence has lasted, and the fit starts again at once."""
+    found, wanted = clone(model).fit_federation(federation()), fit_without(clone(model))
+    # Each call is asked again ten times.
+    assert found.calls_ - wanted.calls_ < 11 * (LOST + 5)
+
+
 @pytest.mark.parametrize("name", ["LocalModelsRegressor", "IFCARegressor"])
 def test_clients_that_weigh_nothing_do_not_count_in_alpha(name):
     rng = np.random.RandomState(0)
