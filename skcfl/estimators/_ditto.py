@@ -33,7 +33,7 @@ class Ditto(PersonalMethod):
     The shared model w is that of :class:`FedAvg`; client i predicts with
     ``argmin f_i(v) + lam / 2 ||v - w||^2``, which never leaves it but to be published [1]_. For
     linear models both are exact; networks train towards it from the shared model when the rounds
-    have ended. Nothing is sent beyond what federated averaging sends. With ``within`` clients are
+    have ended. Rounds send what those of federated averaging send. With ``within`` clients are
     pulled to the model of a cluster that is found by another method.
 
     Parameters

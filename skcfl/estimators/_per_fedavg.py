@@ -27,8 +27,8 @@ NETWORK_INNER, REGRESSION_INNER = 0.1, 0.03
 # Inner step of linear models, as a part of the step that removes the curvature, and with it the
 # information, along the steepest direction.
 INNER = 0.9
-# Numbers of such steps that "auto" tries, descending.
-PERSONAL_STEPS = 100, 30, 10, 3, 1
+# Numbers of such steps that "auto" tries.
+PERSONAL_STEPS = 1, 3, 10, 30, 100
 
 
 def _given_inner(pool):
@@ -146,9 +146,9 @@ class PerFedAvg(PersonalMethod):
 
         def fit(part, steps):
             inner, models = self._inner(part), [self._rounds(part, options).theta]
-            for more in np.diff(steps[::-1], prepend=0):
+            for more in np.diff(steps, prepend=0):
                 models.append(one_step(part, models[-1], inner, int(more)))
-            return models[:0:-1]
+            return models[1:]
 
         robust = options.aggregator is not None
         return choose_pull(pool, np.array(PERSONAL_STEPS), fit, robust, "personal_steps")

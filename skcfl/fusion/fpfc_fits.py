@@ -190,7 +190,10 @@ class FPFCFits:
         if not self.refit:
             results = [run(lam)[0] for lam in lams]
             return FusionPath.of(lams, results, [r.cluster_params[r.labels] for r in results])
-        refit = lambda labels, theta: problem.refit(labels, theta, pool.random_state)  # noqa: E731
+
+        def refit(labels, theta):
+            return problem.refit(labels, theta, pool.random_state)
+
         return fusion_path(problem, lams, lambda lam, state: run(lam), refit)
 
 

@@ -46,14 +46,14 @@ def pull_grid(pool, count=11, ends=(1e-3, 1e2), robust=False):
 
 
 def choose_pull(pool, lams, fit, robust=False, name="lam"):
-    """Strength of least held-out loss, of equal ones the largest; the smallest for one client.
+    """Strength of least held-out loss, of equal ones the first; the last above 0 for one client.
 
     Parameters
     ----------
     pool : ClientPool
         The federation.
     lams : ndarray
-        Strengths, descending, or steps away from the shared model.
+        Strengths, from near the shared model to far from it: descending, or numbers of steps.
     fit : callable
         ``fit(pool, lams)`` yields the clients' models (n_clients, n_params) under each.
     robust : bool, default=False
