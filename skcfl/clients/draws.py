@@ -7,6 +7,8 @@ rows changes them.
 import numpy as np
 from scipy import sparse
 
+from ..numerics.by_cluster import order_by_label
+
 # Increment and multipliers of the generator SplitMix64.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -56,7 +58,7 @@ def order_of_rows(codes, X, *more):
     """
     columns = X[:, :COMPARED]
     columns = list((columns.toarray() if sparse.issparse(X) else columns).T)
-    order = np.argsort(codes, kind="stable")
+    order = order_by_label(codes, codes.max(initial=-1) + 1)
     # Rows may hold no features but the levels of other groupings.
     first = columns[0][order] if columns else np.zeros(len(order))
     codes_in_order = codes[order]

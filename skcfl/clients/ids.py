@@ -7,6 +7,7 @@ Ids that cannot be sorted are in the order of their ``repr``.
 
 import datetime
 import itertools
+from collections import defaultdict
 
 import numpy as np
 from scipy import sparse
@@ -131,17 +132,26 @@ def encode(ids):
     codes : ndarray of shape (n_samples,), dtype intp
         ``unique[codes]`` equals ``ids``.
     """
-    if ids.dtype.kind != "O" and (ids[1:] > ids[:-1]).all():
-        return ids, np.arange(len(ids))
+    if ids.dtype.kind != "O":
+        first = np.ones(len(ids), dtype=bool)
+        first[1:] = ids[1:] != ids[:-1]
+        if 2 * first.sum() < len(ids):  # rows of a client often lie together
+            unique, codes = encode(ids[first])
+            return unique, codes[np.cumsum(first) - 1]
+        if (ids[1:] > ids[:-1]).all():
+            return ids, np.arange(len(ids))
     if ids.dtype.kind not in "OUS":
         unique, codes = np.unique(ids, return_inverse=True)
         return unique, codes.astype(np.intp, copy=False)
-    # hashing is ten times faster than sorting strings
-    values = ids.tolist()
-    ordered = _ordered(set(values))
-    position = {value: k for k, value in enumerate(ordered)}
-    codes = np.fromiter(map(position.__getitem__, values), dtype=np.intp, count=len(values))
-    return np.fromiter(ordered, dtype=ids.dtype, count=len(ordered)), codes
+    # hashing is several times faster than sorting strings
+    position = defaultdict()
+    position.default_factory = position.__len__
+    values = map(position.__getitem__, ids.tolist())
+    codes = np.fromiter(values, dtype=np.intp, count=len(ids))
+    ordered = _ordered(position)
+    rank = np.empty(len(ordered), dtype=np.intp)
+    rank[[position[value] for value in ordered]] = np.arange(len(ordered))
+    return np.fromiter(ordered, dtype=ids.dtype, count=len(ordered)), rank[codes]
 
 
 def encode_runs(ids):

@@ -19,7 +19,7 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from .._checks import LEAST
 from .._typing import Array
-from ..numerics.by_cluster import sum_by_cluster
+from ..numerics.by_cluster import order_by_label, sum_by_cluster
 
 if TYPE_CHECKING:
     from ..models import LocalModel
@@ -303,12 +303,13 @@ def _own_sums(X, weights, codes, n_clients, function):
         to_client = sparse.csr_array((weights, (codes, np.arange(n))), shape=(n_clients, n))
         return (to_client @ X).toarray().astype(float, copy=False)
     out = np.zeros((n_clients, X.shape[1]))
-    order = np.argsort(codes, kind="stable")
+    order = order_by_label(codes, n_clients)
     for some in _chunks(X):
         rows = order[some]
-        here, own = np.unique(codes[rows], return_inverse=True)
+        first, last = codes[rows[0]], codes[rows[-1]] + 1
         values = function(np.asarray(X[rows], dtype=float))
-        out[here] += sum_by_cluster(values, own, len(here), weights[rows])
+        own = codes[rows] - first
+        out[first:last] += sum_by_cluster(values, own, last - first, weights[rows])
     return out
 
 

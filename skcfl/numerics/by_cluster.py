@@ -44,6 +44,11 @@ def membership(labels, n_clusters, weights=None, dtype=float):
     return sparse.csc_array((weights, labels, np.arange(n + 1)), shape=(n_clusters, n))
 
 
+def order_by_label(labels, n_labels):
+    """Positions sorted by label, those of a label in order, in time linear in their number."""
+    return membership(labels, n_labels, dtype=np.int8).tocsr().indices
+
+
 def sum_by_cluster(messages, labels, n_clusters, weights=None):
     """Sums of clients' messages by cluster, (n, p) -> (n_clusters, p), weighted or not."""
     if weights is None or n_clusters > FEW:
