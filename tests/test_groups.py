@@ -166,8 +166,13 @@ def test_ids_that_are_nearly_the_same_are_kept(ids):
     assert list(unique[codes]) == ids
 
 
-@given(st.lists(st.one_of(st.integers(), st.none()), min_size=1))
-def test_encode_is_unique_sorted_and_exact(values):
+@given(
+    st.lists(st.one_of(st.integers(), st.none()), min_size=1),
+    st.integers(1, 3),
+    st.sampled_from([int, str]),
+)
+def test_encode_is_unique_sorted_and_exact(values, n_together, kind):
+    values = [v if v is None else kind(v) for v in values for _ in range(n_together)]
     if None in values:
         with pytest.raises(ValueError, match="missing"):
             check_ids(values, len(values))
