@@ -179,7 +179,7 @@ class Competition:
 
 def bases_compete(estimator: Any, federation: Any, hello: Any, header: Any) -> bool:
     """True if curves and trees compete where ``basis="auto"``."""
-    grouped = any(groupings(estimator, estimator._feature_names(header, hello.n_features)))
+    grouped = any(groupings(estimator, header, hello.n_features))
     small = hello.n_features <= MOST_FEATURES and hello.n_rows >= LEAST_ROWS
     if grouped or not small or estimator.n_clusters not in ("auto", 1):
         return False

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array, ArrayLike
-from .designs import position_of
 
 # Standard deviations about the mean between which a straight line is drawn.
 REACH = 2.0
@@ -19,7 +18,11 @@ def rows_along(
     """Rows along a feature, the columns of it, and its values."""
     columns = estimator._design.columns
     names = estimator._feature_names(estimator, estimator._n_model_features)
-    j = position_of(feature, names, "feature")
+    found = estimator._design.positions(feature, names, "feature")
+    if len(found) != 1:
+        some = names[found].tolist()
+        raise ValueError(f"feature={feature!r} is a category: name one of its levels, {some}.")
+    j = found[0]
     if columns is None:
         places = np.array([j])
     else:

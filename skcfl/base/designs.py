@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.compose import ColumnTransformer
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils import _safe_indexing
 
 from .._checks import is_missing
@@ -19,6 +19,7 @@ from ..federation.ledger import Ledger
 from ..federation.made import MadeFederation, MadeHello, distinct_values, quantiles
 from ..federation.made_columns import Columns, bends, spline_of
 from ..pooling.basis_options import SplineBasis, TreeBasis
+from .table_columns import TableColumns
 
 # Shares of the rows at the outer knots: few rows are beyond them, where curves are straight.
 OUTER_KNOTS = 0.01, 0.99
@@ -36,10 +37,13 @@ class Design:
         How they are made; None if they are the same.
     encodings : dict of int to ndarray
         Levels of the groupings by position of their column, where these are no numbers.
+    table : TableColumns or None
+        How categories and missing values are encoded before; None if there are none.
     """
 
     columns: Columns | None = None
     encodings: dict[int, Array] = field(default_factory=dict)
+    table: TableColumns | None = None
 
     def made(self, X: Any) -> Array:
         """Features of the fit of rows with the user's columns."""
@@ -47,22 +51,18 @@ class Design:
         return self.columns.made(X)[:, : len(self.columns.names)]
 
     def encoded(self, X: Any, positions: Iterable[int] | None = None) -> Any:
-        """X with numbers in the place of levels that are none.
+        """X with numbers in the place of levels, categories and missing values.
 
-        With positions of the columns of the groupings their levels are learned.
+        With positions of the columns of the groupings it is learned how.
         """
         among = self.encodings if positions is None else positions
         found = {j: np.asarray(_safe_indexing(X, j, axis=1)) for j in among}
         found = {j: column for j, column in found.items() if column.dtype.kind not in "biuf"}
-        if not found:
-            return X
-        others = [j for j in range(X.shape[1]) if j not in found]
-        refuse_categories(_safe_indexing(X, others, axis=1))
-        out = np.empty((X.shape[0], X.shape[1]))
-        if others:
-            out[:, others] = np.asarray(_safe_indexing(X, others, axis=1), dtype=float)
+        is_frame = hasattr(X, "isetitem")
+        if found:
+            X = _copied(X, is_frame)
         for j, column in found.items():
-            name = repr(str(X.columns[j])) if hasattr(X, "columns") else j
+            name = repr(str(X.columns[j])) if is_frame else j
             missing = sum(map(is_missing, column.tolist()))
             if missing:
                 raise ValueError(
@@ -71,12 +71,36 @@ class Design:
                 )
             ids = check_ids(column, None, f"column {name} of X")
             if positions is None:
-                out[:, j], _ = locate(self.encodings[j], ids)
+                codes, _ = locate(self.encodings[j], ids)
             else:
-                self.encodings[j], out[:, j] = encode(ids)
-        return out
+                self.encodings[j], codes = encode(ids)
+            if is_frame:
+                X.isetitem(j, codes)
+            else:
+                X[:, j] = codes
+        if positions is not None:
+            self.table = TableColumns.of(X, list(positions))
+        return X if self.table is None else self.table.made(X)
+
+    def positions(self, entry: Any, names: Array, parameter: str) -> list[int]:
+        """Positions among features of what is made of a column, given by name or by position."""
+        table, found = self.table, [entry]
+        if table is not None and (isinstance(entry, Integral) or entry not in names):
+            at = position_of(entry, table.user_names, parameter)
+            name = table.user_names[at]
+            found = [name] if name in names else list(table.names[table.sources == at])
+        return [position_of(one, names, parameter) for one in found]
 
     def plain(self, plain: Any) -> Any:
+        """A client's plain model behind what makes its columns, in a pipeline."""
+        plain = self._with_curves(plain)
+        if self.table is None:
+            return plain
+        if hasattr(plain, "feature_names_in_") and not isinstance(plain, Pipeline):
+            del plain.feature_names_in_
+        return make_pipeline(self.table.transformer, plain)
+
+    def _with_curves(self, plain: Any) -> Any:
         """A client's plain linear model, behind the curves in a pipeline if there are some."""
         if self.columns is None or not self.columns.is_curve.any():
             return plain
@@ -94,6 +118,10 @@ class Design:
             steps.append((f"curve {j}", spline_of(values), [j]))
             rows[:, j] = values[[1, -1]]
         return behind(ColumnTransformer(steps).fit(rows), plain, np.hstack(parts))
+
+
+def _copied(X: Any, is_frame: bool) -> Any:
+    return X.copy(deep=False) if is_frame else np.array(X, dtype=object)
 
 
 def behind(transformer: Any, plain: Any, coef: Array) -> Any:
@@ -216,10 +244,11 @@ class Effect:
         return []
 
 
-def groupings(estimator: Any, names: Array) -> tuple[list[int], list[int]]:
+def groupings(estimator: Any, header: Any, n_features: int) -> tuple[list[int], list[int]]:
     """Positions of the columns of the crossed and the nested groupings."""
+    names, of = estimator._feature_names(header, n_features), header._design.positions
     crossed, nested = (
-        [position_of(entry, names, name) for entry in listed(getattr(estimator, name))]
+        [j for entry in listed(getattr(estimator, name)) for j in of(entry, names, name)]
         for name in ("crossed", "nested")
     )
     if len({*crossed, *nested}) < len(crossed) + len(nested):
@@ -256,10 +285,10 @@ def made(
     estimator: Any, hello: Any, header: Any, basis: SplineBasis | TreeBasis | None
 ) -> tuple[Any, Any]:
     """The federation with the columns of the fit, and its hello; a basis makes curves."""
-    draft, encodings = header._draft, header._design.encodings
-    header._design = Design(None, encodings)
-    names = estimator._feature_names(header, hello.n_features)
-    crossed, nested = groupings(estimator, names)
+    draft = header._draft
+    header._design = design = replace(header._design, columns=None)
+    names, encodings = estimator._feature_names(header, hello.n_features), design.encodings
+    crossed, nested = groupings(estimator, header, hello.n_features)
     codes = [*crossed, *nested]
     if not codes and not isinstance(basis, SplineBasis):
         return draft.federation, hello
@@ -279,7 +308,7 @@ def made(
     ]
     if len(recipe) == len(kept) and not codes:
         return draft.federation, wide  # no feature has a curve
-    columns = header._design.columns = Columns(hello.n_features, recipe, new_names, len(codes))
+    columns = design.columns = Columns(hello.n_features, recipe, new_names, len(codes))
     sizes = [len(values) for values in levels]
     split = tuple(sizes[: len(crossed)]), tuple(sizes[len(crossed) :])
     return MadeFederation(draft.federation, columns), MadeHello.of(wide, columns, split)
@@ -303,29 +332,3 @@ def _curves(
             places = np.linspace(places[0], places[-1], basis.n_knots)
         curves.append((j, np.append(float(basis.degree), places)))
     return curves
-
-
-def refuse_categories(X: Any) -> None:
-    """Raise an error if columns of a frame hold categories, or lack values."""
-    if not hasattr(X, "iloc"):  # no frame of pandas
-        return
-    texts = []
-    for name, kind in dict(X.dtypes).items():
-        if getattr(kind, "kind", "O") not in "biuf":
-            try:
-                np.asarray(X[name]).astype(float)
-            except (ValueError, TypeError):
-                texts.append(str(name))
-    if texts:
-        raise ValueError(
-            f"X has columns of categories, {texts[:5]}: name those with ids of other groupings in "
-            "crossed or nested, or put make_column_transformer((OneHotEncoder(drop='first', "
-            f"handle_unknown='ignore'), {texts[:5]}), remainder='passthrough') before the "
-            "estimator in a pipeline."
-        )
-    gaps = [str(name) for name in X.columns if bool(np.asarray(X[name].isna()).any())]
-    if gaps:
-        raise ValueError(
-            f"X lacks values (contains NaN) in {gaps[:5]}: put SimpleImputer(add_indicator=True) "
-            "before the estimator in a pipeline."
-        )

@@ -75,6 +75,11 @@ class OfClients(BaseFit):
     def _n_model_features(self) -> int:
         """Number of features without the column of the ids, after fit."""
 
+    @property
+    def _n_user_features(self) -> int:
+        """Number of columns that the user gives for them."""
+        return self._n_model_features
+
     @abstractmethod
     def _open(
         self,
@@ -231,9 +236,9 @@ class OfClients(BaseFit):
             ids = groups
         else:
             X, ids = self._take_column(X, groups, header)
-        if not reset and X.shape[1] != self._n_model_features:
+        if not reset and X.shape[1] != self._n_user_features:
             raise ValueError(
-                f"The fit had {self._n_model_features} features, X has {X.shape[1]} besides "
+                f"The fit had {self._n_user_features} features, X has {X.shape[1]} besides "
                 f"the ids: group_col, now {self.group_col!r}, was changed after fit. Fit again."
             )
         return X, ids

@@ -15,7 +15,7 @@ from ..clients.ids import check_ids, locate
 from ..federation.made import MadeFederation
 from ..pooling.updates import KnownPosteriors, narrowed_covariances
 from .curve_effects import rows_along, spread_along
-from .designs import Design, Draft, Effect, groupings, listed, refuse_categories
+from .designs import Design, Draft, Effect, groupings
 from .federated import BaseFederated
 
 if TYPE_CHECKING:
@@ -82,13 +82,11 @@ class PosteriorPredictions(BaseFederated):
             X, ids = self._user_rows(X, groups)
             return self._design.made(X), ids
         X, ids = super()._take_ids(X, groups, header, reset)
-        if reset:
-            header._design, header._draft = Design(), Draft()
-            if listed(self.crossed) or listed(self.nested):
-                names = self._feature_names(header, X.shape[1])
-                X = header._design.encoded(X, sum(groupings(self, names), []))
-            refuse_categories(X)
-        return X, ids
+        if not reset:
+            return self._design.encoded(X), ids
+        header._design, header._draft = Design(), Draft()
+        positions = groupings(self, header, X.shape[1])
+        return header._design.encoded(X, sum(positions, [])), ids
 
     def _user_rows(self, X: Any, groups: ClientIds | None) -> tuple[Any, Any]:
         """Rows with the user's columns, numbers in the place of levels, and their ids."""
@@ -106,10 +104,15 @@ class PosteriorPredictions(BaseFederated):
         columns = self._design.columns
         return super()._n_model_features if columns is None else columns.n_features
 
+    @property
+    def _n_user_features(self) -> int:
+        table = self._design.table
+        return super()._n_user_features if table is None else len(table.user_names)
+
     def _feature_names(self, header: Any, n_features: int) -> Array:
-        columns = header._design.columns
-        if columns is not None and n_features == len(columns.names):
-            return np.array(columns.names, dtype=object)
+        for made in (header._design.columns, header._design.table):
+            if made is not None and n_features == len(made.names):
+                return np.array(made.names, dtype=object)
         return super()._feature_names(header, n_features)
 
     def _with_columns(self, federation: Federation, hello: Any) -> tuple[Federation, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..federation.pool import ClientPool
 from ..numerics.regression_trees import dependence, forest_outputs
 from ..pooling.basis_options import TreeBasis
 from ..pooling.boosting import Forest
-from .designs import Design, Draft, Effect, behind, groupings
+from .designs import Draft, Effect, behind, groupings
 
 
 def tree_columns(X: Any, trees: Array, n_outputs: int) -> Array:
@@ -35,7 +36,7 @@ def in_units_of(pool: ClientPool, cuts: Array) -> Array:
 
 def check_trees(estimator: Any, hello: Any, header: Any) -> None:
     """Raise a ValueError if the fit cannot have trees."""
-    if any(groupings(estimator, estimator._feature_names(header, hello.n_features))):
+    if any(groupings(estimator, header, hello.n_features)):
         raise ValueError(
             "basis='trees' cannot be beside crossed or nested groupings: leave one of them "
             "out, or take basis='linear' or 'splines'."
@@ -72,7 +73,7 @@ class TreeEffects(Effect):
         columns = Columns(n, recipe, names, 0, forest.trees, forest.n_outputs)
         return {
             "feature_importances_": gains / max(float(gains.sum()), 1e-300),
-            "_design": Design(columns),
+            "_design": replace(header._design, columns=columns),
         }
 
     def added(self, estimator: Any, raw: Array, X: Any, ids: Any) -> Array:

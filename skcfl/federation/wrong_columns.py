@@ -45,7 +45,7 @@ def describe_wrong_columns(X, estimator):
     names = list(X.columns) if is_frame else list(range(X.shape[1]))
     found: dict[str, list] = {kind: [] for kind in WAYS_OUT}
     for k, label in enumerate(names):
-        kind = _kind(X.iloc[:, k] if is_frame else X[:, k])
+        kind = kind_of(X.iloc[:, k] if is_frame else X[:, k])
         if kind:
             found[kind].append(label)
     name = "PartialPoolingRegressor" if estimator is None else type(estimator).__name__
@@ -61,7 +61,7 @@ def describe_wrong_columns(X, estimator):
     return " ".join(texts)
 
 
-def _kind(column):
+def kind_of(column):
     """What is wrong with a column, "" if nothing is."""
     dtype = column.dtype
     kind = getattr(dtype, "kind", "O")

@@ -1,0 +1,172 @@
+"""Data frames with categories and missing values, which PartialPooling encodes itself."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn import clone
+from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
+from sklearn.model_selection import cross_val_score
+from sklearn.preprocessing import OneHotEncoder
+
+from skcfl import IFCARegressor, PartialPoolingClassifier, PartialPoolingRegressor
+from skcfl.federation import InProcessFederation
+
+TEXTS, GAPS = ["sex", "drug"], ["bmi"]
+
+
+def drawn(n=240, seed=0):
+    """Rows of eight hospitals: two categories, a number with gaps, one without, 12 wards."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "hospital": [f"h{k}" for k in rng.integers(0, 8, n)],
+            "sex": rng.choice(["f", "m"], n),
+            "age": rng.normal(50, 10, n),
+            "drug": pd.Categorical(rng.choice([10, 20, 30], n)),
+            "bmi": rng.normal(27, 4, n),
+            "ward": [f"w{k}" for k in rng.integers(0, 12, n)],
+        }
+    )
+    where = frame.hospital.str[1:].astype(float)
+    y = (
+        0.05 * frame.age
+        + (frame.sex == "m") * (1.0 + where / 4)
+        + (frame.drug == 20) * (2.0 + where % 3)
+        - (frame.drug == 30) * (1.0 + where % 2)
+        + frame.ward.str[1:].astype(float) % 3
+        + rng.normal(0, 0.3, n)
+    )
+    frame.loc[rng.random(n) < 0.2, "bmi"] = np.nan
+    return frame, np.asarray(y)
+
+
+FRAME, Y = drawn()
+X, GROUPS = FRAME.drop(columns=["hospital", "ward"]), FRAME["hospital"]
+FITTED = PartialPoolingRegressor(basis="linear").fit(X, Y, groups=GROUPS)
+
+
+@pytest.mark.parametrize("basis", ["linear", "splines", "trees"])
+@pytest.mark.parametrize("cls", [PartialPoolingRegressor, PartialPoolingClassifier])
+def test_scikit_learn_encodes_as_it_would_in_a_pipeline(cls, basis):
+    y = Y if cls is PartialPoolingRegressor else np.where(np.median(Y) < Y, "ill", "well")
+    encoder = OneHotEncoder(drop="first", sparse_output=False)
+    columns = make_column_transformer(
+        (encoder, TEXTS), (SimpleImputer(add_indicator=True), GAPS), remainder="passthrough"
+    )
+    encoded = columns.fit_transform(X)
+    of_frame = cls(basis=basis).fit(X, y, groups=GROUPS)
+    of_numbers = cls(basis=basis).fit(encoded, y, groups=GROUPS)
+    name = "predict" if cls is PartialPoolingRegressor else "predict_proba"
+    found = [
+        getattr(model, name)(rows, groups=GROUPS)
+        for model, rows in ((of_frame, X), (of_numbers, encoded))
+    ]
+    assert_allclose(*found, rtol=1e-9)
+    assert list(of_frame.coef_names_[:6]) == [
+        *("sex_m", "drug_20", "drug_30", "bmi", "missingindicator_bmi", "age")
+    ]
+    assert of_frame.n_features_in_ == 4
+    plain = of_frame.client_model("h3")
+    here = GROUPS == "h3"
+    assert_allclose(getattr(plain, name)(X[here]), found[0][here], rtol=1e-9)
+
+
+def test_a_frame_is_all_that_tools_need():
+    rows = FRAME.drop(columns="ward")
+    model = PartialPoolingRegressor(basis="linear", group_col="hospital")
+    assert_array_equal(clone(model).fit(rows, Y).predict(rows), FITTED.predict(X, groups=GROUPS))
+    assert cross_val_score(model, rows, Y).mean() > 0.5
+    again = pickle.loads(pickle.dumps(FITTED))
+    assert_array_equal(again.predict(X, groups=GROUPS), FITTED.predict(X, groups=GROUPS))
+    assert "drug_30" in str(FITTED.summary())
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        of_array = FITTED.predict(X.to_numpy(), groups=GROUPS)
+    assert_allclose(of_array, FITTED.predict(X, groups=GROUPS), rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:Found unknown categories")
+def test_a_level_that_is_new_is_the_first_one():
+    rows = X.head(3)
+    assert_array_equal(
+        FITTED.predict(rows.assign(sex="x"), groups=GROUPS[:3]),
+        FITTED.predict(rows.assign(sex="f"), groups=GROUPS[:3]),
+    )
+
+
+def test_missing_values_are_what_they_are_in_every_type():
+    rows = X.assign(sex=X["sex"].where(X["age"] > 40, None), age=X["age"].round())
+    expected = PartialPoolingRegressor(basis="linear").fit(rows, Y, groups=GROUPS)
+    for types in ({"sex": "string"}, {"sex": "category"}, {"sex": object, "bmi": "Float64"}):
+        other = rows.astype({"age": "Int64", **types})
+        model = clone(expected).fit(other, Y, groups=GROUPS)
+        assert list(model.coef_names_[:2]) == ["sex_m", "sex_nan"]
+        assert_array_equal(
+            model.predict(other, groups=GROUPS), expected.predict(rows, groups=GROUPS)
+        )
+
+
+@pytest.mark.parametrize("ward, sex", [("ward", "sex"), (4, 0), (-1, -5)])
+def test_groupings_and_coefficients_that_differ_are_named_by_column(ward, sex):
+    rows = FRAME.drop(columns="hospital")
+    model = PartialPoolingRegressor(crossed=[ward], random=[sex]).fit(rows, Y, groups=GROUPS)
+    assert set(model.crossed_effects_) == {"ward"}
+    assert len(model.crossed_effects_["ward"]) == 12
+    differ = (model.params_[:, :-1].std(axis=0) > 1e-6).tolist()
+    assert list(model.coef_names_[differ]) == ["sex_m"]
+    other = PartialPoolingRegressor(crossed="ward", random=["drug"])
+    differ = other.fit(rows, Y, groups=GROUPS).params_[:, :-1].std(axis=0) > 1e-6
+    assert list(other.coef_names_[differ]) == ["drug_20", "drug_30"]
+
+
+def test_new_clients_and_new_rows():
+    new = X.head(40)
+    known = FITTED.update(new, Y[:40], groups=GROUPS[:40])
+    assert np.isfinite(known.predict(new, groups=GROUPS[:40])).all()
+    adapted = FITTED.adapt(new, Y[:40], groups=["new"] * 40)
+    assert np.isfinite(adapted.predict(new, groups=["new"] * 40)).all()
+    assert_array_equal(FITTED.assign(new, Y[:40], groups=["new"] * 40), [0])
+
+
+def test_effects_of_columns():
+    by_column, by_level = (
+        FITTED.partial_effect(name, values=[0.0, 1.0])[1] for name in ("sex", "sex_m")
+    )
+    assert_array_equal(by_column, by_level)
+    assert np.isfinite(FITTED.partial_effect("bmi")[1]).all()
+    with pytest.raises(ValueError, match=r"feature='drug' is a category.*'drug_20', 'drug_30'"):
+        FITTED.partial_effect("drug")
+    with pytest.raises(ValueError, match="feature must be .* 'drug', 'bmi'"):
+        FITTED.partial_effect("height")
+
+
+@pytest.mark.parametrize(
+    "column, message",
+    [
+        (["a", 1] * 120, "column 'z' of X mixes text and other values"),
+        (pd.date_range("2020", periods=240), "Column 'z' of X: dates or times"),
+    ],
+)
+def test_columns_that_cannot_be_encoded(column, message):
+    with pytest.raises(ValueError, match=message):
+        PartialPoolingRegressor().fit(X.assign(z=column), Y, groups=GROUPS)
+
+
+def test_too_many_levels():
+    frame, y = drawn(300)
+    frame["zip"] = [f"z{k}" for k in range(300)]
+    model = PartialPoolingRegressor(group_col="hospital")
+    with pytest.raises(ValueError, match="column 'zip' of X has 300 levels, more than 255: name"):
+        model.fit(frame, y)
+
+
+def test_other_rows_are_numbers():
+    with pytest.raises(ValueError, match="Column 'sex' of X: text or categories"):
+        IFCARegressor().fit(X, Y, groups=GROUPS)
+    with pytest.raises(ValueError, match="Column 'sex' of X: text or categories"):
+        InProcessFederation(X, Y, GROUPS)
+    with pytest.raises(ValueError, match="Column 'age' of X: missing values"):
+        FITTED.predict(X.assign(age=np.nan), groups=GROUPS)
