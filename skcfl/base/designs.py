@@ -86,9 +86,8 @@ class Design:
         """Positions among features of what is made of a column, given by name or by position."""
         table, found = self.table, [entry]
         if table is not None and (isinstance(entry, Integral) or entry not in names):
-            at = position_of(entry, table.user_names, parameter)
-            name = table.user_names[at]
-            found = [name] if name in names else list(table.names[table.sources == at])
+            name = table.user_names[position_of(entry, table.user_names, parameter)]
+            found = list(table.levels.get(name, [name]))
         return [position_of(one, names, parameter) for one in found]
 
     def plain(self, plain: Any) -> Any:

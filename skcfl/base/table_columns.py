@@ -37,27 +37,28 @@ class TableColumns:
     names : ndarray of shape (n_features,)
         Names of the features: a category's levels but the first, a column with its mean in the
         place of missing values, an indicator of them, and the other columns.
-    sources : ndarray of shape (n_features,)
-        Position of the column that each feature is made of.
+    levels : dict of str to ndarray of str
+        Names of the features of each category, by its column.
     """
 
     def __init__(self, X: Any, texts: list[int], gaps: list[int]) -> None:
+        X = _named(X)
         encoder = OneHotEncoder(drop="first", handle_unknown="ignore", sparse_output=False)
         complete = FunctionTransformer(with_nan, feature_names_out="one-to-one")
         self.transformer = make_column_transformer(
             (make_pipeline(complete, encoder), texts),
-            (SimpleImputer(add_indicator=True), gaps),
+            (SimpleImputer(add_indicator=True, keep_empty_features=True), gaps),
             remainder="passthrough",
             verbose_feature_names_out=False,
         ).fit(X)
-        self.user_names = np.array([str(name) for name in X.columns], dtype=object)
+        self.user_names = np.array(X.columns, dtype=object)
         self.names = self.transformer.get_feature_names_out()
-        widths = []
+        ends: Any = []
         if texts:
             fitted = self.transformer.transformers_[0][1][-1]
-            widths = [len(levels) - 1 for levels in fitted.categories_]
-        others = np.setdiff1d(np.arange(X.shape[1]), [*texts, *gaps])
-        self.sources = np.array([*np.repeat(texts, widths), *gaps, *gaps, *others], dtype=np.intp)
+            ends = np.cumsum([len(levels) - 1 for levels in fitted.categories_])
+        by_column = np.split(self.names, ends)
+        self.levels = dict(zip(self.user_names[texts], by_column, strict=False))
 
     @classmethod
     def of(cls, X: Any, kept: Collection[int]) -> TableColumns | None:
@@ -87,8 +88,17 @@ class TableColumns:
 
     def made(self, X: Any) -> Any:
         """The features of rows, a frame if these are one."""
-        made = np.asarray(self.transformer.transform(X), dtype=float)
-        return type(X)(made, columns=self.names) if hasattr(X, "iloc") else made
+        if not hasattr(X, "iloc"):
+            return np.asarray(self.transformer.transform(X), dtype=float)
+        made = np.asarray(self.transformer.transform(_named(X)), dtype=float)
+        return type(X)(made, columns=self.names)
+
+
+def _named(X: Any) -> Any:
+    """A frame with text for names, where they are numbers those that scikit-learn gives."""
+    if all(isinstance(name, str) for name in X.columns):
+        return X
+    return X.set_axis([f"x{j}" for j in range(X.shape[1])], axis=1)
 
 
 def with_nan(X: Any) -> Any:

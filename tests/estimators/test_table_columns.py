@@ -100,6 +100,10 @@ def test_a_level_that_is_new_is_the_first_one():
 def test_missing_values_are_what_they_are_in_every_type():
     rows = X.assign(sex=X["sex"].where(X["age"] > 40, None), age=X["age"].round())
     expected = PartialPoolingRegressor(basis="linear").fit(rows, Y, groups=GROUPS)
+    empty = rows.assign(bmi=np.nan)
+    assert np.isfinite(
+        clone(expected).fit(empty, Y, groups=GROUPS).predict(empty, groups=GROUPS)
+    ).all()
     for types in ({"sex": "string"}, {"sex": "category"}, {"sex": object, "bmi": "Float64"}):
         other = rows.astype({"age": "Int64", **types})
         model = clone(expected).fit(other, Y, groups=GROUPS)
@@ -117,6 +121,9 @@ def test_groupings_and_coefficients_that_differ_are_named_by_column(ward, sex):
     assert len(model.crossed_effects_["ward"]) == 12
     differ = (model.params_[:, :-1].std(axis=0) > 1e-6).tolist()
     assert list(model.coef_names_[differ]) == ["sex_m"]
+    numbered = rows.set_axis(range(rows.shape[1]), axis=1)
+    again = PartialPoolingRegressor(crossed=[4], random=[0]).fit(numbered, Y, groups=GROUPS)
+    assert_array_equal(again.predict(numbered, groups=GROUPS), model.predict(rows, groups=GROUPS))
     other = PartialPoolingRegressor(crossed="ward", random=["drug"])
     differ = other.fit(rows, Y, groups=GROUPS).params_[:, :-1].std(axis=0) > 1e-6
     assert list(other.coef_names_[differ]) == ["drug_20", "drug_30"]
