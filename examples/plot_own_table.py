@@ -4,9 +4,9 @@
 A CSV file of your own, from the file to a picture: are one model for all clients, one model for
 each client, or partial pooling better, and in what do clients differ?
 
-Name the columns of the clients and of the target; all other columns of numbers are features.
-Columns of text become one column for each category. A missing number becomes the median of its
-column, and another column says that it was missing. A quarter of the rows of each client is held
+Name the columns of the clients and of the target; all other columns are features. A column of
+text becomes a feature for each category but the first; a missing number is the mean of its
+column, and another feature says that it was missing. A quarter of the rows of each client is held
 out, and the three ways are judged by these rows. Without a file it reads Grunfeld's table of
 eleven firms, which comes with skcfl.
 
@@ -24,6 +24,9 @@ from sklearn.model_selection import train_test_split
 
 import skcfl
 from skcfl.datasets import load_grunfeld
+
+# What a fit takes of one column.
+MOST_LEVELS = 255
 
 
 def main():
@@ -86,13 +89,11 @@ def read(path, client, target):
         print(f"{(~known).sum()} rows without a client or a target are left out.")
     frame = frame[known].dropna(axis=1, how="all")
     features = frame.drop(columns=[client, target])
-    numbers = features.select_dtypes("number")
-    gaps = numbers.loc[:, numbers.isna().any()]
-    if len(gaps.columns):
-        print(f"Missing values are set to the median in {', '.join(gaps.columns)}.")
-        features[numbers.columns] = numbers.fillna(numbers.median())
-        features = features.join(gaps.isna().add_suffix(" missing"))
-    return pd.get_dummies(features, dtype=float).astype(float), frame[target], frame[client]
+    texts = features.select_dtypes(exclude="number").nunique()
+    names = list(texts.index[texts > MOST_LEVELS])
+    if names:
+        print(f"Left out, as they have more than {MOST_LEVELS} texts: {', '.join(names)}.")
+    return features.drop(columns=names), frame[target], frame[client]
 
 
 def draw(scores, score, model, path):

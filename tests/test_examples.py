@@ -183,8 +183,7 @@ def test_own_table(monkeypatch, tmp_path, printed_by):
     printed = printed_by("plot_own_table", *columns, "ill")
     for text in (
         "1 rows without a client or a target are left out.",
-        "Missing values are set to the median in age.",
-        "89 rows of 4 clients, 4 features: classifier",
+        "89 rows of 4 clients, 2 features: classifier",
         "partial pooling",
         "Do clients differ?",
     ):

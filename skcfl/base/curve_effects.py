@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array, ArrayLike
+from .table_columns import positions_of
 
 # Standard deviations about the mean between which a straight line is drawn.
 REACH = 2.0
@@ -18,7 +19,7 @@ def rows_along(
     """Rows along a feature, the columns of it, and its values."""
     columns = estimator._design.columns
     names = estimator._feature_names(estimator, estimator._n_model_features)
-    found = estimator._design.positions(feature, names, "feature")
+    found = positions_of(estimator, feature, names, "feature")
     if len(found) != 1:
         some = names[found].tolist()
         raise ValueError(f"feature={feature!r} is a category: name one of its levels, {some}.")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.compose import ColumnTransformer
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import make_pipeline
 from sklearn.utils import _safe_indexing
 
 from .._checks import is_missing
@@ -19,7 +19,7 @@ from ..federation.ledger import Ledger
 from ..federation.made import MadeFederation, MadeHello, distinct_values, quantiles
 from ..federation.made_columns import Columns, bends, spline_of
 from ..pooling.basis_options import SplineBasis, TreeBasis
-from .table_columns import TableColumns
+from .table_columns import positions_of
 
 # Shares of the rows at the outer knots: few rows are beyond them, where curves are straight.
 OUTER_KNOTS = 0.01, 0.99
@@ -37,13 +37,10 @@ class Design:
         How they are made; None if they are the same.
     encodings : dict of int to ndarray
         Levels of the groupings by position of their column, where these are no numbers.
-    table : TableColumns or None
-        How categories and missing values are encoded before; None if there are none.
     """
 
     columns: Columns | None = None
     encodings: dict[int, Array] = field(default_factory=dict)
-    table: TableColumns | None = None
 
     def made(self, X: Any) -> Array:
         """Features of the fit of rows with the user's columns."""
@@ -51,9 +48,9 @@ class Design:
         return self.columns.made(X)[:, : len(self.columns.names)]
 
     def encoded(self, X: Any, positions: Iterable[int] | None = None) -> Any:
-        """X with numbers in the place of levels, categories and missing values.
+        """X with numbers in the place of levels that are none.
 
-        With positions of the columns of the groupings it is learned how.
+        With positions of the columns of the groupings their levels are learned.
         """
         among = self.encodings if positions is None else positions
         found = {j: np.asarray(_safe_indexing(X, j, axis=1)) for j in among}
@@ -78,28 +75,9 @@ class Design:
                 X.isetitem(j, codes)
             else:
                 X[:, j] = codes
-        if positions is not None:
-            self.table = TableColumns.of(X, list(positions))
-        return X if self.table is None else self.table.made(X)
-
-    def positions(self, entry: Any, names: Array, parameter: str) -> list[int]:
-        """Positions among features of what is made of a column, given by name or by position."""
-        table, found = self.table, [entry]
-        if table is not None and (isinstance(entry, Integral) or entry not in names):
-            name = table.user_names[position_of(entry, table.user_names, parameter)]
-            found = list(table.levels.get(name, [name]))
-        return [position_of(one, names, parameter) for one in found]
+        return X
 
     def plain(self, plain: Any) -> Any:
-        """A client's plain model behind what makes its columns, in a pipeline."""
-        plain = self._with_curves(plain)
-        if self.table is None:
-            return plain
-        if hasattr(plain, "feature_names_in_") and not isinstance(plain, Pipeline):
-            del plain.feature_names_in_
-        return make_pipeline(self.table.transformer, plain)
-
-    def _with_curves(self, plain: Any) -> Any:
         """A client's plain linear model, behind the curves in a pipeline if there are some."""
         if self.columns is None or not self.columns.is_curve.any():
             return plain
@@ -245,9 +223,13 @@ class Effect:
 
 def groupings(estimator: Any, header: Any, n_features: int) -> tuple[list[int], list[int]]:
     """Positions of the columns of the crossed and the nested groupings."""
-    names, of = estimator._feature_names(header, n_features), header._design.positions
+    names = estimator._feature_names(header, n_features)
     crossed, nested = (
-        [j for entry in listed(getattr(estimator, name)) for j in of(entry, names, name)]
+        [
+            j
+            for one in listed(getattr(estimator, name))
+            for j in positions_of(header, one, names, name)
+        ]
         for name in ("crossed", "nested")
     )
     if len({*crossed, *nested}) < len(crossed) + len(nested):
@@ -256,21 +238,6 @@ def groupings(estimator: Any, header: Any, n_features: int) -> tuple[list[int], 
             f"crossed={estimator.crossed!r}, nested={estimator.nested!r}."
         )
     return crossed, nested
-
-
-def position_of(entry: Any, names: Array, parameter: str) -> int:
-    """Position of a column that a user gave by name or by position."""
-    found: Any = np.flatnonzero(names == entry) if isinstance(entry, str) else []
-    if isinstance(entry, Integral) and not isinstance(entry, (bool, np.bool_)):
-        at = int(entry)
-        found = [at % len(names)] if -len(names) <= at < len(names) else []
-    if len(found) != 1:
-        allowed = "'all', 'intercept' or a list" if parameter == "random" else "a list"
-        raise ValueError(
-            f"{parameter} must be {allowed} of features, names of {names.tolist()} or their "
-            f"positions; got {entry!r} in it."
-        )
-    return int(found[0])
 
 
 def listed(given: Any) -> list[Any]:

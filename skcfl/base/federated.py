@@ -45,6 +45,7 @@ from .of_clients import OfClients, needs_single_answers
 from .predicting import OF_CLUSTERS, Predictions
 from .private_fits import PrivatePlan, fit_privately
 from .reporting import Reports
+from .table_columns import TakesTables
 
 if TYPE_CHECKING:
     from ..federation.federation import Federation, Handshake
@@ -61,7 +62,7 @@ OF_A_FIT |= {"_seen_losses", "_seen_weights"}
 
 @document
 @parameters
-class BaseFederated(NewClients, Reports, Predictions, OfClients):
+class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
     """Base of the federated estimators.
 
     A subclass implements ``_solve``. It annotates, and has in
@@ -185,7 +186,8 @@ class BaseFederated(NewClients, Reports, Predictions, OfClients):
         ----------
         X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
             The rows of all clients, in any order; with ``group_col`` one of the columns holds
-            the client ids.
+            the client ids. A data frame may have columns of categories and missing values:
+            scikit-learn's ``OneHotEncoder`` and ``SimpleImputer`` encode them.
         y : array-like of shape (n_samples,), default=None
             Targets. Not used with an unsupervised local model.
         groups : array-like of shape (n_samples,), default=None
@@ -205,7 +207,7 @@ class BaseFederated(NewClients, Reports, Predictions, OfClients):
         ValueError
             If ids are missing, of mixed types or of the wrong length, if both ``groups`` and
             ``group_col`` are given, if there are fewer clients than clusters to find, or if X, y
-            or the weights are not valid.
+            or the weights are not valid, such as a category of more than 255 levels.
 
         Warns
         -----

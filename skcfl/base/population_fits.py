@@ -27,12 +27,13 @@ from ..pooling.em import Options, evaluate
 from ..pooling.stacking import stacked
 from ..reports.evidence import centred
 from .basis_choices import Competition, OtherBasis, bases_compete
-from .designs import Design, made
+from .designs import made
 from .level_effects import LevelEffects
 from .population_table import population_table
 from .posterior_predictions import MAX_COVARIANCES, posterior_std
 from .private_fits import PrivatePlan
 from .private_plans import pooling_plan
+from .table_columns import positions_of
 from .tree_effects import TreeEffects, check_trees, cuts_of, in_units_of
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ class PopulationFits(Host):
         task = super()._open(federation, hello, header, draft.groups, draft.before)
         draft.book(task.pool)
         names = self._feature_names(header, task.pool.model.n_features)
-        varying, blocks = self._varying(names, header._design), None
+        varying, blocks = self._varying(names, header), None
         if columns is not None and columns.is_curve.any():
             curves, sources = columns.is_curve, columns.sources
             at = {source: k for k, source in enumerate(sources[~curves])}
@@ -251,7 +252,7 @@ class PopulationFits(Host):
     def _places_absent(self) -> Any:
         return True
 
-    def _varying(self, names: Any, design: Design) -> Any:
+    def _varying(self, names: Any, header: Any) -> Any:
         """Which of the features' coefficients, and the intercept, differ: (n_features + 1,)."""
         varying = np.ones(len(names) + 1, dtype=bool)
         if isinstance(self.random, str):
@@ -259,7 +260,7 @@ class PopulationFits(Host):
         else:
             varying[:-1] = False
             for entry in np.asarray(self.random, dtype=object).ravel():
-                varying[design.positions(entry, names, "random")] = True
+                varying[positions_of(header, entry, names, "random")] = True
         if not varying[:-1].any() and not self._local_model().fit_intercept:
             raise ValueError(
                 "random must name a coefficient that differs between clients where there is no "

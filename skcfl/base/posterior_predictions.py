@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
@@ -81,17 +81,19 @@ class PosteriorPredictions(BaseFederated):
         if not reset and self._design.columns is not None:
             X, ids = self._user_rows(X, groups)
             return self._design.made(X), ids
-        X, ids = super()._take_ids(X, groups, header, reset)
+        return super()._take_ids(X, groups, header, reset)
+
+    def _numbers(self, X: Any, header: Any, reset: bool, kept: Collection[int] = ()) -> Any:
         if not reset:
-            return self._design.encoded(X), ids
-        header._design, header._draft = Design(), Draft()
-        positions = groupings(self, header, X.shape[1])
-        return header._design.encoded(X, sum(positions, [])), ids
+            return super()._numbers(self._design.encoded(X), header, reset)
+        header._design, header._draft, header._table = Design(), Draft(), None
+        kept = sum(groupings(self, header, X.shape[1]), [])
+        return super()._numbers(header._design.encoded(X, kept), header, reset, kept)
 
     def _user_rows(self, X: Any, groups: ClientIds | None) -> tuple[Any, Any]:
         """Rows with the user's columns, numbers in the place of levels, and their ids."""
         X, ids = super()._take_ids(X, groups)
-        return self._check_features(self._design.encoded(X), dtype=float), ids
+        return self._check_features(X, dtype=float), ids
 
     def _check_features(self, X: Any, dtype: Any) -> Any:
         # There may be groupings and no features.
@@ -104,15 +106,10 @@ class PosteriorPredictions(BaseFederated):
         columns = self._design.columns
         return super()._n_model_features if columns is None else columns.n_features
 
-    @property
-    def _n_user_features(self) -> int:
-        table = self._design.table
-        return super()._n_user_features if table is None else len(table.user_names)
-
     def _feature_names(self, header: Any, n_features: int) -> Array:
-        for made in (header._design.columns, header._design.table):
-            if made is not None and n_features == len(made.names):
-                return np.array(made.names, dtype=object)
+        columns = header._design.columns
+        if columns is not None and n_features == len(columns.names):
+            return np.array(columns.names, dtype=object)
         return super()._feature_names(header, n_features)
 
     def _with_columns(self, federation: Federation, hello: Any) -> tuple[Federation, Any]:
@@ -425,7 +422,10 @@ class PosteriorPredictions(BaseFederated):
             If the id is needed or not seen in fit, or if predictions depend on the levels of
             other groupings.
         """
-        plain = super().client_model(group)
+        return super().client_model(group)
+
+    def _plain_model(self, group: Hashable | None) -> Any:
+        plain = super()._plain_model(group)
         for effect in self._effects:
             plain = effect.plain(plain)
         return self._design.plain(plain)

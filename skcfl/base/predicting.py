@@ -301,6 +301,10 @@ class Predictions(Host):
         ValueError
             If the id is needed or not seen in fit, or if scikit-learn has no such estimator.
         """
+        return self._behind_table(self._plain_model(group))
+
+    def _plain_model(self, group: Hashable | None) -> Any:
+        """Model of one client of features that are numbers."""
         check_is_fitted(self)
         if group is None:
             self._refuse_anonymous_rows()

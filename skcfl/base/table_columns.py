@@ -1,9 +1,10 @@
-"""Columns of a data frame that are no numbers: categories, and numbers that lack values."""
+"""Data frames with columns that are no numbers: categories, and numbers that lack values."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.compose import make_column_transformer
@@ -12,10 +13,79 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 from .._checks import is_missing
+from .._typing import Array
 from ..federation.wrong_columns import describe_wrong_columns, kind_of
+
+if TYPE_CHECKING:
+    from ..federation.federation import Federation
+    from .of_clients import OfClients as Host
+else:
+    Host = object
 
 # Most levels of a category, as in scikit-learn's boosted trees.
 MOST_LEVELS = 255
+
+
+class TakesTables(Host):
+    """Mixin of estimators that take data frames with categories and missing values."""
+
+    _table: TableColumns | None = None
+
+    def _numbers(self, X: Any, header: Any, reset: bool, kept: Collection[int] = ()) -> Any:
+        """X with numbers in the place of categories and missing values, but in some columns."""
+        if reset:
+            header._table = TableColumns.of(X, kept)
+        return X if header._table is None else header._table.made(X)
+
+    @property
+    def _n_user_features(self) -> int:
+        return super()._n_user_features if self._table is None else len(self._table.user_names)
+
+    def _feature_names(self, header: Any, n_features: int) -> Array:
+        table = header._table
+        if table is not None and n_features == len(table.names):
+            return np.array(table.names, dtype=object)
+        return super()._feature_names(header, n_features)
+
+    def _introduced(self, federation: Federation) -> Any:
+        hello, header = super()._introduced(federation)
+        header._table = None
+        return hello, header
+
+    def _replace_attributes(self, header: Any, fitted: dict[str, Any]) -> None:
+        super()._replace_attributes(header, fitted)
+        self._table = header._table
+
+    def _behind_table(self, plain: Any) -> Any:
+        """A client's plain model behind what encodes a frame, in a pipeline."""
+        if self._table is None:
+            return plain
+        plain.__dict__.pop("feature_names_in_", None)
+        return make_pipeline(self._table.transformer, plain)
+
+
+def positions_of(header: Any, entry: Any, names: Array, parameter: str) -> list[int]:
+    """Positions among features of what is made of a column, given by name or by position."""
+    table, found = header._table, [entry]
+    if table is not None and (isinstance(entry, Integral) or entry not in names):
+        name = table.user_names[position_of(entry, table.user_names, parameter)]
+        found = list(table.levels.get(name, [name]))
+    return [position_of(one, names, parameter) for one in found]
+
+
+def position_of(entry: Any, names: Array, parameter: str) -> int:
+    """Position of a column that a user gave by name or by position."""
+    found: Any = np.flatnonzero(names == entry) if isinstance(entry, str) else []
+    if isinstance(entry, Integral) and not isinstance(entry, (bool, np.bool_)):
+        at = int(entry)
+        found = [at % len(names)] if -len(names) <= at < len(names) else []
+    if len(found) != 1:
+        allowed = "'all', 'intercept' or a list" if parameter == "random" else "a list"
+        raise ValueError(
+            f"{parameter} must be {allowed} of features, names of {names.tolist()} or their "
+            f"positions; got {entry!r} in it."
+        )
+    return int(found[0])
 
 
 class TableColumns:
@@ -25,8 +95,8 @@ class TableColumns:
     ----------
     X : DataFrame of shape (n_samples, n_columns)
         Rows of the fit.
-    texts, gaps : list of int
-        Positions of the columns of categories, and of numbers that lack values.
+    texts, numbers : list of int
+        Positions of the columns of categories, and of numbers that may lack values.
 
     Attributes
     ----------
@@ -41,13 +111,13 @@ class TableColumns:
         Names of the features of each category, by its column.
     """
 
-    def __init__(self, X: Any, texts: list[int], gaps: list[int]) -> None:
+    def __init__(self, X: Any, texts: list[int], numbers: list[int]) -> None:
         X = _named(X)
         encoder = OneHotEncoder(drop="first", handle_unknown="ignore", sparse_output=False)
         complete = FunctionTransformer(with_nan, feature_names_out="one-to-one")
         self.transformer = make_column_transformer(
             (make_pipeline(complete, encoder), texts),
-            (SimpleImputer(add_indicator=True, keep_empty_features=True), gaps),
+            (SimpleImputer(add_indicator=True, keep_empty_features=True), numbers),
             remainder="passthrough",
             verbose_feature_names_out=False,
         ).fit(X)
@@ -71,7 +141,7 @@ class TableColumns:
         """
         if not hasattr(X, "iloc"):  # no frame of pandas
             return None
-        texts, gaps, dates = [], [], []
+        texts, numbers, dates, has_gaps = [], [], [], False
         for j in (j for j in range(X.shape[1]) if j not in kept):
             column = X.iloc[:, j]
             kind = kind_of(column)
@@ -80,11 +150,12 @@ class TableColumns:
             elif kind == "text or categories" or column.dtype == "category":
                 _check_levels(column)
                 texts.append(j)
-            elif kind:
-                gaps.append(j)
+            elif kind or column.dtype.kind in "iuf":
+                has_gaps |= bool(kind)
+                numbers.append(j)
         if dates:
             raise ValueError(describe_wrong_columns(X.iloc[:, dates], None))
-        return cls(X, texts, gaps) if texts or gaps else None
+        return cls(X, texts, numbers) if texts or has_gaps else None
 
     def made(self, X: Any) -> Any:
         """The features of rows, a frame if these are one."""

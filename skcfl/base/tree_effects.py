@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from ..federation.pool import ClientPool
 from ..numerics.regression_trees import dependence, forest_outputs
 from ..pooling.basis_options import TreeBasis
 from ..pooling.boosting import Forest
-from .designs import Draft, Effect, behind, groupings
+from .designs import Design, Draft, Effect, behind, groupings
 
 
 def tree_columns(X: Any, trees: Array, n_outputs: int) -> Array:
@@ -73,7 +72,7 @@ class TreeEffects(Effect):
         columns = Columns(n, recipe, names, 0, forest.trees, forest.n_outputs)
         return {
             "feature_importances_": gains / max(float(gains.sum()), 1e-300),
-            "_design": replace(header._design, columns=columns),
+            "_design": Design(columns),
         }
 
     def added(self, estimator: Any, raw: Array, X: Any, ids: Any) -> Array:

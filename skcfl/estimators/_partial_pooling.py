@@ -39,11 +39,10 @@ class PartialPooling(PopulationFits, PosteriorPredictions):
     (double Poisson [3]_). A client's prediction is by its posterior mean, which takes from the
     other clients what its rows do not determine.
 
-    Data frames may hold categories and lack values, which scikit-learn's encoders replace
-    (:doc:`/curves_and_crossed_groups`). The clients send sums of what they know: number,
-    shifts, curvatures and scatter of their posteriors. The clusters' means are found by
-    generalised least squares, variances by parameter-expanded and extrapolated EM and
-    quasi-Newton steps; the number of clusters by ICL [2]_.
+    The clients send sums of what they know: number, shifts, curvatures and scatter of their
+    posteriors. The clusters' means are found by generalised least squares, variances by
+    parameter-expanded and extrapolated EM and quasi-Newton steps; the number of clusters by
+    ICL [2]_.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Data frames with categories and missing values, which PartialPooling encodes itself."""
+"""Data frames with categories and missing values, which estimators encode themselves."""
 
 import pickle
 
@@ -9,13 +9,29 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import clone
 from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
+from sklearn.linear_model import Ridge
 from sklearn.model_selection import cross_val_score
 from sklearn.preprocessing import OneHotEncoder
 
-from skcfl import IFCARegressor, PartialPoolingClassifier, PartialPoolingRegressor
+from skcfl import (
+    KFED,
+    FedAvgRegressor,
+    FedEMRegressor,
+    IFCARegressor,
+    LocalModelsRegressor,
+    OracleClusters,
+    PartialPoolingClassifier,
+    PartialPoolingRegressor,
+)
 from skcfl.federation import InProcessFederation
+from skcfl.models import SklearnModel
 
-TEXTS, GAPS = ["sex", "drug"], ["bmi"]
+COLUMNS = make_column_transformer(
+    (OneHotEncoder(drop="first", sparse_output=False), ["sex", "drug"]),
+    (SimpleImputer(add_indicator=True), ["age", "bmi"]),
+    remainder="passthrough",
+    verbose_feature_names_out=False,
+)
 
 
 def drawn(n=240, seed=0):
@@ -53,11 +69,7 @@ FITTED = PartialPoolingRegressor(basis="linear").fit(X, Y, groups=GROUPS)
 @pytest.mark.parametrize("cls", [PartialPoolingRegressor, PartialPoolingClassifier])
 def test_scikit_learn_encodes_as_it_would_in_a_pipeline(cls, basis):
     y = Y if cls is PartialPoolingRegressor else np.where(np.median(Y) < Y, "ill", "well")
-    encoder = OneHotEncoder(drop="first", sparse_output=False)
-    columns = make_column_transformer(
-        (encoder, TEXTS), (SimpleImputer(add_indicator=True), GAPS), remainder="passthrough"
-    )
-    encoded = columns.fit_transform(X)
+    encoded = COLUMNS.fit_transform(X)
     of_frame = cls(basis=basis).fit(X, y, groups=GROUPS)
     of_numbers = cls(basis=basis).fit(encoded, y, groups=GROUPS)
     name = "predict" if cls is PartialPoolingRegressor else "predict_proba"
@@ -67,7 +79,7 @@ def test_scikit_learn_encodes_as_it_would_in_a_pipeline(cls, basis):
     ]
     assert_allclose(*found, rtol=1e-9)
     assert list(of_frame.coef_names_[:6]) == [
-        *("sex_m", "drug_20", "drug_30", "bmi", "missingindicator_bmi", "age")
+        *("sex_m", "drug_20", "drug_30", "age", "bmi", "missingindicator_bmi")
     ]
     assert of_frame.n_features_in_ == 4
     plain = of_frame.client_model("h3")
@@ -170,10 +182,50 @@ def test_too_many_levels():
         model.fit(frame, y)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "model",
+    [
+        IFCARegressor(n_clusters=2, random_state=0),
+        LocalModelsRegressor(alpha=1e-3),
+        FedEMRegressor(n_clusters=2, random_state=0),
+        FedAvgRegressor(hidden_layer_sizes=(3,), max_iter=3, random_state=0),
+        OracleClusters(SklearnModel(Ridge()), labels=np.arange(8) % 2),
+    ],
+)
+def test_other_methods_do_likewise(model):
+    encoded = pd.DataFrame(COLUMNS.fit_transform(X), columns=COLUMNS.get_feature_names_out())
+    of_frame, of_numbers = (clone(model).fit(rows, Y, groups=GROUPS) for rows in (X, encoded))
+    found = of_frame.predict(X, groups=GROUPS)
+    assert_allclose(found, of_numbers.predict(encoded, groups=GROUPS), rtol=1e-6)
+    here = GROUPS == "h3"
+    plain = of_frame.client_model("h3")
+    if isinstance(model, OracleClusters):  # an ensemble has no plain model
+        return
+    assert_allclose(plain.predict(X[here]), found[here], rtol=1e-6)
+    adapted = of_frame.adapt(X[here], Y[here], groups=["new"] * here.sum())
+    assert np.isfinite(adapted.predict(X[here], groups=["new"] * here.sum())).all()
+    again = of_frame.fit(encoded, Y, groups=GROUPS)
+    assert again.n_features_in_ == 6
+    assert_array_equal(
+        again.predict(encoded, groups=GROUPS), of_numbers.predict(encoded, groups=GROUPS)
+    )
+
+
 def test_other_rows_are_numbers():
     with pytest.raises(ValueError, match="Column 'sex' of X: text or categories"):
-        IFCARegressor().fit(X, Y, groups=GROUPS)
+        KFED(2).fit(X, groups=GROUPS)
     with pytest.raises(ValueError, match="Column 'sex' of X: text or categories"):
         InProcessFederation(X, Y, GROUPS)
+    numbers = X[["age"]]
+    model = LocalModelsRegressor().fit(numbers, Y, groups=GROUPS)
     with pytest.raises(ValueError, match="Column 'age' of X: missing values"):
-        FITTED.predict(X.assign(age=np.nan), groups=GROUPS)
+        model.predict(numbers.assign(age=np.nan), groups=GROUPS)
+
+
+def test_a_number_that_only_new_rows_lack_is_the_mean():
+    rows = X.head(3)
+    assert_array_equal(
+        FITTED.predict(rows.assign(age=np.nan), groups=GROUPS[:3]),
+        FITTED.predict(rows.assign(age=X["age"].mean()), groups=GROUPS[:3]),
+    )
