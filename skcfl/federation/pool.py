@@ -395,7 +395,7 @@ class ClientPool:
     # ------------------------------------------------------------------- what is known
 
     def spectrum(self) -> tuple[Array, Array, Array]:
-        """Curvature of the clients' objectives, for automatic steps.
+        """Curvature of the clients' objectives, for automatic steps; asked once.
 
         Returns
         -------
@@ -405,10 +405,6 @@ class ClientPool:
             Lower bounds ``mu_i``.
         mean : ndarray of shape (n_clients,)
             Geometric means of the curvature over the directions.
-
-        Notes
-        -----
-        Clients are asked once; later calls, and pools of some of them, know the answers.
         """
         if self._spectrum is None:
             self._spectrum = self.ask(Spectrum).T
