@@ -30,6 +30,9 @@ FUNCTIONS = {
     for name in ("log", "log2", "log10", "log1p", "exp", "expm1", "sqrt", "abs", "sin", "cos")
 }
 NAMES = {**FUNCTIONS, "np": SimpleNamespace(**FUNCTIONS)}
+TINY = np.finfo(float).tiny
+# Column of zeros where a formula has no fixed effect but the intercept.
+NOTHING = "0"
 NO_EFFECTS = "it has no group-specific term, such as (1 | school)"
 
 
@@ -197,11 +200,6 @@ class FormulaModel(BaseEstimator):
         settings["random"] = slopes or "intercept"
         for name in ("crossed", "nested"):
             settings[name] = [_joined(parts) for parts in getattr(plan, name)] or None
-        if not names and not (plan.crossed or plan.nested):
-            raise ValueError(
-                f"formula {self.formula!r} must have a fixed effect or a second grouping besides "
-                f"({plan.client})."
-            )
         rows, y, weights, ways = _target(plan, response, data)
         if self.family == "binomial" and len(set(y.tolist())) > 2:
             raise ValueError(
@@ -284,7 +282,7 @@ class FormulaModel(BaseEstimator):
         check_is_fitted(self)
         est, plan = self.estimator_, self._plan
         fixed = [*map(str, est.coef_names_), "(Intercept)"]
-        order = [len(fixed) - 1, *range(len(fixed) - 1)]
+        order = [len(fixed) - 1, *(k for k in range(len(fixed) - 1) if fixed[k] != NOTHING)]
         spread = np.sqrt(np.maximum(np.asarray(est.covariance_.diagonal()), 0.0))
         random = [
             k
@@ -300,14 +298,20 @@ class FormulaModel(BaseEstimator):
             f"{'AIC':>10} {'BIC':>10} {'logLik':>10}",
         ]
         q = len(random)
-        n_free = len(fixed) + (q * (q + 1) // 2 if est.covariance_type_ == "full" else q)
+        n_free = len(order) + (q * (q + 1) // 2 if est.covariance_type_ == "full" else q)
         n_free += len(est.level_variances_) + est.model_.unknown_scale
         aic, bic = (-2.0 * self.loglik_ + n_free * cost for cost in (2.0, np.log(n)))
         lines += [f"{aic:10.1f} {bic:10.1f} {self.loglik_:10.1f}", "", "Random effects:"]
-        lines.append(f" {'Groups':12} {'Name':16} {'Variance':>10} {'Std.Dev.':>10}")
-        for k in random:
-            group = plan.client if k == random[0] else ""
-            lines.append(f" {group:12} {fixed[k]:16} {spread[k] ** 2:10.4g} {spread[k]:10.4g}")
+        full = est.covariance_type_ == "full" and q > 1
+        lines.append(
+            f" {'Groups':12} {'Name':16} {'Variance':>10} {'Std.Dev.':>10}{'  Corr' * full}"
+        )
+        for i, k in enumerate(random):
+            group = plan.client if i == 0 else ""
+            line = f" {group:12} {fixed[k]:16} {spread[k] ** 2:10.4g} {spread[k]:10.4g}"
+            for j in random[:i] if full else []:
+                line += f" {est.covariance_[k, j] / max(spread[k] * spread[j], TINY):5.2f}"
+            lines.append(line)
         for name, variance in est.level_variances_.items():
             inside = name in {_joined(names) for names in plan.nested}
             group = f"{plan.client}:{name}" if inside else name
@@ -453,7 +457,7 @@ def _frame(plan: _Plan, common: Any, data: Any) -> Any:
     for names in [*plan.crossed, *plan.nested]:
         columns = [data[name].astype(str) for name in names]
         frame[_joined(names)] = ["/".join(parts) for parts in zip(*columns, strict=True)]
-    return frame
+    return frame if frame.shape[1] else frame.assign(**{NOTHING: 0.0})
 
 
 def _require(variables: list[str], data: Any) -> None:

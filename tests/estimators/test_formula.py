@@ -1,12 +1,15 @@
 """Formulas of lme4: what they fit, what they refuse, and their table."""
 
 import pickle
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 from lme4_tables import cbpp, pastes, penicillin
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
+from scipy.special import expit
 from statsmodels.regression.mixed_linear_model import MixedLM, MixedLMParams
 
 from skcfl import PartialPoolingRegressor, formula
@@ -44,6 +47,78 @@ def test_lme4s_examples():
     assert "batch:cask" in model.summary() and "cask, 30" in model.summary()
 
 
+def test_no_fixed_effect_but_the_intercept():
+    """lme4's example Dyestuff, by maximum likelihood."""
+    yields = [
+        *(
+            1545,
+            1440,
+            1440,
+            1520,
+            1580,
+            1540,
+            1555,
+            1490,
+            1560,
+            1495,
+            1595,
+            1550,
+            1605,
+            1510,
+            1560,
+        ),
+        *(
+            1445,
+            1440,
+            1595,
+            1465,
+            1545,
+            1595,
+            1630,
+            1515,
+            1635,
+            1625,
+            1520,
+            1455,
+            1450,
+            1480,
+            1445,
+        ),
+    ]
+    frame = pd.DataFrame({"Yield": yields, "Batch": np.repeat(list("ABCDEF"), 5)})
+    model = formula.fit("Yield ~ 1 + (1 | Batch)", frame)
+    assert_allclose(model.loglik_, -163.66353, atol=1e-5)
+    text = model.summary()
+    assert "     333.3      337.5     -163.7" in text  # three parameters
+    assert re.search(r"Batch +\(Intercept\) +1388 +37\.26\n +Residual +2451 +49\.51", text)
+    assert text.endswith(" (Intercept)          1527.5      17.69      86.33")
+    means = frame.groupby("Batch")["Yield"].transform("mean")
+    shrunken = 1527.5 + (means - 1527.5) * 1388.333 / (1388.333 + 2451.25 / 5)
+    assert_allclose(model.predict(frame), shrunken, rtol=1e-5)
+
+
+def test_laplace_without_fixed_effects():
+    """The likelihood that a search finds over the mean and the deviation, term by term."""
+    frame = schools()
+    frame["target"] = (frame["score"] > 1.0).astype(int)
+    model = formula.fit("target ~ 1 + (1 | school)", frame, "binomial")
+    y = frame["target"].to_numpy().reshape(20, 20).sum(axis=1)
+
+    def loss(x):
+        mean, deviation = x[0], np.exp(x[1])
+        u = np.zeros(20)
+        for _ in range(50):
+            rate = expit(mean + deviation * u)
+            curvature = 20 * rate * (1.0 - rate) * deviation**2 + 1.0
+            u += (deviation * (y - 20 * rate) - u) / curvature
+        eta = mean + deviation * u
+        terms = y * eta - 20 * np.logaddexp(0.0, eta) - 0.5 * u**2 - 0.5 * np.log(curvature)
+        return -terms.sum()
+
+    best = -minimize(loss, [0.0, -1.0], method="Nelder-Mead", options={"fatol": 1e-9}).fun
+    assert best - 0.005 < model.loglik_ < best + 1e-6
+
+
 def test_slopes_with_and_without_correlations():
     frame = schools()
     for text, kind in (
@@ -62,6 +137,12 @@ def test_slopes_with_and_without_correlations():
         assert_allclose(model.estimator_.cluster_coef_[0, 0], wanted.fe_params["ses"], rtol=1e-3)
         n_free = 3 + 1 + (3 if kind == "full" else 2)
         assert f"{2 * n_free - 2 * model.loglik_:10.1f} " in model.summary()
+        (between,) = re.findall(r"^ +ses( +[-.\d]+)+$", model.summary(), re.M)[:1]
+        if kind == "full":
+            V = np.asarray(wanted.cov_re)
+            assert_allclose(float(between), V[0, 1] / np.sqrt(V[0, 0] * V[1, 1]), atol=0.02)
+        else:
+            assert "Corr" not in model.summary()
     diag = formula.fit("score ~ ses + sex + (ses | school)", frame, covariance="diag")
     assert f"{2 * 6 - 2 * diag.loglik_:10.1f} " in diag.summary()
 
@@ -109,7 +190,6 @@ def test_families():
         ("score ~ sex + (ses | school)", r"\(ses \| school\) cannot"),
         ("ses + (1 | school)", "target before ~"),
         ("score ~ cosine(ses) + (1 | school)", "has the name 'cosine', which is no column"),
-        ("score ~ 1 + (1 | school)", "fixed effect or a second grouping"),
         ("score ~ ses + sex + (ses | school) + (0 + sex | school)", r"\(ses \| school\) cannot"),
         ("score ~ ses * sex + (1 | school) + (0 + ses + sex | school)", r"ses \+ sex \| school\)"),
         ("score ~ ses + age + (1 | school)", "no column 'age'; its columns are"),
