@@ -39,10 +39,10 @@ def describe_wrong_columns(X, estimator):
     """
     if sparse.issparse(X) or len(getattr(X, "shape", ())) != 2:
         return ""
-    is_frame = hasattr(X, "columns") and hasattr(X, "iloc")
+    names = list(getattr(X, "columns", range(X.shape[1])))
+    is_frame = hasattr(X, "iloc")
     if not is_frame:
         X = np.asarray(X)
-    names = list(X.columns) if is_frame else list(range(X.shape[1]))
     found: dict[str, list] = {kind: [] for kind in WAYS_OUT}
     for k, label in enumerate(names):
         kind = kind_of(X.iloc[:, k] if is_frame else X[:, k])
