@@ -295,11 +295,6 @@ class Releases:
         return UserUnits(self.model, self.scaling)
 
     @property
-    def n_places(self) -> int:
-        """Number of places; each adds all of the noise that was promised."""
-        return len(self._places)
-
-    @property
     def _places(self) -> list[Any]:
         if self._parts is None:
             self._parts = self._federation.rows(self.model, self._hello)

@@ -71,11 +71,6 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
     isotropic = False
 
     @property
-    def supervised(self) -> bool:
-        """True if the model needs targets."""
-        return self.estimator_type is not None
-
-    @property
     def n_free(self) -> int:
         """Parameters that predictions depend on, of a bound model: what a criterion counts."""
         return self.n_params
