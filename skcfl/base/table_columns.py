@@ -12,7 +12,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
-from .._checks import is_missing
+from .._checks import about, is_missing
 from .._typing import Array
 from ..federation.wrong_columns import describe_wrong_columns, kind_of
 
@@ -95,8 +95,10 @@ class TableColumns:
     ----------
     X : DataFrame of shape (n_samples, n_columns)
         Rows of the fit.
-    texts, numbers : list of int
-        Positions of the columns of categories, and of numbers that may lack values.
+    texts : dict of int to list
+        Levels of the categories, by the positions of their columns.
+    numbers : list of int
+        Positions of the columns of numbers that may lack values.
 
     Attributes
     ----------
@@ -111,24 +113,26 @@ class TableColumns:
         Names of the features of each category, by its column.
     """
 
-    def __init__(self, X: Any, texts: list[int], numbers: list[int]) -> None:
+    def __init__(self, X: Any, texts: dict[int, list[Any]], numbers: list[int]) -> None:
         X = _named(X)
-        encoder = OneHotEncoder(drop="first", handle_unknown="ignore", sparse_output=False)
+        encoder = OneHotEncoder(
+            categories=list(texts.values()),
+            drop="first",
+            handle_unknown="ignore",
+            sparse_output=False,
+        )
         complete = FunctionTransformer(with_nan, feature_names_out="one-to-one")
         self.transformer = make_column_transformer(
-            (make_pipeline(complete, encoder), texts),
+            (make_pipeline(complete, encoder), list(texts)),
             (SimpleImputer(add_indicator=True, keep_empty_features=True), numbers),
             remainder="passthrough",
             verbose_feature_names_out=False,
         ).fit(X)
         self.user_names = np.array(X.columns, dtype=object)
         self.names = self.transformer.get_feature_names_out()
-        ends: Any = []
-        if texts:
-            fitted = self.transformer.transformers_[0][1][-1]
-            ends = np.cumsum([len(levels) - 1 for levels in fitted.categories_])
-        by_column = np.split(self.names, ends)
-        self.levels = dict(zip(self.user_names[texts], by_column, strict=False))
+        ends = np.cumsum([len(levels) - 1 for levels in texts.values()])
+        by_column = zip(texts, np.split(self.names, ends.astype(int)), strict=False)
+        self.levels = {self.user_names[j]: names for j, names in by_column}
 
     @classmethod
     def of(cls, X: Any, kept: Collection[int]) -> TableColumns | None:
@@ -137,32 +141,38 @@ class TableColumns:
         Raises
         ------
         ValueError
-            If a category has too many levels, or mixes text and numbers, or a column has dates.
+            If a category has too many levels, or mixes text and numbers, or a column has dates,
+            or if no feature is left, as categories have one level each.
         """
         if not hasattr(X, "iloc"):  # no frame of pandas
             return None
-        texts, numbers, dates, has_gaps = [], [], [], False
+        texts: dict[int, list[Any]] = {}
+        numbers, dates, has_gaps = [], [], False
         for j in (j for j in range(X.shape[1]) if j not in kept):
             column = X.iloc[:, j]
             kind = kind_of(column)
             if kind == "dates or times":
                 dates.append(j)
             elif kind == "text or categories" or column.dtype == "category":
-                _check_levels(column)
-                texts.append(j)
+                texts[j] = _levels(column)
             elif kind or column.dtype.kind in "iuf":
                 has_gaps |= bool(kind)
                 numbers.append(j)
         if dates:
             raise ValueError(describe_wrong_columns(X.iloc[:, dates], None))
-        return cls(X, texts, numbers) if texts or has_gaps else None
+        if not (texts or has_gaps):
+            return None
+        if len(texts) == X.shape[1] and all(len(levels) == 1 for levels in texts.values()):
+            raise ValueError("X has no feature: its columns are categories of one level each.")
+        with about("X"):
+            return cls(X, texts, numbers)
 
     def made(self, X: Any) -> Any:
         """The features of rows, a frame if these are one."""
-        if not hasattr(X, "iloc"):
-            return np.asarray(self.transformer.transform(X), dtype=float)
-        made = np.asarray(self.transformer.transform(_named(X)), dtype=float)
-        return type(X)(made, columns=self.names)
+        is_frame = hasattr(X, "iloc")
+        with about("X"):
+            made = np.asarray(self.transformer.transform(_named(X) if is_frame else X))
+        return type(X)(made, columns=self.names) if is_frame else made
 
 
 def _named(X: Any) -> Any:
@@ -177,8 +187,10 @@ def with_nan(X: Any) -> Any:
     return X.astype(object).where(X.notna(), np.nan) if hasattr(X, "notna") else X
 
 
-def _check_levels(column: Any) -> None:
-    levels = [level for level in column.unique().tolist() if not is_missing(level)]
+def _levels(column: Any) -> list[Any]:
+    """Levels of a category, the first of which has no feature: as declared, or sorted."""
+    there = column.unique().tolist()
+    levels = [level for level in there if not is_missing(level)]
     if len({isinstance(level, str) for level in levels}) > 1:
         raise ValueError(
             f"column {column.name!r} of X mixes text and other values: turn it into one type, as "
@@ -189,3 +201,6 @@ def _check_levels(column: Any) -> None:
             f"column {column.name!r} of X has {len(levels)} levels, more than {MOST_LEVELS}: name "
             "it in crossed or nested, so that each level has a random intercept, or leave it out."
         )
+    declared = getattr(column, "cat", None)
+    order = sorted(levels) if declared is None else declared.categories.tolist()
+    return [level for level in order if level in levels] + [np.nan] * (len(there) > len(levels))

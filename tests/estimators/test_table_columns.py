@@ -167,11 +167,23 @@ def test_effects_of_columns():
     [
         (["a", 1] * 120, "column 'z' of X mixes text and other values"),
         (pd.date_range("2020", periods=240), "Column 'z' of X: dates or times"),
+        (np.full(240, 1j), "X is not valid: Complex data not supported"),
     ],
 )
 def test_columns_that_cannot_be_encoded(column, message):
     with pytest.raises(ValueError, match=message):
         PartialPoolingRegressor().fit(X.assign(z=column), Y, groups=GROUPS)
+
+
+def test_the_first_level_is_as_declared():
+    kind = pd.CategoricalDtype(["low", "middle", "high"])
+    z = pd.Series(["low", "high"] * 120, dtype=kind)
+    model = LocalModelsRegressor(alpha=1.0).fit(X[["age"]].assign(z=z), Y, groups=GROUPS)
+    assert list(model.coef_names_) == ["z_high", "age"]
+    model = LocalModelsRegressor(alpha=1.0).fit(X[["age"]].assign(z="low"), Y, groups=GROUPS)
+    assert list(model.coef_names_) == ["age"]
+    with pytest.raises(ValueError, match="X has no feature: its columns are categories of one"):
+        model.fit(pd.DataFrame({"z": ["low"] * 240}), Y, groups=GROUPS)
 
 
 def test_too_many_levels():
