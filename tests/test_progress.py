@@ -56,7 +56,7 @@ METHODS = [
 SEARCHED = {"IFCA", "PartialPooling", "ConvexClusteredFL", "Ditto"}
 # Those that search by folds.
 BY_FOLDS = {"ConvexClusteredFLRegressor", "FPFCClassifier", "GTVRegressor"}
-BY_CV, BIC = skcfl.LamSearch(cv=2, n_lams=4), skcfl.LamSearch(criterion="bic", n_lams=4)
+BY_CV, BIC = skcfl.LamSearch(cv=2, n_lams=2), skcfl.LamSearch(criterion="bic", n_lams=3)
 # A method of each kind, of which a run prints more.
 LOUDER = {"ConvexClusteredFL", "FedRep", "IFCA", "PartialPooling"}
 TASKS = {
@@ -77,7 +77,8 @@ def make(name, **parameters):
     if name in BY_FOLDS:
         short["search"] = BY_CV
     if name == "ConvexClusteredFL":
-        short["search"] = skcfl.LamSearch(n_lams=4)
+        short["search"] = skcfl.LamSearch(n_lams=2)
+    short |= {"n_init": 2} if name in SEARCHED else {}
     if name not in SEARCHED | BY_FOLDS:
         short |= {"n_clusters": 2, "lam": 0.1}
     if name in ("FedProtoClassifier", "FedPACClassifier"):

@@ -27,7 +27,7 @@ from skcfl.testing import StrictFederation
 # Clients in other units are what is tried here.
 pytestmark = pytest.mark.filterwarnings("ignore::skcfl.exceptions.UnitsWarning")
 
-DATA = make_clustered_regression(9, 2, 3, n_samples=20, random_state=0)
+DATA = make_clustered_regression(9, 2, 2, n_samples=16, random_state=0)
 IDS, CODES = np.unique(DATA.groups, return_inverse=True)
 LIAR = 3
 HONEST = CODES != LIAR
@@ -95,7 +95,7 @@ def test_messages_are_those_of_a_fit_without_bound():
         model = ConvexClusteredFLRegressor(0.01, client_loss=client_loss, **options)
         model.set_params(standardize=False, alpha=0.1)
         sent.append(model.fit(DATA.X, DATA.y, groups=DATA.groups).floats_up_)
-    n, p = 9, 4
+    n, p = 9, 3
     assert sent[1] - sent[0] == n * 2 * (p + 1)
 
 
@@ -122,7 +122,7 @@ def test_clients_in_several_places(lam):
         (ConvexClusteredFLRegressor(search=LamSearch("bic"), client_loss="huber"), "criterion"),
         (ConvexClusteredFLRegressor(client_loss="capped"), "client_loss"),
         (ConvexClusteredFLRegressor(client_loss=-1.0), "client_loss"),
-        (FPFC(init=np.zeros((9, 4)), client_loss=0.1), "init"),
+        (FPFC(init=np.zeros((9, 3)), client_loss=0.1), "init"),
     ],
 )
 def test_what_cannot_be_bounded_is_refused(model, words):

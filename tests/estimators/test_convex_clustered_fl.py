@@ -122,7 +122,8 @@ def test_one_client_is_scikit_learns_model():
 )
 def test_auto_finds_separated_clusters_of_ragged_clients(criterion, seed):
     data = make_clustered_regression(12, 3, 5, random_state=seed)  # of 20 to 60 rows
-    options = {"graph": "knn", "refit": True, "alpha": 1e-4, "search": LamSearch(criterion)}
+    options = {"graph": "knn", "penalty": "l2", "refit": True, "alpha": 1e-4}
+    options["search"] = LamSearch(criterion)
     model = fit(ConvexClusteredFLRegressor(**options), data)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     assert model.partition_optimal_
@@ -144,7 +145,7 @@ OTHERS = [("poisson", NUMBERS), ("huber", NUMBERS)]
     ("loss", "data"), [("log_loss", classification(n_classes=3, **FEW)), *SLOW, *some(OTHERS, 1)]
 )
 def test_auto_finds_clusters_under_other_losses(loss, data):
-    y, options = data.y, {"graph": "knn", "refit": True, "alpha": 0.01}
+    y, options = data.y, {"graph": "knn", "penalty": "l2", "refit": True, "alpha": 0.01}
     if loss == "poisson":
         y = np.random.RandomState(0).poisson(np.exp(np.clip(0.5 * y, -3, 3)))
     cls = ConvexClusteredFLClassifier if loss == "log_loss" else ConvexClusteredFLRegressor
@@ -165,15 +166,16 @@ def test_auto_says_one_cluster_where_there_is_one(n_samples, seeds):
     for seed in seeds:
         data = regression(seed, n_clusters=1, n_samples=n_samples, noise=1.0, n_clients=8)
         for graph in some(("knn", "complete"), 1):
-            several.append(fit(ConvexClusteredFLRegressor(graph=graph), data).n_clusters_ > 1)
+            model = ConvexClusteredFLRegressor(graph=graph, penalty="l2")
+            several.append(fit(model, data).n_clusters_ > 1)
     assert sum(several) <= (len(several) > 1)
 
 
 @pytest.mark.parametrize("graph", ["knn", "complete", np.zeros((6, 6))])
 def test_auto_where_all_clients_agree(graph):
     data = regression(n_clients=6, n_clusters=2, n_features=2)
+    model = ConvexClusteredFLRegressor(graph=graph, alpha=0.01, search=LamSearch(n_lams=1))
     for y in (np.ones(len(data.y)), np.zeros(len(data.y))):
-        model = ConvexClusteredFLRegressor(graph=graph, alpha=0.01, search=LamSearch(n_lams=2))
         model.fit(data.X, y, groups=data.groups)
         assert_allclose(model.predict(data.X, groups=data.groups), y, atol=1e-12)
         if isinstance(graph, str):
@@ -302,7 +304,7 @@ ESTIMATORS = [
 @examples(1)
 @given(seed=st.integers(0, 10**6))
 def test_weights_are_repetitions(estimator, seed):
-    data = regression(seed, n_clients=6, n_clusters=2, n_samples=(20, 40))
+    data = regression(seed, n_clients=6, n_clusters=2, n_features=2, n_samples=(20, 40))
     weights = np.random.RandomState(seed).randint(0, 4, len(data.y))
     fit(estimator, data, sample_weight=weights)
     labels, params = estimator.labels_, estimator.params_
@@ -318,7 +320,7 @@ def test_any_convex_local_model():
     rng = np.random.RandomState(0)
     centres = np.repeat([[0.0, 0.0], [5.0, 5.0]], 30, axis=0)
     groups = np.repeat(np.arange(12), 5)
-    model = ConvexClusteredFL(Location(), graph="knn", refit=True)
+    model = ConvexClusteredFL(Location(), graph="knn", penalty="l2", refit=True)
     model.fit(centres + rng.standard_normal((60, 2)), groups=groups)
     assert_array_equal(model.labels_, np.repeat([0, 1], 6))
     local = fit(LocalModels(Location()), data)

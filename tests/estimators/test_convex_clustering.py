@@ -34,7 +34,7 @@ KINDS = [("squared_error", "knn"), ("huber", "complete")]
 KINDS += [("squared_error", "complete"), ("huber", "knn")]
 
 
-def blobs(seed=0, n=90, **options):
+def blobs(seed=0, n=60, **options):
     options = {"centers": [[0, 0], [6, 0], [0, 6]], "cluster_std": 0.8} | options
     return make_blobs(n, random_state=seed, **options)
 
@@ -158,7 +158,7 @@ def test_order_place_and_units_do_not_matter(loss, seed):
 
 @functools.cache
 def fit_of_blobs(loss, graph):
-    X, _ = blobs(1, n=24)
+    X, _ = blobs(1, n=18)
     return X, ConvexClustering(loss=loss, graph=graph, delta=1.0).fit(X)
 
 
@@ -177,7 +177,7 @@ def test_auto_does_not_depend_on_units_and_the_origin(loss, graph, scale, shift)
 
 @pytest.mark.parametrize("shift", [0.0, 1e3])
 def test_float32_is_kept_far_from_the_origin_too(shift):
-    X, y = blobs(n=60)
+    X, y = blobs()
     model = ConvexClustering().fit((X + shift).astype(np.float32))
     assert model.cluster_centers_.dtype == np.float32
     assert adjusted_rand_score(y, model.labels_) == 1.0

@@ -119,8 +119,8 @@ def test_a_clients_model_is_a_plain_pipeline():
     X, y, groups = waves()
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     for features in (X, frame):
-        model = PartialPoolingRegressor(1, basis="splines", df=np.inf).fit(features, y, groups)
-        plain = model.client_model(3)
+        model = PartialPoolingRegressor(1, basis="splines", covariance="diag", df=np.inf)
+        plain = model.fit(features, y, groups).client_model(3)
         got, wanted = plain.predict(X), model.predict(features, groups=np.full(len(X), 3))
         assert_allclose(got, wanted, rtol=1e-8, atol=1e-8)
     assert type(plain[-1]).__module__.startswith("sklearn.")
@@ -149,12 +149,13 @@ def test_other_losses(loss):
 def test_curves_beside_groupings_and_new_clients():
     X, y, groups = waves()
     item = np.random.default_rng(1).integers(5, size=len(y))
-    model = PartialPoolingRegressor(basis=SplineBasis(random="none"), crossed=[3])
+    one = {"covariance": "diag", "df": np.inf}
+    model = PartialPoolingRegressor(basis=SplineBasis(random="none"), crossed=[3], **one)
     model.fit(np.column_stack([X, item]), y + item, groups=groups)
     assert model.score(np.column_stack([X, item]), y + item, groups=groups) > 0.95
     assert_allclose(np.diff(list(model.crossed_effects_["x3"].values())), 1.0, atol=0.3)
     some = groups < 2
-    plain = PartialPoolingRegressor(1, basis="splines", df=np.inf).fit(X, y, groups=groups)
+    plain = PartialPoolingRegressor(1, basis="splines", **one).fit(X, y, groups=groups)
     adapted = plain.adapt(X[some], y[some], groups=groups[some] + 50)
     assert_allclose(adapted.params_[-2:], plain.params_[:2], rtol=0.3, atol=0.2)
     updated = plain.update(X[some], y[some], groups=groups[some])
@@ -188,7 +189,8 @@ def test_a_look_counts_the_coefficients_that_are_free(monkeypatch):
     X = rng.normal(size=(120, 2))
     raw = X[:, 0] + rng.logistic(size=120)
     for ends in ([0.0], [-1.0, 1.0]):
-        PartialPoolingClassifier(1).fit(X, np.digitize(raw, ends), groups=groups)
+        how = {"random": "intercept", "covariance": "diag"}
+        PartialPoolingClassifier(1, **how).fit(X, np.digitize(raw, ends), groups=groups)
     assert freedom[1] == 2 * freedom[0] > 0
 
 
@@ -212,13 +214,15 @@ def test_options_are_checked():
     for basis, name in ((SplineBasis(n_knots=2), "n_knots"), ("forest", "basis")):
         with pytest.raises(ValueError, match=name):
             PartialPoolingRegressor(basis=basis).fit(X, y, groups=groups)
-    model = PartialPooling(basis=SplineBasis()).set_params(basis__n_knots=4)
+    model = PartialPooling(n_clusters=1, covariance="diag", basis=SplineBasis())
+    model.set_params(basis__n_knots=4)
     assert model.fit(X, y, groups=groups).model_.n_features == 3 + 2 * 4
 
 
 def test_the_display():
     X, y, groups = waves()
-    model = PartialPoolingRegressor(1, basis="splines", df=np.inf).fit(X, y, groups=groups)
+    model = PartialPoolingRegressor(1, basis="splines", covariance="diag", df=np.inf)
+    model.fit(X, y, groups=groups)
     display = EffectDisplay.from_estimator(model, "x0", groups=[0, 4])
     assert_allclose(display.line_.get_ydata(), model.partial_effect("x0")[1])
     assert [line.get_label() for line in display.client_lines_] == ["0", "4"]

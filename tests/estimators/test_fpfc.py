@@ -156,7 +156,7 @@ def test_networks_in_the_everyday_classes():
         FPFCRegressor(**NETWORK, fit_intercept=False).fit(X, y, groups=groups)
 
 
-SEARCHES = [LamSearch("bic", n_lams=4), LamSearch(cv=2, n_lams=6)]
+SEARCHES = [LamSearch("bic", n_lams=3), LamSearch(cv=2, n_lams=6)]
 
 
 @pytest.mark.parametrize("search", some(SEARCHES, 1))
@@ -173,7 +173,7 @@ def test_without_targets():
     labels = np.arange(9) % 3
     groups = np.repeat(np.arange(9), 10)
     X = centres[labels[groups]] + rng.standard_normal((90, 2))
-    model = FPFC(Location(), refit=True, search=LamSearch(n_lams=3)).fit(X, groups=groups)
+    model = FPFC(Location(), refit=True, search=LamSearch(n_lams=2)).fit(X, groups=groups)
     assert adjusted_rand_score(labels, model.labels_) == 1.0
     assert_allclose(model.cluster_params_[0], X[labels[groups] == 0].mean(axis=0))
 

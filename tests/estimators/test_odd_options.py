@@ -87,7 +87,7 @@ def fits(cls, seed, share, **few):
 @given(seed=st.integers(0, 2**31))
 def test_any_options_of_any_class(kind, seed):
     """Two clusters unless others are drawn: the search is one for all classes."""
-    fits(getattr(skcfl, kind), [seed, KINDS.index(kind)], 0.5, n_clusters=2)
+    fits(getattr(skcfl, kind), [seed, KINDS.index(kind)], 0.5, n_clusters=2, max_iter=25)
 
 
 @pytest.mark.filterwarnings("ignore")

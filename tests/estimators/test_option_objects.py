@@ -245,7 +245,7 @@ def test_only_their_own_objects_are_taken(owner, value):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_fits_with_default_objects_are_equal_to_the_bit(name):
     cls = getattr(skcfl, name)
-    given = {"n_clusters": 2, "lam": 0.1, "random_state": 0}
+    given = {"n_clusters": 2, "lam": 0.1, "eps2": 0.3, "random_state": 0}
     given = {key: v for key, v in given.items() if key in inspect.signature(cls).parameters}
     objects = {owner: kind() for owner, kind in cls._option_classes.items()}
     plain, other = fit(cls(**given)), fit(cls(**given, **objects))
@@ -270,6 +270,8 @@ def test_a_fit_leaves_the_objects_as_they_were():
 )
 def test_steps_that_are_too_long_are_named(name, step):
     model = getattr(skcfl, f"{name}Regressor")(training=Training(step_size=step), random_state=0)
+    if name == "PerFedAvg":
+        model.set_params(personal_steps=3)
     with pytest.raises(ValueError, match=f"{name}Regressor diverged: .*step_size=1.* is too long"):
         model.fit(DATA.X, DATA.y, groups=DATA.groups)
 

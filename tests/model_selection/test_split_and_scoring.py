@@ -459,7 +459,7 @@ def test_scorer_in_nested_searches(classification):
 
 def test_scores_by_client(classification):
     X, y, groups = classification
-    estimator = IFCAClassifier(random_state=0).fit(X, y, groups)
+    estimator = IFCAClassifier(2, random_state=0).fit(X, y, groups)
     result = per_client_scores(estimator, X, y, groups)
     assert pd.DataFrame(result).columns.tolist() == ["groups", "scores", "n_samples"]
     ids, sizes = np.unique(groups, return_counts=True)

@@ -69,7 +69,7 @@ def test_clusters_are_found_without_the_silent(cls, options, faults):
     assert model.history_["participants"][:30].min() < 12
 
 
-OTHER_METHODS = [FeSEMRegressor(3), CFLRegressor(eps2=0.27), FedEMRegressor(3)]
+OTHER_METHODS = [FeSEMRegressor(3), CFLRegressor(eps2=0.27), FedEMRegressor(3, n_init=2)]
 PAIRS = [(model, LOST[(k + j) % 2]) for j in range(2) for k, model in enumerate(OTHER_METHODS)]
 
 

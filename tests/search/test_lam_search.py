@@ -107,7 +107,8 @@ def test_a_single_client_has_nothing_to_choose(cls):
 def test_searches_over_options_and_objects():
     X = np.column_stack([DATA.X, np.unique(DATA.groups, return_inverse=True)[1]])
     grid = {"search": [LamSearch("bic"), LamSearch(lams=[0.1])], "search__lams": [[0.1], [0.2]]}
-    model = ConvexClusteredFLRegressor(group_col=-1, graph="complete", penalty="l2", refit=True)
+    one = {"group_col": -1, "graph": "complete", "penalty": "l2", "alpha": 0.01}
+    model = ConvexClusteredFLRegressor(refit=True, **one)
     cv = ClientKFold(2, group_col=-1, random_state=0)
     found = GridSearchCV(model, grid, cv=cv, error_score="raise").fit(X, DATA.y)
     assert found.best_estimator_.search.lams == found.best_params_["search__lams"]
