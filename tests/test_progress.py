@@ -136,24 +136,17 @@ class Recorder:
             self.models.append((context.task_name, fitted_estimator))
 
 
-class Stop:
+class Stop(Recorder):
     """A callback that ends what it is told of after a number of tasks of a name."""
 
     def __init__(self, task, after):
+        super().__init__()
         self.task, self.after = task, after
 
-    def setup(self, estimator, context):
-        self.count = 0
-
-    def teardown(self, estimator, context):
-        pass
-
-    def on_fit_task_begin(self, estimator, context):
-        pass
-
-    def on_fit_task_end(self, estimator, context):
-        self.count += context.task_name == self.task
-        return context.task_name == self.task and self.count >= self.after
+    def on_fit_task_end(self, estimator, context, *, X, y, metadata, fitted_estimator):
+        about = {"X": X, "y": y, "metadata": metadata, "fitted_estimator": fitted_estimator}
+        super().on_fit_task_end(estimator, context, **about)
+        return context.task_name == self.task and self.tasks.count(self.task) >= self.after
 
 
 def test_every_method_is_here():
@@ -281,9 +274,9 @@ def test_only_a_callback_silences_the_warning():
 )
 def test_a_callback_ends_searches(name, task, more):
     """The best of what was tried is fitted."""
-    whole, part = Recorder(), Recorder()
+    whole, part = Recorder(), Stop(task, 2)
     fitted(name, whole, **more)
-    model = fitted(name, Stop(task, 2), part, **more)
+    model = fitted(name, part, **more)
     assert part.tasks.count(task) == 2 < whole.tasks.count(task)
     assert np.isfinite(model.objective_)
 

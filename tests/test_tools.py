@@ -27,7 +27,7 @@ from sklearn.ensemble import (
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.inspection import permutation_importance
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, r2_score
+from sklearn.metrics import accuracy_score, mean_absolute_error, r2_score
 from sklearn.model_selection import (
     GridSearchCV,
     HalvingGridSearchCV,
@@ -97,22 +97,19 @@ class Case:
         with pytest.warns(SingleClientWarning):
             return clone(estimator).fit(self.X, self.y)
 
-    def scores(self, estimator, metric=None, response="predict"):
+    def scores(self, estimator):
         """Scores of the folds by direct calls with groups, the same in all tests."""
-        metric = self.metric if metric is None else metric
-        key = repr(estimator), metric, response
-        if key in self.known:
-            return self.known[key]
-        scores = []
-        for train, test in self.cv.split(self.X, self.y, self.groups):
-            answer = getattr(self.fitted(estimator, train), response)(
-                self.X[test], groups=self.groups[test]
-            )
-            scores.append(metric(self.y[test], answer))
-        return self.known.setdefault(key, np.array(scores))
+        if repr(estimator) not in self.known:
+            scores = []
+            for train, test in self.cv.split(self.X, self.y, self.groups):
+                fit = self.fitted(estimator, train)
+                answer = fit.predict(self.X[test], groups=self.groups[test])
+                scores.append(self.metric(self.y[test], answer))
+            self.known[repr(estimator)] = np.array(scores)
+        return self.known[repr(estimator)]
 
-    def search_scores(self, **kwargs):
-        return np.array([self.scores(candidate, **kwargs).mean() for candidate in self.candidates])
+    def search_scores(self):
+        return np.array([self.scores(candidate).mean() for candidate in self.candidates])
 
 
 def classification(estimator, grid):
@@ -416,17 +413,6 @@ def test_grid_search_with_column(case, scoring, enabled):
         assert_search(case, search, case.search_scores())
         prediction = search.predict(case.frame)
     assert_array_equal(prediction, search.best_estimator_.predict(case.frame))
-
-
-def test_grid_search_multimetric(classifier):
-    case = classifier
-    scoring = {"a": grouped_scorer("accuracy"), "l": grouped_scorer("neg_log_loss")}
-    search = GridSearchCV(case.estimator, case.grid, cv=case.cv, scoring=scoring, refit="l")
-    with routing(True):
-        search.fit(case.X, case.y, groups=case.groups)
-    assert_allclose(search.cv_results_["mean_test_a"], case.search_scores())
-    expected = -case.search_scores(metric=log_loss, response="predict_proba")
-    assert_allclose(search.cv_results_["mean_test_l"], expected)
 
 
 def test_search_predict(case):

@@ -303,10 +303,7 @@ def test_nonconvergence_warns_once_with_the_number(Estimator):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"embedding": "cosine"}, "embedding"),
         ({"clusterer": LinearModel()}, "clusterer"),
-        ({"init": "different"}, "init"),
-        ({"n_clusters": "some"}, "n_clusters"),
         ({"n_clusters": "auto", "init": np.zeros((3, 7))}, "n_clusters='auto' tries several"),
         ({"shared_layers": 1}, "fewer than all, or names of some"),
         ({"shared_layers": ["first"]}, r"the layers of the local model are \['linear'\]"),

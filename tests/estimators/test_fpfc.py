@@ -260,7 +260,6 @@ def test_too_few_rounds_warn():
         ({"penalty": MCP(scale=0.0), "lam": 1.0}, "scale of MCP must be positive"),
         ({"solver": FPFCRounds(rho=1e-3), "lam": 1.0}, "rho must be larger than"),
         ({"solver": FPFCRounds(nu=-1.0)}, "'nu' parameter of FPFCRounds"),
-        ({"solver": FPFCRounds(n_iter_no_change=0)}, "'n_iter_no_change' parameter of FPFCR"),
         ({"training": Training(local_steps=[1, 2])}, "for each of the 9 clients"),
         ({"training": Training(local_steps=[0.5] * 9)}, "local_steps must be a number of steps"),
         ({"init": np.zeros((3, 5))}, r"init must have shape \(9, 5\)"),

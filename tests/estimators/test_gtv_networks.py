@@ -273,10 +273,6 @@ def test_ends_of_fits():
         ({"fit_intercept": False}, "fit_intercept=False is for linear models"),
         ({"solver": PDMM(0.5)}, r"solver=PDMM\(participation=0.5\) needs exact"),
         ({"solver": InexactPrimalDual(ratio=-1.0)}, "'ratio' parameter"),
-        ({"solver": InexactPrimalDual(step_size=0.0)}, "'step_size' parameter"),
-        ({"solver": InexactPrimalDual(local_steps=0)}, "'local_steps' parameter"),
-        ({"solver": InexactPrimalDual(n_iter_no_change=0)}, "'n_iter_no_change' parameter"),
-        ({"solver": InexactPrimalDual(relaxation=2.0)}, "'relaxation' parameter"),
     ],
 )
 def test_refusals(options, message):

@@ -47,23 +47,10 @@ OTHERS = {
 }
 #: Values that no method takes, by class and option.
 WRONG = [
-    (Training, "averaging", "both"),
-    (Training, "local_steps", 0),
-    (Training, "local_steps", "all"),
     (Training, "local_steps", 2.5),
-    (Training, "optimizer", "newton"),
-    (Training, "step_size", 0.0),
     (Training, "step_size", np.nan),
-    (Training, "batch_size", 0),
-    (Training, "participation", 0.0),
     (Training, "participation", 1.5),
-    (Training, "weights", "rows"),
-    (Training, "polish", "no"),
-    (Training, "hold_out", 1.0),
-    (Training, "division", "one"),
-    (Training, "stable_rounds", 0),
     (Record, "true_labels", "first"),
-    (Record, "models", 1.5),
     (TrimmedMean, "trim", 0.5),
     (Krum, "trim", -0.1),
 ]

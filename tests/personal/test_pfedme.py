@@ -109,12 +109,6 @@ def test_lam_is_chosen_by_rows_held_out():
     assert weak.lam_ == search["lam"][search["held_out_loss"].argmin()]
 
 
-@pytest.mark.parametrize("name, value", [("beta", 0), ("beta", -1.0), ("lam", 0), ("lam", np.inf)])
-def test_refused(name, value):
-    with pytest.raises(ValueError, match=name):
-        fit(PFedMeRegressor(**{name: value}))
-
-
 def test_acceleration_solves_linear_systems():
     """Anderson's iterates are those of GMRES: as many as the map has dimensions."""
     rng = np.random.RandomState(0)

@@ -191,5 +191,6 @@ def test_rounds_have_a_participant_whose_rows_weigh():
     weights = np.array([0.0, 0.0, 0.0, 1.0])
     draw = Draw(pool, 0.25, np.random.RandomState(0), weights)
     assert all(draw().members == [3] for _ in range(5))
+    assert len(Draw(pool, 0.01, np.random.RandomState(0))().members) == 1
     nobody = Draw(pool, 0.25, np.random.RandomState(0), np.zeros(4))
     assert len({draw.members[0] for draw in (nobody() for _ in range(20))}) == 4

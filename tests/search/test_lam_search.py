@@ -34,9 +34,6 @@ def test_options_are_parameters_of_the_estimator(cls):
     "options, words",
     [
         ({"criterion": "aic"}, "'criterion' parameter of LamSearch"),
-        ({"cv": 1}, "'cv' parameter of LamSearch"),
-        ({"n_lams": 0}, "'n_lams' parameter of LamSearch"),
-        ({"lam_min_ratio": 2.0}, "'lam_min_ratio' parameter of LamSearch"),
         ({"criterion": "bic", "cv": 3}, "cv of LamSearch must be None with criterion='bic'"),
         ({"criterion": "bic", "alphas": [1.0]}, "alphas of LamSearch must be None with crit"),
         ({"scoring": "r2"}, "scoring of LamSearch must be None with cv=None"),
