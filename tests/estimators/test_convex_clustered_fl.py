@@ -1,7 +1,9 @@
 """Convex clustering of clients: limits, choice of lam, invariances, options, refusals."""
 
 import pickle
+from functools import partial
 
+import clustered
 import networkx as nx
 import numpy as np
 import pytest
@@ -25,22 +27,16 @@ from skcfl import (
     OracleClustersRegressor,
     SingleClientWarning,
 )
-from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.datasets import make_clustered_regression
 from skcfl.fusion.solvers import PDMM
 from skcfl.graphs import chain_graph, complete_graph
 from skcfl.models import LinearModel, Location
 from skcfl.penalties import SquaredL2
 from skcfl.search.by_partitions import PathSearch, log_partitions
 
-
-def regression(seed=0, **options):
-    options = {"n_clients": 12, "n_features": 4, "n_samples": (10, 30)} | options
-    return make_clustered_regression(random_state=seed, **options)
-
-
-def classification(seed=0, **options):
-    options = {"n_clients": 12, "n_features": 4, "n_samples": (10, 30)} | options
-    return make_clustered_classification(random_state=seed, **options)
+SIZES = {"n_clients": 12, "n_features": 4, "n_samples": (10, 30)}
+regression = partial(clustered.regression, **SIZES)
+classification = partial(clustered.classification, **SIZES)
 
 
 def row_shares(groups):

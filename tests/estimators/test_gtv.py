@@ -256,16 +256,6 @@ def test_nodes_need_groups():
         GTVRegressor(0.05, graph=CHAIN, nodes=NAMES).fit(X, y)
 
 
-def test_self_loops():
-    X, y, groups = sensors()
-    A = CHAIN.adjacency().toarray()
-    plain, loops = (
-        GTVRegressor(0.05, graph=graph, nodes=NAMES).fit(X, y, groups=groups)
-        for graph in (A, A + 3 * np.eye(6))
-    )
-    assert_array_equal(plain.params_, loops.params_)
-
-
 @pytest.mark.parametrize("solver", ["admm", "primal_dual"])
 def test_isolated_nodes_and_components(solver):
     """An isolated node with rows is fitted alone; components do not know of each other."""

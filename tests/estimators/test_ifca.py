@@ -11,6 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 from trials import some
 
 from skcfl import (
+    CLoVERegressor,
     FedAvgRegressor,
     IFCAClassifier,
     IFCARegressor,
@@ -42,6 +43,7 @@ UPDATES = [
     for division in ("cluster", "all")
 ]
 FOUND = [(IFCARegressor(random_state=seed), regression(seed)) for seed in SEEDS]
+FOUND += [(CLoVERegressor(random_state=seed), regression(seed)) for seed in SEEDS[:3]]
 FOUND += [(IFCARegressor(training=update, random_state=0), regression(11)) for update in UPDATES]
 FOUND += [
     (IFCARegressor(random_state=0), regression(0, **WIDE)),

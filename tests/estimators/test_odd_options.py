@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
+from cases import EVERYDAY
 from hypothesis import given
 from hypothesis import strategies as st
 from trials import examples, one_a_method
@@ -31,11 +32,7 @@ VALUES = {
     "aggregation": ["geometric_median"],
     "loss": ["poisson"],
 }
-KINDS = sorted(
-    name
-    for name in skcfl.__all__
-    if name.endswith(("Classifier", "Regressor")) and hasattr(getattr(skcfl, name), "fit")
-)
+KINDS = sorted(EVERYDAY)
 
 
 def odd(rng):

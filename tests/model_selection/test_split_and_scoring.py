@@ -31,7 +31,6 @@ from sklearn.metrics import (
 from sklearn.model_selection import (
     GridSearchCV,
     HalvingGridSearchCV,
-    KFold,
     cross_val_score,
     cross_validate,
 )
@@ -309,19 +308,6 @@ def test_refusals_of_the_splitter(parameters, changes, message):
 
 
 # ------------------------------------------------------------------ ClientKFold in use
-
-
-def test_rows_sorted_by_client(regression):
-    """The case for the splitter: plain folds leave clients out, and every score is nan."""
-    X, y, groups = regression
-    order = np.argsort(groups, kind="stable")
-    frame, y = with_ids(X, groups).iloc[order], y[order]
-    estimator = LocalModelsRegressor(group_col="site")
-    with pytest.warns(UserWarning, match="not seen in fit"):
-        scores = cross_val_score(estimator, frame, y, cv=KFold(3))
-    assert np.isnan(scores).all()
-    splitter = ClientKFold(5, group_col="site", random_state=0)
-    assert np.isfinite(cross_val_score(estimator, frame, y, cv=splitter)).all()
 
 
 def test_singletons_in_use(regression):

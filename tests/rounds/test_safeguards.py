@@ -9,6 +9,7 @@ from line_clients import line_pool
 from skcfl import FedAvgRegressor, IFCARegressor
 from skcfl.calls.first_order import LocalUpdate
 from skcfl.federation.inprocess import InProcessSite
+from skcfl.models._local_model import choose
 from skcfl.rounds.alternate import Options, alternate
 from skcfl.rounds.choice import Known, LeastLoss
 from skcfl.rounds.loop import run_rounds
@@ -100,6 +101,14 @@ def test_a_client_that_is_never_finite_again_is_rejected_and_halves_no_step(monk
     assert (update.rates.cuts == 1.0).all() and np.isfinite(state.theta).all()
     # One look at the models before, and the round is asked again without the client.
     assert asked.count("best_response_sums") == 7 and asked.count("losses") == 1
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_loss_that_is_no_number_is_never_chosen(bad):
+    losses = np.array([[bad, 2.0, 3.0], [4.0, bad, 5.0], [bad, bad, 6.0]])
+    answers = Answers(None, losses=losses)
+    np.testing.assert_array_equal(LeastLoss().choose(answers, None, final=True), [1, 0, 2])
+    np.testing.assert_array_equal(choose(losses), [1, 0, 2])
 
 
 @pytest.mark.parametrize("uniform", [False, True])

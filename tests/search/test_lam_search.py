@@ -67,7 +67,7 @@ def test_given_values_are_all_that_is_tried(cls, criterion):
 @pytest.mark.parametrize("cls", some(CLASSES[::-1], 2))
 def test_number_and_ratio_of_the_values(cls):
     family = {"graph": "knn", "penalty": "l2", "refit": False}
-    model = cls(alpha=0.01, max_iter=20, **({} if cls is FPFCRegressor else family))
+    model = cls(alpha=0.01, max_iter=5, **({} if cls is FPFCRegressor else family))
 
     def tried(**options):
         return fit(model.set_params(search=LamSearch(**options))).lam_search_["lam"]

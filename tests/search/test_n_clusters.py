@@ -15,6 +15,7 @@ from skcfl import (
     IFCAClassifier,
     IFCARegressor,
     LocalModelsRegressor,
+    PerFedAvgRegressor,
 )
 from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import Objectives
@@ -283,3 +284,12 @@ def test_clients_of_few_rows_wait_for_one_number(monkeypatch):
     data = regression(6, n_samples=12, n_clients=60)
     batches = batches_of(IFCARegressor(random_state=0), data, monkeypatch)
     assert all(len(numbers) == 1 for numbers in batches)
+
+
+@pytest.mark.parametrize("cls", [FedAvgRegressor, IFCARegressor, PerFedAvgRegressor])
+def test_alpha_of_few_rows_of_one_client_with_large_weights(cls):
+    """Their Hessian would show them: the unit is that of no known noise."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(3, 8)), rng.normal(size=3)
+    fitted = cls().fit(X, y, groups=np.zeros(3), sample_weight=[100.0, 100.0, 1.0])
+    assert fitted.alpha_ == pytest.approx(1 / 201)
