@@ -27,7 +27,7 @@ from sklearn.ensemble import (
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.inspection import permutation_importance
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import accuracy_score, mean_absolute_error, r2_score
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import (
     GridSearchCV,
     HalvingGridSearchCV,
@@ -47,7 +47,6 @@ from trials import some
 from skcfl import (
     IFCA,
     IFCAClassifier,
-    IFCARegressor,
     LocalModelsClassifier,
     LocalModelsRegressor,
     Training,
@@ -198,9 +197,8 @@ def test_requests_can_be_changed():
 # ------------------------------------------------------------------ Pipeline
 
 
-def make_pipe(case, estimator=None):
-    estimator = case.estimator if estimator is None else estimator
-    return Pipeline([("scale", StandardScaler()), ("model", clone(estimator))])
+def make_pipe(case):
+    return Pipeline([("scale", StandardScaler()), ("model", clone(case.estimator))])
 
 
 def scaled(case):
@@ -429,39 +427,6 @@ def test_search_predict(case):
     with routing(False), pytest.raises(ValueError, match=ROUTING_ONLY):
         search.score(case.X, case.y, groups=case.groups)
     search.best_estimator_.predict(case.X, groups=case.groups)
-
-
-@pytest.mark.parametrize("way", ["name", "last", "routing"])
-def test_number_of_clusters_searched_in_a_pipeline(way):
-    """IFCA's n_clusters, behind a StandardScaler."""
-    case = regression(IFCARegressor(random_state=0, **SHORT), {"n_clusters": [1, 2, 3]})
-    pipes = [make_pipe(case, candidate) for candidate in case.candidates]
-    expected = [pipeline_scores(case, pipe).mean() for pipe in pipes]
-    scoring = "neg_mean_absolute_error"
-    if way == "routing":
-        pipe, cv, X, more = make_pipe(case), case.cv, case.X, {"groups": case.groups}
-        scoring = grouped_scorer(scoring)
-    else:
-        transformer, column = keeping_columns(case)[way]
-        model = clone(case.estimator).set_params(group_col=column)
-        pipe = Pipeline([("scale", transformer), ("model", model)])
-        cv, X, more = case.column_cv, case.frame, {}
-    search = GridSearchCV(pipe, {"model__n_clusters": [1, 2, 3]}, cv=cv, scoring=scoring)
-    with routing(way == "routing"):
-        search.fit(X, case.y, **more)
-        assert search.best_estimator_.predict(X, **more).shape == case.y.shape
-    scores = search.cv_results_["mean_test_score"]
-    assert_allclose(scores, expected)
-    assert scores[0] < scores[1:].min() - 0.5  # one cluster is far too few
-
-
-def pipeline_scores(case, pipe):
-    scores = []
-    for train, test in case.cv.split(case.X, case.y, case.groups):
-        pipe.fit(case.X[train], case.y[train], model__groups=case.groups[train])
-        prediction = pipe.predict(case.X[test], groups=case.groups[test])
-        scores.append(-mean_absolute_error(case.y[test], prediction))
-    return np.array(scores)
 
 
 # ------------------------------------------------------------------ cross_validate and curves

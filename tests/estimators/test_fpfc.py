@@ -25,7 +25,6 @@ from skcfl import (
 from skcfl.datasets import (
     make_clustered_classification,
     make_clustered_regression,
-    make_fedprox_classification,
     partition_label_swaps,
 )
 from skcfl.federation.inprocess import open_rows
@@ -76,21 +75,6 @@ def test_units_of_the_features_do_not_matter():
     assert_allclose(one.params_, 1000.0 * other.params_, rtol=1e-6)
     assert one.lam_ == pytest.approx(1000.0 * other.lam_)
     assert one.penalty_scale_ == pytest.approx(1e-6 * other.penalty_scale_)
-
-
-@pytest.mark.slow
-def test_table_1_in_small():
-    """Several classes, about as many rows as parameters, four clusters."""
-    data = make_fedprox_classification(
-        12, n_features=10, n_classes=5, n_samples=150, random_state=1
-    )
-    train = np.random.RandomState(0).uniform(size=len(data.y)) < 0.8
-    X, y, groups = data.X[train], data.y[train], data.groups[train]
-    test = {"X": data.X[~train], "y": data.y[~train], "groups": data.groups[~train]}
-    model = FPFCClassifier(alpha=1e-3).fit(X, y, groups=groups)
-    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
-    oracle = OracleClustersClassifier(data.labels, alpha=1e-3).fit(X, y, groups=groups)
-    assert model.score(**test) == pytest.approx(oracle.score(**test), abs=0.002)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.exceptions import NotFittedError, UndefinedMetricWarning
-from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import (
     accuracy_score,
@@ -30,7 +29,6 @@ from sklearn.metrics import (
 )
 from sklearn.model_selection import (
     GridSearchCV,
-    HalvingGridSearchCV,
     cross_val_score,
     cross_validate,
 )
@@ -323,21 +321,6 @@ def test_singletons_in_use(regression):
         assert np.isnan(cross_val_score(estimator, frame, y, cv=cv)).sum() == 1
     estimator.set_params(unseen="largest")
     assert np.isfinite(cross_val_score(estimator, frame, y, cv=cv)).all()
-
-
-def test_halving_wants_the_same_folds_every_time(classification):
-    X, y, groups = classification
-    frame = with_ids(X, groups)
-    estimator = IFCAClassifier(group_col="site", n_init=1, random_state=0)
-    for cv in (ClientKFold(2, group_col="site"), ClientKFold(2, group_col="site", shuffle=False)):
-        search = HalvingGridSearchCV(
-            estimator, {"n_clusters": [1, 2]}, cv=cv, min_resources=100, random_state=0
-        )
-        if cv.shuffle:
-            with pytest.raises(ValueError, match="must yield consistent folds"):
-                search.fit(frame, y)
-        else:
-            assert np.isfinite(search.fit(frame, y).best_score_)
 
 
 # ------------------------------------------------------------------ grouped_scorer

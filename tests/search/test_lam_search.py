@@ -78,17 +78,6 @@ def test_number_and_ratio_of_the_values(cls):
     assert lams[lams > 0].min() != few[few > 0].min()
 
 
-def test_a_number_of_folds_is_a_splitter_of_clients():
-    """Scores are those of the folds: the mean score of the chosen lam is the best."""
-    options = {"graph": "knn", "penalty": "l2", "alpha": 0.01, "random_state": 0}
-    model = fit(ConvexClusteredFLRegressor(search=LamSearch(cv=3, n_lams=3), **options))
-    mean = model.cv_scores_.mean(axis=0)
-    assert model.cv_scores_.shape == (3, len(model.lams_))
-    assert mean[model.best_index_] == mean.max() and model.lam_ == model.lams_[model.best_index_]
-    folds = LamSearch(cv=ClientKFold(3, random_state=0), n_lams=3)
-    assert fit(ConvexClusteredFLRegressor(search=folds, **options)).cv_scores_.shape[0] == 3
-
-
 @pytest.mark.parametrize("cls", CLASSES)
 def test_a_single_client_has_nothing_to_choose(cls):
     rows = DATA.groups == DATA.groups[0]
