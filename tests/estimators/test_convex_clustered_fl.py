@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from clustered import fit
-from fusion_problems import make_points
+from fusion_problems import make_problem
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -216,12 +216,13 @@ def test_partitions_need_a_penalty_that_fuses_and_are_refitted():
 
 def test_criterion_is_sent_as_losses(monkeypatch):
     """Judging a partition takes one model down and one loss up, and Newton steps for refits."""
-    problem = make_points(np.random.RandomState(0).standard_normal((12, 5)))
+    problem = make_problem("squared_error", 12)
     criterion, labels = PartitionCriterion(problem), np.arange(12) % 2
     theta, before = criterion.models(labels), problem.pool.ledger.up
     monkeypatch.setattr(PartitionCriterion, "models", lambda self, labels: theta)
     assert np.isfinite(criterion(labels))
-    assert 0 < problem.pool.ledger.up - before <= 12 * 6  # a value and a gradient per client
+    sent = problem.pool.ledger.up - before
+    assert 0 < sent <= 12 * (problem.d + 1)  # a value and a gradient per client
 
 
 def test_number_of_partitions():
