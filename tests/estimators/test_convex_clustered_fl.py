@@ -40,12 +40,6 @@ regression = partial(clustered.regression, **SIZES)
 classification = partial(clustered.classification, **SIZES)
 
 
-def row_shares(groups):
-    """1 / n_i for every row: rows so weighted count each client once."""
-    _, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    return 1.0 / sizes[codes]
-
-
 # -------------------------------------------------------------------------------- limits
 
 
@@ -72,27 +66,6 @@ def test_equal_models_are_a_cluster_at_lam_zero():
     groups = np.repeat(["a", "b", "c"], mine.sum())
     labels = ConvexClusteredFLRegressor(lam=0.0).fit(X, y, groups=groups).labels_
     assert_array_equal(labels, [0, 0, 1])
-
-
-LINES = {"alpha": 0.01, "standardize": False}
-GRAPHS = ["complete", "knn", chain_graph(12)]
-
-
-@pytest.mark.parametrize(
-    ("options", "close"),
-    [
-        *(({"lam": 1e4, "graph": graph}, {"rtol": 1e-9}) for graph in GRAPHS),
-        ({"lam": 1e3, "penalty": "l1", "tol": 1e-10}, {"atol": 1e-4}),
-    ],
-)
-def test_large_lam_is_one_model_and_every_client_counts_once(options, close):
-    data = regression()
-    model = fit(ConvexClusteredFLRegressor(**LINES, **options), data)
-    pooled = Ridge(alpha=12 * 0.01).fit(data.X, data.y, sample_weight=row_shares(data.groups))
-    assert model.n_clusters_ == 1
-    assert model.partition_optimal_ or "penalty" in options
-    assert_allclose(model.coef_, np.tile(pooled.coef_, (12, 1)), **close)
-    assert_allclose(model.intercept_, pooled.intercept_, **close)
 
 
 def test_one_client_is_scikit_learns_model():

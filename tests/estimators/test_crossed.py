@@ -1,4 +1,4 @@
-"""Crossed and nested groupings: lme4's and statsmodels' likelihoods, federations, invariances."""
+"""Crossed and nested groupings: lme4's likelihoods, federations, invariances."""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,6 @@ from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
-from statsmodels.regression.mixed_linear_model import MixedLM
 
 from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegressor
 from skcfl.federation import InProcessFederation, SitePolicy
@@ -60,19 +59,6 @@ def test_lme4s_likelihoods():
     sizes = np.sqrt([model.covariance_[0, 0], model.level_variances_["cask"], model.dispersion_])
     assert_allclose(sizes, [1.0950, 2.9041, 0.8234], atol=1e-3)
     assert_allclose(model.standard_errors_, 0.6421, atol=1e-3)
-
-
-def test_statsmodels_variance_components():
-    X, y, groups = generated()
-    frame = pd.DataFrame({"x": X[:, 0], "room": X[:, 2]})
-    model = PartialPoolingRegressor(nested="room", random="intercept", **ML).fit(frame, y, groups)
-    parts = {"room": "0 + C(room)"}
-    table = frame.assign(y=y, groups=groups)
-    other = MixedLM.from_formula("y ~ x", table, groups="groups", vc_formula=parts)
-    other = other.fit(reml=False)
-    assert_allclose(model.loglik_, other.llf, rtol=1e-6)
-    assert_allclose(model.level_variances_["room"], other.vcomp[0], rtol=1e-2)
-    assert_allclose(model.cluster_coef_.ravel(), other.fe_params["x"], rtol=1e-4)
 
 
 @pytest.mark.parametrize("covariance", ["diag", "full"])
