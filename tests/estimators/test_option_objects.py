@@ -215,12 +215,6 @@ def test_steps_that_only_fpfc_takes(steps):
     refused(IFCARegressor(2, training=training), "training: local_steps must be 'auto' or one")
 
 
-@pytest.mark.parametrize("owner", ["training", "record"])
-@pytest.mark.parametrize("value", [{"local_steps": 3}, "auto", Training, Krum()])
-def test_only_their_own_objects_are_taken(owner, value):
-    refused(IFCARegressor(2, **{owner: value}), rf"The '{owner}' parameter of IFCARegressor must")
-
-
 # ------------------------------------------------------------------------- defaults
 
 
