@@ -235,7 +235,7 @@ def test_refit_trains_the_clusters_on():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_path_of_networks():
     X, y, groups = waves()
-    net = wave_net(refit=True, max_iter=40)
+    net = wave_net(refit=True, max_iter=20)
     path = lam_path(net, X, y, groups=groups, lams=[0.0, 0.3])
     assert np.isinf(path.gaps).all()
     assert not path.optimal.any()
