@@ -222,7 +222,7 @@ def test_newcomers_of_few_rows_are_near_the_mean(kind):
     rng = np.random.default_rng(0)
     slopes = rng.normal(size=(84, 5))
     slopes = slopes[rng.integers(3, size=84)] if kind == "clusters" else slopes[0] + 0.5 * slopes
-    model = skcfl.IFCARegressor(random_state=0, unseen="average")
+    model = skcfl.IFCARegressor(n_init=1, random_state=0, unseen="average")
     X, y, groups = lines(slopes[:24], 20, rng)
     model.fit(X, y, groups=groups)
     X, y, groups = lines(slopes[24:], 20, rng)

@@ -27,7 +27,7 @@ from sklearn.ensemble import (
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.inspection import permutation_importance
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, r2_score
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import (
     GridSearchCV,
     HalvingGridSearchCV,
@@ -47,7 +47,6 @@ from trials import some
 from skcfl import (
     IFCA,
     IFCAClassifier,
-    IFCARegressor,
     LocalModelsClassifier,
     LocalModelsRegressor,
     Training,
@@ -97,22 +96,19 @@ class Case:
         with pytest.warns(SingleClientWarning):
             return clone(estimator).fit(self.X, self.y)
 
-    def scores(self, estimator, metric=None, response="predict"):
+    def scores(self, estimator):
         """Scores of the folds by direct calls with groups, the same in all tests."""
-        metric = self.metric if metric is None else metric
-        key = repr(estimator), metric, response
-        if key in self.known:
-            return self.known[key]
-        scores = []
-        for train, test in self.cv.split(self.X, self.y, self.groups):
-            answer = getattr(self.fitted(estimator, train), response)(
-                self.X[test], groups=self.groups[test]
-            )
-            scores.append(metric(self.y[test], answer))
-        return self.known.setdefault(key, np.array(scores))
+        if repr(estimator) not in self.known:
+            scores = []
+            for train, test in self.cv.split(self.X, self.y, self.groups):
+                fit = self.fitted(estimator, train)
+                answer = fit.predict(self.X[test], groups=self.groups[test])
+                scores.append(self.metric(self.y[test], answer))
+            self.known[repr(estimator)] = np.array(scores)
+        return self.known[repr(estimator)]
 
-    def search_scores(self, **kwargs):
-        return np.array([self.scores(candidate, **kwargs).mean() for candidate in self.candidates])
+    def search_scores(self):
+        return np.array([self.scores(candidate).mean() for candidate in self.candidates])
 
 
 def classification(estimator, grid):
@@ -201,9 +197,8 @@ def test_requests_can_be_changed():
 # ------------------------------------------------------------------ Pipeline
 
 
-def make_pipe(case, estimator=None):
-    estimator = case.estimator if estimator is None else estimator
-    return Pipeline([("scale", StandardScaler()), ("model", clone(estimator))])
+def make_pipe(case):
+    return Pipeline([("scale", StandardScaler()), ("model", clone(case.estimator))])
 
 
 def scaled(case):
@@ -418,17 +413,6 @@ def test_grid_search_with_column(case, scoring, enabled):
     assert_array_equal(prediction, search.best_estimator_.predict(case.frame))
 
 
-def test_grid_search_multimetric(classifier):
-    case = classifier
-    scoring = {"a": grouped_scorer("accuracy"), "l": grouped_scorer("neg_log_loss")}
-    search = GridSearchCV(case.estimator, case.grid, cv=case.cv, scoring=scoring, refit="l")
-    with routing(True):
-        search.fit(case.X, case.y, groups=case.groups)
-    assert_allclose(search.cv_results_["mean_test_a"], case.search_scores())
-    expected = -case.search_scores(metric=log_loss, response="predict_proba")
-    assert_allclose(search.cv_results_["mean_test_l"], expected)
-
-
 def test_search_predict(case):
     """It takes no groups with or without routing; best_estimator_ does."""
     with routing(True):
@@ -443,39 +427,6 @@ def test_search_predict(case):
     with routing(False), pytest.raises(ValueError, match=ROUTING_ONLY):
         search.score(case.X, case.y, groups=case.groups)
     search.best_estimator_.predict(case.X, groups=case.groups)
-
-
-@pytest.mark.parametrize("way", ["name", "last", "routing"])
-def test_number_of_clusters_searched_in_a_pipeline(way):
-    """IFCA's n_clusters, behind a StandardScaler."""
-    case = regression(IFCARegressor(random_state=0, **SHORT), {"n_clusters": [1, 2, 3]})
-    pipes = [make_pipe(case, candidate) for candidate in case.candidates]
-    expected = [pipeline_scores(case, pipe).mean() for pipe in pipes]
-    scoring = "neg_mean_absolute_error"
-    if way == "routing":
-        pipe, cv, X, more = make_pipe(case), case.cv, case.X, {"groups": case.groups}
-        scoring = grouped_scorer(scoring)
-    else:
-        transformer, column = keeping_columns(case)[way]
-        model = clone(case.estimator).set_params(group_col=column)
-        pipe = Pipeline([("scale", transformer), ("model", model)])
-        cv, X, more = case.column_cv, case.frame, {}
-    search = GridSearchCV(pipe, {"model__n_clusters": [1, 2, 3]}, cv=cv, scoring=scoring)
-    with routing(way == "routing"):
-        search.fit(X, case.y, **more)
-        assert search.best_estimator_.predict(X, **more).shape == case.y.shape
-    scores = search.cv_results_["mean_test_score"]
-    assert_allclose(scores, expected)
-    assert scores[0] < scores[1:].min() - 0.5  # one cluster is far too few
-
-
-def pipeline_scores(case, pipe):
-    scores = []
-    for train, test in case.cv.split(case.X, case.y, case.groups):
-        pipe.fit(case.X[train], case.y[train], model__groups=case.groups[train])
-        prediction = pipe.predict(case.X[test], groups=case.groups[test])
-        scores.append(-mean_absolute_error(case.y[test], prediction))
-    return np.array(scores)
 
 
 # ------------------------------------------------------------------ cross_validate and curves

@@ -136,10 +136,10 @@ class FPFC(LamChoiceMixin, BaseFederated):
     >>> from skcfl import FPFC
     >>> from skcfl.datasets import make_clustered_regression
     >>> from skcfl.models import LinearModel
-    >>> data = make_clustered_regression(n_clients=12, n_clusters=2, random_state=0)
+    >>> data = make_clustered_regression(n_clients=8, n_clusters=2, random_state=0)
     >>> fusion = FPFC(LinearModel(loss="huber"))
     >>> fusion.fit(data.X, data.y, groups=data.groups).cluster_sizes_
-    array([6, 6])
+    array([4, 4])
     """
 
     _option_classes = {

@@ -63,7 +63,7 @@ class RobustClusteredFL(ClustersOfModels, ClustersOnce):
     >>> from sklearn.metrics import adjusted_rand_score
     >>> from skcfl import RobustClusteredFL
     >>> from skcfl.datasets import corrupt, make_clustered_regression
-    >>> data = make_clustered_regression(n_clients=24, n_clusters=3, random_state=0)
+    >>> data = make_clustered_regression(n_clients=15, n_clusters=3, random_state=0)
     >>> lies = corrupt(data.X, data.y, data.groups, attack="scale_y", random_state=0)
     >>> robust = RobustClusteredFL(n_clusters=3, random_state=0)
     >>> robust = robust.fit(lies.X, lies.y, groups=lies.groups)

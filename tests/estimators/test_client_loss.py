@@ -27,7 +27,7 @@ from skcfl.testing import StrictFederation
 # Clients in other units are what is tried here.
 pytestmark = pytest.mark.filterwarnings("ignore::skcfl.exceptions.UnitsWarning")
 
-DATA = make_clustered_regression(9, 2, 3, n_samples=20, random_state=0)
+DATA = make_clustered_regression(9, 2, 2, n_samples=16, random_state=0)
 IDS, CODES = np.unique(DATA.groups, return_inverse=True)
 LIAR = 3
 HONEST = CODES != LIAR
@@ -35,7 +35,7 @@ OTHERS = np.arange(9) != LIAR
 QUICK = {"alpha": 0.01, "random_state": 0}
 AUTO = {**QUICK, "search": LamSearch(n_lams=2)}
 # What competes, less of it.
-FEWER = {ConvexClusteredFLRegressor: {"graph": "knn"}}
+FEWER = {ConvexClusteredFLRegressor: {"graph": "knn"}, GTVRegressor: {"penalty": "l2"}}
 
 
 def score(model):
@@ -66,7 +66,8 @@ def test_one_client_in_other_units(cls, units):
 
 
 def test_without_false_clients_it_costs_nothing():
-    bounded = GTVRegressor(client_loss=4, **AUTO).fit(DATA.X, DATA.y, groups=DATA.groups)
+    bounded = GTVRegressor(client_loss=4, **AUTO, **FEWER[GTVRegressor])
+    bounded.fit(DATA.X, DATA.y, groups=DATA.groups)
     assert bounded.suspicion_.max() < 1.0
     assert score(bounded) > clean(GTVRegressor) - 0.003
 
@@ -95,7 +96,7 @@ def test_messages_are_those_of_a_fit_without_bound():
         model = ConvexClusteredFLRegressor(0.01, client_loss=client_loss, **options)
         model.set_params(standardize=False, alpha=0.1)
         sent.append(model.fit(DATA.X, DATA.y, groups=DATA.groups).floats_up_)
-    n, p = 9, 4
+    n, p = 9, 3
     assert sent[1] - sent[0] == n * 2 * (p + 1)
 
 
@@ -120,9 +121,7 @@ def test_clients_in_several_places(lam):
         (GTVClassifier(hidden_layer_sizes=(4,), client_loss="huber"), "convex objective"),
         (ConvexClusteredFLRegressor(0.1, penalty="squared_l2", client_loss="huber"), "bounds"),
         (ConvexClusteredFLRegressor(search=LamSearch("bic"), client_loss="huber"), "criterion"),
-        (ConvexClusteredFLRegressor(client_loss="capped"), "client_loss"),
-        (ConvexClusteredFLRegressor(client_loss=-1.0), "client_loss"),
-        (FPFC(init=np.zeros((9, 4)), client_loss=0.1), "init"),
+        (FPFC(init=np.zeros((9, 3)), client_loss=0.1), "init"),
     ],
 )
 def test_what_cannot_be_bounded_is_refused(model, words):

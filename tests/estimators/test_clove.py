@@ -44,13 +44,6 @@ def clients_of_digits(seed=0):
 # ----------------------------------------------------------------------------- recovery
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_regressor_recovers_separated_clusters_with_defaults(seed):
-    data = regression(seed)
-    model = fit(CLoVERegressor(n_clusters=3, random_state=seed), data)
-    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
-
-
 def test_classifier_recovers_separated_clusters_with_defaults():
     """With seed 7 one client of 24 fits two models so well that either choice is a fixed point."""
     scores = []
@@ -113,7 +106,7 @@ def test_unsupervised_locations(Estimator, n_clusters):
     codes = np.repeat(np.arange(12), 8)
     X = centres[codes % 3] + rng.standard_normal((len(codes), 2))
     means = np.array([X[codes % 3 == j].mean(axis=0) for j in range(3)])
-    model = Estimator(Location(), n_clusters, random_state=0).fit(X, groups=codes)
+    model = Estimator(Location(), n_clusters, n_init=1, random_state=0).fit(X, groups=codes)
     assert adjusted_rand_score(np.arange(12) % 3, model.labels_) == 1.0
     assert_allclose(model.cluster_params_, means, atol=1e-10)
 
@@ -150,14 +143,10 @@ def test_one_cluster_is_fedavg(averaging):
     fedavg = fit(FedAvgRegressor(**options), data)
     assert_array_equal(one.params_, fedavg.params_)
     assert_array_equal(one.history_["floats_down"], fedavg.history_["floats_down"])
-
-
-def test_one_cluster_is_fedavg_with_networks():
-    data = classification(1)
     options = {"max_iter": 5, "tol": 0, "random_state": 0}
-    one = fit(CLoVE(MLP((8,)), n_clusters=1, **options), data)
-    fedavg = fit(FedAvg(MLP((8,)), **options), data)
-    assert_array_equal(one.params_, fedavg.params_)
+    network = MLP((8,), loss="squared_error")
+    one, fedavg = CLoVE(network, n_clusters=1, **options), FedAvg(network, **options)
+    assert_array_equal(fit(one, data).params_, fit(fedavg, data).params_)
 
 
 @pytest.mark.parametrize("Estimator", [CLoVERegressor, IFCARegressor])
@@ -303,10 +292,7 @@ def test_nonconvergence_warns_once_with_the_number(Estimator):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"embedding": "cosine"}, "embedding"),
         ({"clusterer": LinearModel()}, "clusterer"),
-        ({"init": "different"}, "init"),
-        ({"n_clusters": "some"}, "n_clusters"),
         ({"n_clusters": "auto", "init": np.zeros((3, 7))}, "n_clusters='auto' tries several"),
         ({"shared_layers": 1}, "fewer than all, or names of some"),
         ({"shared_layers": ["first"]}, r"the layers of the local model are \['linear'\]"),

@@ -1,12 +1,15 @@
 """Constructors of the everyday classes, which are made from those of the generic ones."""
 
+import contextlib
 import inspect
 import pickle
 import pydoc
 
 import pytest
 from sklearn.base import clone
+from sklearn.utils._param_validation import generate_invalid_param_val, make_constraint
 
+import skcfl
 from skcfl import (
     IFCA,
     ConvexClusteredFL,
@@ -18,6 +21,11 @@ from skcfl import (
     IFCARegressor,
 )
 from skcfl.base.everyday import everyday
+from skcfl.fusion import solvers
+from skcfl.rounds import aggregation
+
+ALL = [getattr(room, name) for room in (skcfl, solvers, aggregation) for name in room.__all__]
+CHECKED = [cls for cls in ALL if hasattr(cls, "_parameter_constraints")]
 
 
 def parameters(cls):
@@ -68,6 +76,25 @@ class OwnConstructor(IFCARegressor):
 
 class SameConstructor(IFCAClassifier):
     pass
+
+
+def refused(allowed):
+    """Values of no kind that a parameter may have, and beyond its bounds and names."""
+    allowed = [make_constraint(each) for each in allowed]
+    values = [object()]
+    for each in allowed:
+        with contextlib.suppress(NotImplementedError):
+            values.append(generate_invalid_param_val(each))
+    return [v for v in values if not any(each.is_satisfied_by(v) for each in allowed)]
+
+
+@pytest.mark.parametrize("cls", CHECKED, ids=lambda cls: cls.__name__)
+def test_what_is_not_declared_is_refused_by_name(cls):
+    for name in parameters(cls).keys() & cls._parameter_constraints.keys():
+        for value in refused(cls._parameter_constraints[name]):
+            message = f"The '{name}' parameter of {cls.__name__} must be"
+            with pytest.raises(ValueError, match=message):
+                cls(**{name: value})._validate_params()
 
 
 def test_users_may_derive_from_them():

@@ -1,11 +1,14 @@
 """Convex clustering of clients: limits, choice of lam, invariances, options, refusals."""
 
 import pickle
+from functools import partial
 
+import clustered
 import networkx as nx
 import numpy as np
 import pytest
 from clustered import fit
+from fusion_problems import make_problem
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -25,28 +28,16 @@ from skcfl import (
     OracleClustersRegressor,
     SingleClientWarning,
 )
-from skcfl.datasets import make_clustered_classification, make_clustered_regression
-from skcfl.fusion.solvers import ADMM, PDMM
+from skcfl.datasets import make_clustered_regression
+from skcfl.fusion.solvers import PDMM
 from skcfl.graphs import chain_graph, complete_graph
 from skcfl.models import LinearModel, Location
 from skcfl.penalties import SquaredL2
-from skcfl.search.by_partitions import PathSearch, log_partitions
+from skcfl.search.by_partitions import PartitionCriterion, log_partitions
 
-
-def regression(seed=0, **options):
-    options = {"n_clients": 12, "n_features": 4, "n_samples": (10, 30)} | options
-    return make_clustered_regression(random_state=seed, **options)
-
-
-def classification(seed=0, **options):
-    options = {"n_clients": 12, "n_features": 4, "n_samples": (10, 30)} | options
-    return make_clustered_classification(random_state=seed, **options)
-
-
-def row_shares(groups):
-    """1 / n_i for every row: rows so weighted count each client once."""
-    _, codes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    return 1.0 / sizes[codes]
+SIZES = {"n_clients": 12, "n_features": 4, "n_samples": (10, 30)}
+regression = partial(clustered.regression, **SIZES)
+classification = partial(clustered.classification, **SIZES)
 
 
 # -------------------------------------------------------------------------------- limits
@@ -77,27 +68,6 @@ def test_equal_models_are_a_cluster_at_lam_zero():
     assert_array_equal(labels, [0, 0, 1])
 
 
-LINES = {"alpha": 0.01, "standardize": False}
-GRAPHS = ["complete", "knn", chain_graph(12)]
-
-
-@pytest.mark.parametrize(
-    ("options", "close"),
-    [
-        *(({"lam": 1e4, "graph": graph}, {"rtol": 1e-9}) for graph in GRAPHS),
-        ({"lam": 1e3, "penalty": "l1", "tol": 1e-10}, {"atol": 1e-4}),
-    ],
-)
-def test_large_lam_is_one_model_and_every_client_counts_once(options, close):
-    data = regression()
-    model = fit(ConvexClusteredFLRegressor(**LINES, **options), data)
-    pooled = Ridge(alpha=12 * 0.01).fit(data.X, data.y, sample_weight=row_shares(data.groups))
-    assert model.n_clusters_ == 1
-    assert model.partition_optimal_ or "penalty" in options
-    assert_allclose(model.coef_, np.tile(pooled.coef_, (12, 1)), **close)
-    assert_allclose(model.intercept_, pooled.intercept_, **close)
-
-
 def test_one_client_is_scikit_learns_model():
     data = regression(n_clients=1, n_clusters=1)
     with pytest.warns(SingleClientWarning):
@@ -122,7 +92,8 @@ def test_one_client_is_scikit_learns_model():
 )
 def test_auto_finds_separated_clusters_of_ragged_clients(criterion, seed):
     data = make_clustered_regression(12, 3, 5, random_state=seed)  # of 20 to 60 rows
-    options = {"graph": "knn", "refit": True, "alpha": 1e-4, "search": LamSearch(criterion)}
+    options = {"graph": "knn", "penalty": "l2", "refit": True, "alpha": 1e-4}
+    options["search"] = LamSearch(criterion)
     model = fit(ConvexClusteredFLRegressor(**options), data)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     assert model.partition_optimal_
@@ -144,7 +115,7 @@ OTHERS = [("poisson", NUMBERS), ("huber", NUMBERS)]
     ("loss", "data"), [("log_loss", classification(n_classes=3, **FEW)), *SLOW, *some(OTHERS, 1)]
 )
 def test_auto_finds_clusters_under_other_losses(loss, data):
-    y, options = data.y, {"graph": "knn", "refit": True, "alpha": 0.01}
+    y, options = data.y, {"graph": "knn", "penalty": "l2", "refit": True, "alpha": 0.01}
     if loss == "poisson":
         y = np.random.RandomState(0).poisson(np.exp(np.clip(0.5 * y, -3, 3)))
     cls = ConvexClusteredFLClassifier if loss == "log_loss" else ConvexClusteredFLRegressor
@@ -165,15 +136,16 @@ def test_auto_says_one_cluster_where_there_is_one(n_samples, seeds):
     for seed in seeds:
         data = regression(seed, n_clusters=1, n_samples=n_samples, noise=1.0, n_clients=8)
         for graph in some(("knn", "complete"), 1):
-            several.append(fit(ConvexClusteredFLRegressor(graph=graph), data).n_clusters_ > 1)
+            model = ConvexClusteredFLRegressor(graph=graph, penalty="l2")
+            several.append(fit(model, data).n_clusters_ > 1)
     assert sum(several) <= (len(several) > 1)
 
 
 @pytest.mark.parametrize("graph", ["knn", "complete", np.zeros((6, 6))])
 def test_auto_where_all_clients_agree(graph):
     data = regression(n_clients=6, n_clusters=2, n_features=2)
+    model = ConvexClusteredFLRegressor(graph=graph, alpha=0.01, search=LamSearch(n_lams=1))
     for y in (np.ones(len(data.y)), np.zeros(len(data.y))):
-        model = ConvexClusteredFLRegressor(graph=graph, alpha=0.01, search=LamSearch(n_lams=2))
         model.fit(data.X, y, groups=data.groups)
         assert_allclose(model.predict(data.X, groups=data.groups), y, atol=1e-12)
         if isinstance(graph, str):
@@ -217,26 +189,13 @@ def test_partitions_need_a_penalty_that_fuses_and_are_refitted():
 
 def test_criterion_is_sent_as_losses(monkeypatch):
     """Judging a partition takes one model down and one loss up, and Newton steps for refits."""
-    data = regression()
-    booked = []
-    evaluate = PathSearch.run
-
-    def run(self, lams):
-        criterion = self.criterion
-        labels = np.zeros(self.problem.n, dtype=int)
-        criterion.known.clear()
-        theta = criterion.models(labels)
-        monkeypatch.setattr(type(criterion), "models", lambda self, labels: theta)
-        ledger = self.problem.pool.ledger
-        before = ledger.up
-        criterion(labels)
-        booked.append(ledger.up - before)
-        monkeypatch.undo()
-        return evaluate(self, lams)
-
-    monkeypatch.setattr(PathSearch, "run", run)
-    fit(ConvexClusteredFLRegressor(graph="knn", search=LamSearch("bic")), data)
-    assert booked[0] <= 12 * 6  # a value and a gradient per client
+    problem = make_problem("squared_error", 12)
+    criterion, labels = PartitionCriterion(problem), np.arange(12) % 2
+    theta, before = criterion.models(labels), problem.pool.ledger.up
+    monkeypatch.setattr(PartitionCriterion, "models", lambda self, labels: theta)
+    assert np.isfinite(criterion(labels))
+    sent = problem.pool.ledger.up - before
+    assert 0 < sent <= 12 * (problem.d + 1)  # a value and a gradient per client
 
 
 def test_number_of_partitions():
@@ -302,7 +261,7 @@ ESTIMATORS = [
 @examples(1)
 @given(seed=st.integers(0, 10**6))
 def test_weights_are_repetitions(estimator, seed):
-    data = regression(seed, n_clients=6, n_clusters=2, n_samples=(20, 40))
+    data = regression(seed, n_clients=6, n_clusters=2, n_features=2, n_samples=(20, 40))
     weights = np.random.RandomState(seed).randint(0, 4, len(data.y))
     fit(estimator, data, sample_weight=weights)
     labels, params = estimator.labels_, estimator.params_
@@ -318,7 +277,7 @@ def test_any_convex_local_model():
     rng = np.random.RandomState(0)
     centres = np.repeat([[0.0, 0.0], [5.0, 5.0]], 30, axis=0)
     groups = np.repeat(np.arange(12), 5)
-    model = ConvexClusteredFL(Location(), graph="knn", refit=True)
+    model = ConvexClusteredFL(Location(), graph="knn", penalty="l2", refit=True)
     model.fit(centres + rng.standard_normal((60, 2)), groups=groups)
     assert_array_equal(model.labels_, np.repeat([0, 1], 6))
     local = fit(LocalModels(Location()), data)
@@ -335,16 +294,6 @@ def test_weights_of_edges_are_factors_of_lam():
     assert model.objective_ == pytest.approx(twice.objective_, rel=2e-6)
 
 
-def test_clients_without_neighbours_are_alone():
-    data = regression()
-    A = np.ones((12, 12))
-    A[3, :] = A[:, 3] = 0.0
-    model = fit(ConvexClusteredFLRegressor(lam=50.0, graph=A, alpha=1e-4), data)
-    alone = fit(LocalModelsRegressor(alpha=1e-4), data)
-    assert_allclose(model.params_[3], alone.params_[3], atol=1e-6)
-    assert_array_equal(model.cluster_sizes_, [11, 1])
-
-
 WRONG = nx.relabel_nodes(nx.path_graph(12), {0: "?"})
 
 
@@ -353,21 +302,10 @@ WRONG = nx.relabel_nodes(nx.path_graph(12), {0: "?"})
     [
         ({"graph": np.ones((3, 3))}, r"graph has 3 nodes, but there are 12 clients"),
         ({"graph": complete_graph(11)}, r"graph has 11 nodes, but there are 12 clients"),
-        ({"graph": np.triu(np.ones((12, 12)))}, "must be symmetric"),
-        ({"graph": -np.ones((12, 12))}, "non-negative"),
-        ({"graph": np.ones((12, 11))}, "square"),
         ({"graph": WRONG}, r"nodes of graph must be the ids .* '\?' is none"),
-        ({"graph": "star"}, "The 'graph' parameter"),
-        ({"lam": -1.0}, "The 'lam' parameter"),
-        ({"lam": "best"}, "The 'lam' parameter"),
         ({"lam": np.inf}, "The 'lam' parameter"),
-        ({"penalty": "l0"}, "The 'penalty' parameter"),
         ({"penalty": SquaredL2(np.eye(3)), "lam": 0.1}, r"Q must be .* of shape \(5, 5\)"),
-        ({"solver": "newton"}, "The 'solver' parameter"),
         ({"solver": PDMM(nu=7.0), "lam": 0.1}, "'nu' parameter of PDMM"),
-        ({"solver": ADMM(contraction="no"), "lam": 0.1}, "'contraction' parameter of ADMM"),
-        ({"max_iter": 0}, "The 'max_iter' parameter"),
-        ({"tol": -1.0}, "The 'tol' parameter"),
     ],
 )
 def test_bad_parameters_are_refused(options, message):

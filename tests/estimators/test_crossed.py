@@ -1,4 +1,4 @@
-"""Crossed and nested groupings: lme4's and statsmodels' likelihoods, federations, invariances."""
+"""Crossed and nested groupings: lme4's likelihoods, federations, invariances."""
 
 import numpy as np
 import pandas as pd
@@ -8,7 +8,6 @@ from numpy.testing import assert_allclose
 from scipy.optimize import approx_fprime
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
-from statsmodels.regression.mixed_linear_model import MixedLM
 
 from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegressor
 from skcfl.federation import InProcessFederation, SitePolicy
@@ -59,19 +58,6 @@ def test_lme4s_likelihoods():
     assert_allclose(model.standard_errors_, 0.6421, atol=1e-3)
 
 
-def test_statsmodels_variance_components():
-    X, y, groups = generated()
-    frame = pd.DataFrame({"x": X[:, 0], "room": X[:, 2]})
-    model = PartialPoolingRegressor(nested="room", random="intercept", **ML).fit(frame, y, groups)
-    parts = {"room": "0 + C(room)"}
-    table = frame.assign(y=y, groups=groups)
-    other = MixedLM.from_formula("y ~ x", table, groups="groups", vc_formula=parts)
-    other = other.fit(reml=False)
-    assert_allclose(model.loglik_, other.llf, rtol=1e-6)
-    assert_allclose(model.level_variances_["room"], other.vcomp[0], rtol=1e-2)
-    assert_allclose(model.cluster_coef_.ravel(), other.fe_params["x"], rtol=1e-4)
-
-
 @pytest.mark.parametrize("covariance", ["diag", "full"])
 def test_the_likelihood_and_the_effects_from_their_definitions(covariance):
     X, y, groups = generated()
@@ -118,7 +104,7 @@ def test_no_other_variances_are_more_likely():
 
 def test_names_of_levels_change_nothing():
     X, y, groups = generated()
-    model = PartialPoolingRegressor(crossed="item", nested="room", random_state=0)
+    model = PartialPoolingRegressor(crossed="item", nested="room", **ML)
     frame = pd.DataFrame(X, columns=["x", "item", "room"])
     wanted = clone(model).fit(frame, y, groups=groups)
     items, rooms = [f"item {k:.0f}" for k in X[:, 1]], pd.Categorical(X[:, 2].astype(int))
@@ -133,12 +119,13 @@ def test_names_of_levels_change_nothing():
 def test_targets_without_noise_have_fits():
     X, _, groups = generated(n_clients=8, n=10)
     effects = np.random.default_rng(1).normal(size=8)[groups] + X[:, 1]
+    plain = {"covariance": "diag", "basis": "linear"}
     for y, unit in ((effects, 1.0), (X[:, 0], 1e-9), (np.full(len(X), 3.0), 1.0), (effects, 1e-9)):
-        model = PartialPoolingRegressor(crossed=[1], nested=[2]).fit(X, unit * y, groups=groups)
+        model = PartialPoolingRegressor(crossed=[1], nested=[2], **plain).fit(X, unit * y, groups)
         assert 0 < model.dispersion_ < 1e-9 * unit**2
         assert_allclose(model.predict(X, groups=groups), unit * y, atol=1e-4 * unit)
     noisy = effects + np.random.default_rng(2).normal(size=len(X))
-    free = PartialPoolingRegressor(crossed=[1], fit_intercept=False)
+    free = PartialPoolingRegressor(crossed=[1], fit_intercept=False, **plain)
     pair = [clone(free).fit(X, k * noisy, groups=groups).dispersion_ for k in (1.0, unit)]
     assert_allclose(pair[1] / unit**2, pair[0], rtol=1e-6)
 
@@ -146,7 +133,7 @@ def test_targets_without_noise_have_fits():
 @pytest.mark.parametrize("standardize", [True, False])
 def test_targets_far_from_zero_have_the_same_effects(standardize):
     X, y, groups = generated()
-    model = PartialPoolingRegressor(crossed=[1], nested=[2], standardize=standardize)
+    model = PartialPoolingRegressor(crossed=[1], nested=[2], standardize=standardize, **ML)
     near, far = (clone(model).fit(X, y + away, groups=groups) for away in (0.0, 1e7))
     assert_allclose(far.loglik_, near.loglik_, rtol=1e-6)
     for name in ("level_variances_", "nested_effects_"):
@@ -199,7 +186,7 @@ def test_crossed_groupings_predict_what_is_left():
     test = np.arange(len(y)) % 4 == 0
     scores = []
     for crossed in (None, [1]):
-        model = PartialPoolingRegressor(crossed=crossed, random_state=0)
+        model = PartialPoolingRegressor(crossed=crossed, basis="linear", random_state=0)
         features = X[:, :1] if crossed is None else X[:, :2]
         model.fit(features[~test], y[~test], groups=groups[~test])
         scores.append(model.score(features[test], y[test], groups=groups[test]))

@@ -29,7 +29,8 @@ def generated(loss, n_clients=12, n=14, n_items=7, n_rooms=3):
     item, room = rng.integers([n_items, n_rooms], size=(len(groups), 2)).T
     x = rng.normal(size=len(groups))
     eta = 0.3 + (0.8 + 0.5 * rng.normal(size=n_clients)[groups]) * x
-    eta += rng.normal(size=n_items)[item] + 0.7 * rng.normal(size=(n_clients, 3))[groups, room]
+    rooms = 0.7 * rng.normal(size=(n_clients, n_rooms))
+    eta += rng.normal(size=n_items)[item] + rooms[groups, room]
     drawn = rng.random(len(x)) < expit(eta) if loss == "log_loss" else rng.poisson(np.exp(eta))
     return np.column_stack([x, item, room]), drawn.astype(int), groups
 
@@ -153,7 +154,7 @@ def test_large_counts_keep_all_clients(size):
     groups, item = np.repeat(np.arange(10), 6), np.tile(np.arange(6), 10)
     x = rng.normal(size=60)
     z = size + x + rng.normal(size=10)[groups] + rng.normal(size=6)[item]
-    model = PartialPoolingRegressor(loss="poisson", crossed=[1])
+    model = PartialPoolingRegressor(loss="poisson", crossed=[1], covariance="diag")
     model.fit(np.column_stack([x, item]), rng.poisson(np.exp(z)), groups=groups)
     assert not model.rejected_clients_.size
     assert_allclose(model.coef_, 1.0, atol=0.1)
@@ -161,7 +162,7 @@ def test_large_counts_keep_all_clients(size):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_reports_and_what_is_refused(loss):
-    X, y, groups = generated(loss)
+    X, y, groups = generated(loss, 8, 10)
     model = clone(KINDS[loss]).fit(X, y, groups=groups)
     assert ("residual" in model.summary()) == (loss == "log_loss")
     assert "Do clients differ?" in str(model.report())
@@ -176,7 +177,7 @@ def test_reports_and_what_is_refused(loss):
 def test_a_formula_of_lme4(loss):
     formula = pytest.importorskip("skcfl.formula")
     pytest.importorskip("formulae")
-    X, y, groups = generated(loss)
+    X, y, groups = generated(loss, 8, 10)
     frame = pd.DataFrame({"x": X[:, 0], "item": X[:, 1], "room": X[:, 2], "id": groups, "y": y})
     family = {"log_loss": "binomial", "poisson": "poisson"}[loss]
     model = formula.fit("y ~ x + (1 | id) + (1 | item) + (1 | id:room)", frame, family=family)

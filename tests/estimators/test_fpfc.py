@@ -25,7 +25,6 @@ from skcfl import (
 from skcfl.datasets import (
     make_clustered_classification,
     make_clustered_regression,
-    make_fedprox_classification,
     partition_label_swaps,
 )
 from skcfl.federation.inprocess import open_rows
@@ -76,21 +75,6 @@ def test_units_of_the_features_do_not_matter():
     assert_allclose(one.params_, 1000.0 * other.params_, rtol=1e-6)
     assert one.lam_ == pytest.approx(1000.0 * other.lam_)
     assert one.penalty_scale_ == pytest.approx(1e-6 * other.penalty_scale_)
-
-
-@pytest.mark.slow
-def test_table_1_in_small():
-    """Several classes, about as many rows as parameters, four clusters."""
-    data = make_fedprox_classification(
-        12, n_features=10, n_classes=5, n_samples=150, random_state=1
-    )
-    train = np.random.RandomState(0).uniform(size=len(data.y)) < 0.8
-    X, y, groups = data.X[train], data.y[train], data.groups[train]
-    test = {"X": data.X[~train], "y": data.y[~train], "groups": data.groups[~train]}
-    model = FPFCClassifier(alpha=1e-3).fit(X, y, groups=groups)
-    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
-    oracle = OracleClustersClassifier(data.labels, alpha=1e-3).fit(X, y, groups=groups)
-    assert model.score(**test) == pytest.approx(oracle.score(**test), abs=0.002)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +140,7 @@ def test_networks_in_the_everyday_classes():
         FPFCRegressor(**NETWORK, fit_intercept=False).fit(X, y, groups=groups)
 
 
-SEARCHES = [LamSearch("bic", n_lams=4), LamSearch(cv=2, n_lams=6)]
+SEARCHES = [LamSearch("bic", n_lams=3), LamSearch(cv=2, n_lams=6)]
 
 
 @pytest.mark.parametrize("search", some(SEARCHES, 1))
@@ -173,7 +157,7 @@ def test_without_targets():
     labels = np.arange(9) % 3
     groups = np.repeat(np.arange(9), 10)
     X = centres[labels[groups]] + rng.standard_normal((90, 2))
-    model = FPFC(Location(), refit=True, search=LamSearch(n_lams=3)).fit(X, groups=groups)
+    model = FPFC(Location(), refit=True, search=LamSearch(n_lams=2)).fit(X, groups=groups)
     assert adjusted_rand_score(labels, model.labels_) == 1.0
     assert_allclose(model.cluster_params_[0], X[labels[groups] == 0].mean(axis=0))
 
@@ -260,7 +244,6 @@ def test_too_few_rounds_warn():
         ({"penalty": MCP(scale=0.0), "lam": 1.0}, "scale of MCP must be positive"),
         ({"solver": FPFCRounds(rho=1e-3), "lam": 1.0}, "rho must be larger than"),
         ({"solver": FPFCRounds(nu=-1.0)}, "'nu' parameter of FPFCRounds"),
-        ({"solver": FPFCRounds(n_iter_no_change=0)}, "'n_iter_no_change' parameter of FPFCR"),
         ({"training": Training(local_steps=[1, 2])}, "for each of the 9 clients"),
         ({"training": Training(local_steps=[0.5] * 9)}, "local_steps must be a number of steps"),
         ({"init": np.zeros((3, 5))}, r"init must have shape \(9, 5\)"),

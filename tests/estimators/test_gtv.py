@@ -125,7 +125,7 @@ def _optimum_without(problem, lam, empty):
 
 @pytest.mark.parametrize("kind", ["Regressor", "Classifier"])
 def test_convex_clustering_is_the_same_on_another_graph(kind):
-    X, y, groups = sensors(empty=(), classes=kind == "Classifier")
+    X, y, groups = sensors(empty=(), n_rows=6, classes=kind == "Classifier")
     for graph in ("complete", "knn", CHAIN):
         a, b = (
             getattr(skcfl, name + kind)(0.05, graph=graph).fit(X, y, groups=groups)
@@ -236,8 +236,6 @@ PIECES = Graph(6, [0, 1, 3, 4], [1, 2, 4, 5])
             r"node 'cedar' has neither rows nor a path",
         ),
         (dict(nodes=[*NAMES[:5], None], graph=CHAIN), r"nodes must name a client in every row"),
-        (dict(nodes=NAMES, graph=-CHAIN.adjacency()), r"non-negative weights"),
-        (dict(nodes=NAMES, graph=sparse.triu(CHAIN.adjacency())), r"must be symmetric"),
         (dict(graph=CHAIN), r"graph has 6 nodes, but there are 5 clients"),
         (dict(graph=ONE_WAY), "symmetric"),
         (dict(nodes=NAMES, graph=PIECES, empty=NAMES[3:]), "nodes 'elm', 'fir', 'oak' have neit"),
@@ -254,16 +252,6 @@ def test_nodes_need_groups():
     message = "nodes names the clients, but fit got no groups"
     with pytest.warns(UserWarning), pytest.raises(ValueError, match=message):
         GTVRegressor(0.05, graph=CHAIN, nodes=NAMES).fit(X, y)
-
-
-def test_self_loops():
-    X, y, groups = sensors()
-    A = CHAIN.adjacency().toarray()
-    plain, loops = (
-        GTVRegressor(0.05, graph=graph, nodes=NAMES).fit(X, y, groups=groups)
-        for graph in (A, A + 3 * np.eye(6))
-    )
-    assert_array_equal(plain.params_, loops.params_)
 
 
 @pytest.mark.parametrize("solver", ["admm", "primal_dual"])
@@ -324,7 +312,7 @@ def test_without_rows_at_lam_zero():
 @pytest.mark.parametrize("classes", [False, True], ids=["regression", "classification"])
 def test_everything_works_with_nodes_without_rows(classes):
     """lam="auto", refit, certificates, paths, bounds of lam, warm starts."""
-    X, y, groups = sensors(empty=("cedar", "oak"), n_rows=30, classes=classes)
+    X, y, groups = sensors(empty=("cedar", "oak"), n_rows=15, classes=classes)
     cls = GTVClassifier if classes else GTVRegressor
     options = {"graph": CHAIN, "nodes": NAMES, "alpha": 1e-2}
     gtv = cls(refit=True, search=LamSearch(n_lams=2), **options).fit(X, y, groups=groups)
@@ -386,13 +374,13 @@ def test_folds_that_lose_a_clients_rows():
         def get_n_splits(self, X=None, y=None, groups=None):
             return 1
 
-    search = GridSearchCV(gtv, {"lam": [1e-4, 0.05, 100.0]}, cv=LeaveCedarOut()).fit(frame, y)
-    assert search.best_params_["lam"] in (1e-4, 0.05)
+    search = GridSearchCV(gtv, {"lam": [0.05, 100.0]}, cv=LeaveCedarOut()).fit(frame, y)
+    assert search.best_params_["lam"] == 0.05
     assert search.best_score_ > 0.9
     predicted = cross_val_predict(gtv, frame, y, cv=ClientKFold(2, group_col="sensor"))
     assert np.corrcoef(predicted, y)[0, 1] > 0.95
     few = ShuffleSplit(2, train_size=6, random_state=0)  # several clients lose all rows
-    found = GridSearchCV(gtv, {"lam": [0.01, 0.1]}, cv=few).fit(frame, y)
+    found = GridSearchCV(gtv, {"lam": [0.1]}, cv=few).fit(frame, y)
     assert np.isfinite(found.cv_results_["mean_test_score"]).all()
 
 
@@ -427,7 +415,7 @@ def test_auto_passes_messages_on_large_sparse_graphs(monkeypatch):
     assert gtv.fit(X, y, groups=groups).history_["messages"].sum() > 0
     assert_array_equal(gtv.labels_, GROUPS)
     assert "messages" not in clone(gtv).set_params(graph="complete").fit(X, y, groups).history_
-    gtv.set_params(lam="auto", search=LamSearch(n_lams=3)).fit(X, y, groups=groups)
+    gtv.set_params(lam="auto", search=LamSearch(n_lams=2)).fit(X, y, groups=groups)
     assert_array_equal(gtv.labels_, GROUPS)
     with pytest.raises(ValueError, match="is for networks, got LinearModel. Use one of"):
         gtv.set_params(lam=0.05, solver=InexactPrimalDual()).fit(X, y, groups=groups)

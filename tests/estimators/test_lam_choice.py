@@ -124,7 +124,7 @@ def test_few_rows_and_a_wild_client():
     X_test = rng.uniform(-1, 1, (60, 1))
     y_test = targets(X_test, 0.4)
     train, test = (X, y, groups), (X_test, y_test, groups)
-    models = GTVRegressor(search=LamSearch(n_lams=4)), FedAvgRegressor(), LocalModelsRegressor()
+    models = GTVRegressor(search=LamSearch(n_lams=3)), FedAvgRegressor(), LocalModelsRegressor()
     mine, pooled, local = (score(model, train, test) for model in models)
     assert local > pooled + 0.3
     assert mine > local - 0.05
@@ -274,7 +274,8 @@ def test_the_widest_gap_of_a_line_is_looked_into():
 
 def test_each_end_has_a_prior_once_a_model():
     X, y, groups = continuum(rows=5, n_clients=9)
-    model = GTVRegressor(search=LamSearch(n_lams=4)).fit(X, y, groups=groups)
+    model = GTVRegressor(graph="knn", penalty="l2", search=LamSearch(n_lams=4))
+    model.fit(X, y, groups=groups)
     search, unit = model.lam_search_, FedAvgRegressor().fit(X, y, groups=groups).alpha_
     assert_allclose(np.unique(search["alpha"]), unit * np.array([1.0, 3.0, 9.0]))
     inner = (search["lam"] > 0.0) & (search["n_clusters"] > 1.0)
@@ -295,7 +296,7 @@ def test_right_for_classifiers():
 
 def test_units_of_the_features_do_not_matter():
     data = clusters(n_clients=6, n_clusters=2)
-    model = ConvexClusteredFLRegressor(alpha=0.01, search=LamSearch(n_lams=3))
+    model = ConvexClusteredFLRegressor(alpha=0.01, search=LamSearch(n_lams=2))
     first = fit(clone(model), data)
     X = data.X * [1.0, 1e4, 1e-3, 1.0] + [0.0, 0.0, 0.0, 1e4]
     other = model.fit(X, data.y, groups=data.groups)
@@ -309,7 +310,7 @@ def test_units_of_the_features_do_not_matter():
 
 def test_the_fit_is_the_member_that_was_chosen():
     data = clusters(n_clients=6)
-    auto = fit(ConvexClusteredFLRegressor(search=LamSearch(n_lams=3), random_state=0), data)
+    auto = fit(ConvexClusteredFLRegressor(search=LamSearch(n_lams=2), random_state=0), data)
     search = auto.lam_search_
     chosen = np.flatnonzero(search["chosen"])
     assert len(chosen) == 1
@@ -436,10 +437,11 @@ class _Distance:
 def test_alphas_compete():
     """Separable classes and few rows ask for more penalty than one model for all does."""
     X, y, groups = continuum(rows=4, noise=3.0, spread=0.0, n_clients=6)
-    wide = FPFCRegressor(search=LamSearch(alphas=[1e-6, 3.0, 1e6], n_lams=3)).fit(X, y, groups)
+    wide = FPFCRegressor(search=LamSearch(alphas=[1e-6, 3.0, 1e6], n_lams=2)).fit(X, y, groups)
     assert wide.alpha_ in (1e-6, 3.0)
     assert set(wide.lam_search_["alpha"]) == {1e-6, 3.0, 1e6}
-    model = ConvexClusteredFL(LinearModel(alpha=0.5), search=LamSearch(n_lams=3)).fit(X, y, groups)
+    model = ConvexClusteredFL(LinearModel(alpha=0.5), graph="knn", search=LamSearch(n_lams=1))
+    model.fit(X, y, groups=groups)
     assert model.alpha_ == 0.5 and "alpha" not in model.lam_search_
     for bad in ([], [-1.0], [np.nan], 3.0):
         with pytest.raises(ValueError, match="alphas"):
@@ -454,7 +456,7 @@ def test_options_hold_in_the_search():
     short = ConvexClusteredFLRegressor(graph="complete", max_iter=3, refit=False, **options)
     with pytest.warns(Warning, match="max_iter=3"):
         assert fit(short, data).n_iter_ <= 3
-    model = ConvexClusteredFLRegressor(graph="knn", alpha=0.01, **options)
+    model = ConvexClusteredFLRegressor(graph="knn", alpha=0.01, refit=False, **options)
     first, other = (fit(clone(model).set_params(random_state=seed), data) for seed in (None, 7))
     assert not np.isin(other.lam_search_["criterion"], first.lam_search_["criterion"]).any()
 
@@ -462,7 +464,7 @@ def test_options_hold_in_the_search():
 def test_large_complete_graphs_do_not_compete(monkeypatch):
     monkeypatch.setattr("skcfl.estimators._base_fusion.MAX_COMPLETE", 8)
     data = clusters(n_clients=9)
-    model = fit(ConvexClusteredFLRegressor(alpha=0.01, search=LamSearch(n_lams=3)), data)
+    model = fit(ConvexClusteredFLRegressor(alpha=0.01, search=LamSearch(n_lams=2)), data)
     search = model.lam_search_
     kinds = set(zip(search["graph"].tolist(), search["penalty"].tolist(), strict=True))
     assert kinds == {("knn", "l2"), ("complete", "squared_l2")}

@@ -68,6 +68,7 @@ def test_fits_are_reproducible(cls, batch_size, digits):
     """By random state; copies predict the same."""
     make = {"hidden_layer_sizes": (8, 6), "max_iter": 3, "tol": 0}
     make["training"] = Training(batch_size=batch_size)
+    make |= {"n_clusters": 2} if cls is IFCAClassifier else {}
     one, other = (cls(**make, random_state=seed).fit(*digits) for seed in (0, 1))
     assert one.params_.dtype == np.float32
     assert np.abs(other.params_ - one.params_).max() > 0.01
@@ -111,11 +112,11 @@ def make_pool(seed=0):
 
 def test_local_training_stops_where_models_rest():
     rule = {"optimizer": "sgd", "step_size": 0.5, "max_iter": 5000}
-    loose = solve_local(make_pool(), Options(**rule, tol=1e-2))
-    tight = solve_local(make_pool(), Options(**rule, tol=1e-4))
+    loose = solve_local(make_pool(), Options(**rule, tol=3e-2))
+    tight = solve_local(make_pool(), Options(**rule, tol=1e-3))
     assert loose.converged and tight.converged
     assert 1 < loose.n_iter < tight.n_iter < 5000
-    for result, tol in ((loose, 1e-2), (tight, 1e-4)):
+    for result, tol in ((loose, 3e-2), (tight, 1e-3)):
         change = result.history["change"]
         assert len(change) == result.n_iter
         assert change[-1] < tol <= change[:-1].min()

@@ -4,6 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
+from cases import EVERYDAY
 from hypothesis import given
 from hypothesis import strategies as st
 from trials import examples, one_a_method
@@ -31,11 +32,7 @@ VALUES = {
     "aggregation": ["geometric_median"],
     "loss": ["poisson"],
 }
-KINDS = sorted(
-    name
-    for name in skcfl.__all__
-    if name.endswith(("Classifier", "Regressor")) and hasattr(getattr(skcfl, name), "fit")
-)
+KINDS = sorted(EVERYDAY)
 
 
 def odd(rng):
@@ -87,7 +84,7 @@ def fits(cls, seed, share, **few):
 @given(seed=st.integers(0, 2**31))
 def test_any_options_of_any_class(kind, seed):
     """Two clusters unless others are drawn: the search is one for all classes."""
-    fits(getattr(skcfl, kind), [seed, KINDS.index(kind)], 0.5, n_clusters=2)
+    fits(getattr(skcfl, kind), [seed, KINDS.index(kind)], 0.5, n_clusters=2, max_iter=25)
 
 
 @pytest.mark.filterwarnings("ignore")

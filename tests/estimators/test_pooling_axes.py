@@ -42,21 +42,21 @@ every_kind = pytest.mark.parametrize("kind", some(KINDS, len(KINDS) - 2))
 def rows_of(kind):
     """A wave, a slope of each client's own, and where they are modelled items and rooms."""
     rng = np.random.default_rng(0)
-    groups = np.repeat(np.arange(10), 15)
-    x, (item, room) = rng.normal(size=(150, 2)), rng.integers([[5], [3]], size=(2, 150))
-    y = np.sin(2 * x[:, 0]) + (1.0 + 0.6 * rng.normal(size=10)[groups]) * x[:, 1]
-    y += 0.7 * rng.normal(size=10)[groups]
+    groups = np.repeat(np.arange(8), 15)
+    x, (item, room) = rng.normal(size=(120, 2)), rng.integers([[5], [3]], size=(2, 120))
+    y = np.sin(2 * x[:, 0]) + (1.0 + 0.6 * rng.normal(size=8)[groups]) * x[:, 1]
+    y += 0.7 * rng.normal(size=8)[groups]
     if kind.startswith("levels"):
-        y += rng.normal(size=5)[item] + 0.7 * rng.normal(size=(10, 3))[groups, room]
+        y += rng.normal(size=5)[item] + 0.7 * rng.normal(size=(8, 3))[groups, room]
         x = np.column_stack([x, item, room])
     if kind.endswith("three classes"):
-        few, y = groups < 6, np.digitize(y + rng.logistic(size=150), [-1.0, 1.0])
+        few, y = groups < 5, np.digitize(y + rng.logistic(size=120), [-1.0, 1.0])
         return x[few], y[few], groups[few]
     if kind.endswith("classes"):
-        return x, (y + rng.logistic(size=150) > 0).astype(int), groups
+        return x, (y + rng.logistic(size=120) > 0).astype(int), groups
     if kind.endswith("counts"):
         return x, rng.poisson(np.exp(np.clip(y, -3, 2))), groups
-    return x, y + 0.3 * rng.standard_t(4, size=150), groups
+    return x, y + 0.3 * rng.standard_t(4, size=120), groups
 
 
 @functools.cache

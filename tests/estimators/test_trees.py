@@ -155,8 +155,8 @@ def test_what_trees_cannot_be_beside():
 
 
 def test_looks_are_cheap_where_the_truth_is_linear():
-    groups, cheap = np.repeat(np.arange(20), 15), 0
-    for seed in range(3):
+    groups, cheap, seeds = np.repeat(np.arange(20), 15), 0, some(range(6), 2)
+    for seed in seeds:
         rng = np.random.default_rng(seed)
         X = rng.normal(size=(300, 3))
         y = X @ [1.0, -2.0, 0.5] + rng.normal(size=20)[groups] + rng.normal(size=300)
@@ -169,7 +169,7 @@ def test_looks_are_cheap_where_the_truth_is_linear():
             # Looks go in the exchanges of the fit; most of what they send are quantiles.
             assert auto.calls_ <= lines.calls_ + 5
             assert auto.floats_up_ < 1.35 * lines.floats_up_
-    assert cheap >= 2
+    assert cheap >= len(seeds) * 2 / 3
 
 
 def test_looks_see_curves_of_the_clients_own():

@@ -209,8 +209,7 @@ def test_fits(kind):
 @pytest.mark.parametrize("kind", some(["classes", "numbers"], 1))
 def test_auto_takes_trees_where_features_act_together(kind):
     """And goes on with the trees that were judged: those of the same fit by name."""
-    n_clients, n = (6, 15) if kind == "numbers" else (6, 40)
-    X, y, groups = corners(kind, n_clients, n)
+    X, y, groups = corners(kind, 6, 15 if kind == "numbers" else 40)
     one = {"covariance": "diag", "n_clusters": 1}
     auto = estimator(kind, **one).fit(X, y, groups=groups)
     named = estimator(kind, **one, basis="trees").fit(X, y, groups=groups)

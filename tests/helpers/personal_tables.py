@@ -1,4 +1,4 @@
-"""Two small tables of eight clients that personal methods are fitted to, one with classes."""
+"""Small tables that personal methods are fitted to, one with classes."""
 
 import numpy as np
 from sklearn.base import is_classifier
@@ -7,7 +7,10 @@ from skcfl.datasets import make_clustered_classification, make_clustered_regress
 
 DATA = make_clustered_regression(8, 2, 3, n_samples=(8, 20), random_state=0)
 CLASSES = make_clustered_classification(8, 2, 3, n_samples=20, random_state=0)
-#: The clients of both, and those of the rows with classes.
+#: Clients that do not differ, and that do, beyond what their rows leave open.
+ALIKE = make_clustered_regression(10, 1, 3, n_samples=8, noise=1.0, random_state=0)
+APART = make_clustered_regression(6, 3, 3, n_samples=60, noise=0.1, random_state=0)
+#: The clients of the first two, and those of the rows with classes.
 IDS, CODES = np.unique(CLASSES.groups, return_inverse=True)
 
 

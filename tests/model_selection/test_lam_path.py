@@ -31,7 +31,7 @@ from skcfl.model_selection import ClientKFold, lam_max, lam_path
 from skcfl.models import Location
 from skcfl.search.by_partitions import PartitionCriterion, log_partitions
 
-REGRESSION = make_clustered_regression(12, 3, 4, random_state=0)
+REGRESSION = make_clustered_regression(12, 3, 4, n_samples=(15, 40), random_state=0)
 CLASSIFICATION = make_clustered_classification(6, 2, 3, random_state=0)
 
 
@@ -298,7 +298,7 @@ def test_scores_are_those_of_fits_on_the_folds(method, graph, monkeypatch):
 ONE_FAMILY = {"graph": "complete", "penalty": "l2", "alpha": 0.01, "random_state": 0}
 
 
-def searched(cls, rows, n_lams=3, cv=2, scoring=None, **options):
+def searched(cls, rows, n_lams=2, cv=2, scoring=None, **options):
     search = LamSearch(cv=cv, scoring=scoring, n_lams=n_lams)
     return cls(search=search, **{**ONE_FAMILY, **options}).fit(*rows)
 
@@ -319,7 +319,7 @@ def test_scoring_of_other_losses():
     squares = searched(ConvexClusteredFLRegressor, ROWS, scoring="neg_mean_squared_error")
     plain = searched(ConvexClusteredFLRegressor, ROWS)
     assert_allclose(2 * plain.cv_scores_, squares.cv_scores_, rtol=1e-6)
-    hinge = {"loss": "squared_hinge", "scoring": "roc_auc", "n_lams": 2}
+    hinge = {"loss": "squared_hinge", "scoring": "roc_auc"}
     cv = searched(ConvexClusteredFLClassifier, CLASSES, **hinge)
     assert (cv.cv_scores_ > 0.5).all()
     with pytest.raises(AttributeError, match="predict_proba"):
@@ -332,7 +332,7 @@ def test_unseen_classes_in_a_fold():
     y = (X[:, 0] > 0).astype(int)
     y[0] = 2
     rows = X, y, np.repeat(np.arange(4), 20)
-    options = {"scoring": "neg_log_loss", "cv": 3, "n_lams": 2, "alpha": 0.1}
+    options = {"scoring": "neg_log_loss", "cv": 3, "n_lams": 1, "alpha": 0.1}
     cv = searched(ConvexClusteredFLClassifier, rows, **options)
     assert np.isfinite(cv.cv_scores_).all()
 
@@ -365,8 +365,9 @@ def test_in_a_pipeline_no_worse_than_pooled_or_local():
     folds = ClientKFold(3, group_col="hospital", random_state=0)
     search = LamSearch(cv=2, n_lams=3)
     losses = []
+    given = {"graph": "complete", "penalty": "l2", "search": search, "random_state": 0}
     for model in (
-        ConvexClusteredFLClassifier(group_col="hospital", search=search, random_state=0),
+        ConvexClusteredFLClassifier(group_col="hospital", **given),
         FedAvgClassifier(group_col="hospital"),
         LocalModelsClassifier(group_col="hospital"),
     ):
@@ -399,6 +400,4 @@ def test_criterion_of_a_partition_is_the_formula():
         + 2 * log_partitions(5, 3)
         + 2 * np.log(K)
     )
-    # 25 partitions of five things into three parts, approximately
-    assert log_partitions(5, 3) == pytest.approx(np.log(25), abs=0.1)
     assert PartitionCriterion(make_points(X))(labels) == pytest.approx(expected, rel=1e-9)

@@ -15,7 +15,6 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.exceptions import NotFittedError, UndefinedMetricWarning
-from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import (
     accuracy_score,
@@ -30,8 +29,6 @@ from sklearn.metrics import (
 )
 from sklearn.model_selection import (
     GridSearchCV,
-    HalvingGridSearchCV,
-    KFold,
     cross_val_score,
     cross_validate,
 )
@@ -311,19 +308,6 @@ def test_refusals_of_the_splitter(parameters, changes, message):
 # ------------------------------------------------------------------ ClientKFold in use
 
 
-def test_rows_sorted_by_client(regression):
-    """The case for the splitter: plain folds leave clients out, and every score is nan."""
-    X, y, groups = regression
-    order = np.argsort(groups, kind="stable")
-    frame, y = with_ids(X, groups).iloc[order], y[order]
-    estimator = LocalModelsRegressor(group_col="site")
-    with pytest.warns(UserWarning, match="not seen in fit"):
-        scores = cross_val_score(estimator, frame, y, cv=KFold(3))
-    assert np.isnan(scores).all()
-    splitter = ClientKFold(5, group_col="site", random_state=0)
-    assert np.isfinite(cross_val_score(estimator, frame, y, cv=splitter)).all()
-
-
 def test_singletons_in_use(regression):
     X, y, groups = regression
     groups = groups.astype(object)
@@ -337,21 +321,6 @@ def test_singletons_in_use(regression):
         assert np.isnan(cross_val_score(estimator, frame, y, cv=cv)).sum() == 1
     estimator.set_params(unseen="largest")
     assert np.isfinite(cross_val_score(estimator, frame, y, cv=cv)).all()
-
-
-def test_halving_wants_the_same_folds_every_time(classification):
-    X, y, groups = classification
-    frame = with_ids(X, groups)
-    estimator = IFCAClassifier(group_col="site", n_init=1, random_state=0)
-    for cv in (ClientKFold(2, group_col="site"), ClientKFold(2, group_col="site", shuffle=False)):
-        search = HalvingGridSearchCV(
-            estimator, {"n_clusters": [1, 2]}, cv=cv, min_resources=100, random_state=0
-        )
-        if cv.shuffle:
-            with pytest.raises(ValueError, match="must yield consistent folds"):
-                search.fit(frame, y)
-        else:
-            assert np.isfinite(search.fit(frame, y).best_score_)
 
 
 # ------------------------------------------------------------------ grouped_scorer
@@ -459,7 +428,7 @@ def test_scorer_in_nested_searches(classification):
 
 def test_scores_by_client(classification):
     X, y, groups = classification
-    estimator = IFCAClassifier(random_state=0).fit(X, y, groups)
+    estimator = IFCAClassifier(2, random_state=0).fit(X, y, groups)
     result = per_client_scores(estimator, X, y, groups)
     assert pd.DataFrame(result).columns.tolist() == ["groups", "scores", "n_samples"]
     ids, sizes = np.unique(groups, return_counts=True)

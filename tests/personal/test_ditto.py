@@ -18,7 +18,6 @@ from skcfl import (
     OracleClusters,
     OracleClustersRegressor,
 )
-from skcfl.datasets import make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 
 NETWORK = {"hidden_layer_sizes": 4, "random_state": 0, "max_iter": 4, "tol": 0}
@@ -67,18 +66,6 @@ def test_networks_train_towards_the_shared_one():
     n, p = model.params_.shape
     assert model.floats_down_ - shared.floats_down_ == n * p
     assert model.floats_up_ - shared.floats_up_ == n * (p + 1)
-
-
-def test_lam_is_chosen_by_rows_held_out():
-    data = make_clustered_regression(10, 1, 3, n_samples=8, noise=1.0, random_state=0)
-    assert fit(DittoRegressor(random_state=0), data).lam_ > 0.5
-    apart = make_clustered_regression(6, 3, 3, n_samples=60, noise=0.1, random_state=0)
-    model = fit(DittoRegressor(random_state=0), apart)
-    assert model.lam_ < 0.05
-    search = model.lam_search_
-    assert model.lam_ == search["lam"][search["held_out_loss"].argmin()]
-    given = fit(DittoRegressor(model.lam_, random_state=0), apart)
-    assert_allclose(given.params_, model.params_, rtol=1e-9)
 
 
 def test_within_clusters():

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from personal_tables import CLASSES, CODES, DATA, IDS, fit, without
+from personal_tables import ALIKE, APART, CLASSES, CODES, DATA, IDS, fit, without
 from sklearn.metrics import r2_score
 
 from skcfl import PerFedAvg, PerFedAvgClassifier, PerFedAvgRegressor, Training
 from skcfl.calls.first_order import MetaUpdate, Objectives, ObjectivesGradients
-from skcfl.datasets import make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
 
@@ -87,9 +86,7 @@ def test_steps_are_judged_on_the_way(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr("skcfl.estimators._per_fedavg.choose_pull", judge)
         assert fit(PerFedAvgRegressor(standardize=False)).personal_steps_ == 3
-    alike = make_clustered_regression(10, 1, 3, n_samples=8, noise=1.0, random_state=0)
-    apart = make_clustered_regression(6, 3, 3, n_samples=60, noise=0.1, random_state=0)
-    few, many = (fit(PerFedAvgRegressor(), data) for data in (alike, apart))
+    few, many = (fit(PerFedAvgRegressor(), data) for data in (ALIKE, APART))
     assert few.personal_steps_ == 1 and many.personal_steps_ > 5
     search = many.personal_steps_search_
     best = search["personal_steps"][search["held_out_loss"].argmin()]

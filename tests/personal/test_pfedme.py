@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from personal_tables import CLASSES, DATA, IDS, fit
+from personal_tables import ALIKE, APART, CLASSES, DATA, IDS, fit
 
 from skcfl import (
+    DittoRegressor,
     FedAvgRegressor,
     LocalModelsRegressor,
     PFedMe,
@@ -13,7 +14,6 @@ from skcfl import (
     PFedMeRegressor,
     Training,
 )
-from skcfl.datasets import make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.models import LinearModel
 from skcfl.personal.shared_rounds import Fixpoint
@@ -100,19 +100,16 @@ def test_networks():
     assert model.history_["floats_down"][1] == n * p
 
 
-def test_lam_is_chosen_by_rows_held_out():
-    alike = make_clustered_regression(10, 1, 3, n_samples=8, noise=1.0, random_state=0)
-    apart = make_clustered_regression(6, 3, 3, n_samples=60, noise=0.1, random_state=0)
-    strong, weak = (fit(PFedMeRegressor(random_state=0), data) for data in (alike, apart))
-    assert weak.lam_ < 0.1 < strong.lam_
+@pytest.mark.parametrize(
+    ("cls", "low", "high"), [(DittoRegressor, 0.05, 0.5), (PFedMeRegressor, 0.1, 0.1)]
+)
+def test_lam_is_chosen_by_rows_held_out(cls, low, high):
+    strong, weak = (fit(cls(random_state=0), data) for data in (ALIKE, APART))
+    assert weak.lam_ < low and high < strong.lam_
     search = weak.lam_search_
     assert weak.lam_ == search["lam"][search["held_out_loss"].argmin()]
-
-
-@pytest.mark.parametrize("name, value", [("beta", 0), ("beta", -1.0), ("lam", 0), ("lam", np.inf)])
-def test_refused(name, value):
-    with pytest.raises(ValueError, match=name):
-        fit(PFedMeRegressor(**{name: value}))
+    given = fit(cls(weak.lam_, random_state=0), APART)
+    assert_allclose(given.params_, weak.params_, rtol=1e-6)
 
 
 def test_acceleration_solves_linear_systems():

@@ -11,7 +11,6 @@ from skcfl import (
     FedALARegressor,
     FedAvg,
     FedAvgClassifier,
-    FedRep,
     FedRepClassifier,
     FedRepRegressor,
     LocalModelsClassifier,
@@ -238,9 +237,3 @@ def test_an_epoch_of_the_blend_is_all_batches():
     some = np.abs(moved[0]) > 1e-6
     assert some.sum() > 5
     assert_allclose(moved[1][some], 4 * moved[0][some], rtol=0.05)
-
-
-def test_generic_classes():
-    for cls in (FedRep, FedALA):
-        model = fit(cls(MLP(4, loss="squared_error"), max_iter=3, tol=0, random_state=0))
-        assert model.predict(DATA.X, groups=DATA.groups).shape == DATA.y.shape

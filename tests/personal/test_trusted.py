@@ -24,8 +24,8 @@ LABELLED = make_clustered_classification(20, 2, **SIZES)
 METHODS = [
     FedRepRegressor(tol=1e-6, max_iter=5000),
     PFedMeRegressor(0.5, tol=1e-8),
-    PerFedAvgRegressor(),
-    PerFedAvgClassifier(),
+    PerFedAvgRegressor(personal_steps=3),
+    PerFedAvgClassifier(personal_steps=3),
 ]
 
 
@@ -83,8 +83,8 @@ def test_who_does_not_answer():
     federation = InProcessFederation(
         *(DATA.X, DATA.y, DATA.groups), faults=Faults(dead=np.unique(DATA.groups)[[4]])
     )
-    model = PerFedAvgRegressor(aggregation="geometric_median", unseen="average", tol=1e-3)
-    model.fit_federation(federation)
+    how = {"personal_steps": 3, "unseen": "average", "tol": 1e-3}
+    model = PerFedAvgRegressor(aggregation="geometric_median", **how).fit_federation(federation)
     np.testing.assert_array_equal(np.isinf(model.suspicion_), np.arange(20) == 4)
     assert np.isfinite(model.predict(DATA.X[:3], np.full(3, "nobody"))).all()
 
@@ -92,11 +92,10 @@ def test_who_does_not_answer():
 def test_attacks_on_messages():
     faults = Faults(attack="scale", false=np.unique(DATA.groups)[:2])
     federation = InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=faults)
-    model = PerFedAvgRegressor(aggregation="geometric_median", alpha=0.1).fit_federation(
-        federation
-    )
+    how = {"alpha": 0.1, "personal_steps": 3}
+    model = PerFedAvgRegressor(aggregation="geometric_median", **how).fit_federation(federation)
     true = ~np.isin(DATA.groups, faults.false)
-    alone = PerFedAvgRegressor(alpha=0.1).fit(DATA.X, DATA.y, groups=DATA.groups)
+    alone = PerFedAvgRegressor(**how).fit(DATA.X, DATA.y, groups=DATA.groups)
     rows, groups = (DATA.X[true], DATA.y[true]), DATA.groups[true]
     assert abs(model.score(*rows, groups=groups) - alone.score(*rows, groups=groups)) < 0.01
     assert (model.suspicion_[:2] > 1).all()

@@ -87,14 +87,15 @@ def test_drawn_means_have_the_marginal_likelihood(fixed):
     varying = np.arange(5) >= fixed
     options, start, _ = linear_start(pool, np.inf, 1e-10, varying)
     Z = np.column_stack([X, np.ones(len(y))])
-    means = np.array([np.linalg.lstsq(*rows(Z, y, labels[groups] == k))[0] for k in range(3)])
+    mine = [labels[groups] == k for k in range(3)]
+    means = np.array([np.linalg.lstsq(Z[m], y[m])[0] for m in mine])
     means[:, ~varying] = means[:, ~varying].mean(axis=0)
     population = start.ordered(np.zeros(3, dtype=int)).of_kind("none", np.zeros(5))
     population.means, population.weights = means, np.full(3, 1 / 3)
     fit = maximise(pool, population, options)
     phi = fit.population.dispersion
     both = np.column_stack([Z, y])
-    turned = [np.linalg.qr(both[labels[groups] == k], mode="r") for k in range(3)]
+    turned = [np.linalg.qr(both[m], mode="r") for m in mine]
 
     def minus(z):
         mean, D = z[:5], np.zeros(5)
@@ -102,7 +103,7 @@ def test_drawn_means_have_the_marginal_likelihood(fixed):
         total = 0.0
         for k in range(3):
             # Rotated, all rows but six are noise of zero.
-            A, t, n = turned[k][:, :5], turned[k][:, 5], np.sum(labels[groups] == k)
+            A, t, n = turned[k][:, :5], turned[k][:, 5], mine[k].sum()
             L = np.linalg.cholesky(A * D @ A.T + phi * np.eye(6))
             away = solve_triangular(L, t - A @ mean, lower=True)
             total += 0.5 * away @ away + np.log(np.diag(L)).sum()
@@ -112,10 +113,6 @@ def test_drawn_means_have_the_marginal_likelihood(fixed):
     start = np.concatenate([means.mean(axis=0), np.log(means.var(axis=0)[varying] + 1e-3)])
     best = -minimize(minus, start, method="BFGS").fun
     assert _drawn_means(fit) == pytest.approx(best - 24 * np.log(3), abs=1e-3)
-
-
-def rows(Z, y, mask):
-    return Z[mask], y[mask], None
 
 
 @pytest.mark.parametrize("n_features, n_relevant", some([(4, 3), (4, 0), (25, 3)], 1))
@@ -138,7 +135,8 @@ def test_few_coefficients_that_differ_are_no_clusters(seed):
     X = rng.normal(size=(200, 8))
     raw = X @ rng.normal(size=(8, 3)) / 2 + 1.5 * rng.normal(size=(20, 3))[groups]
     y = (raw + rng.gumbel(size=raw.shape)).argmax(axis=1)
-    model = PartialPoolingClassifier(basis="linear", random_state=0).fit(X, y, groups=groups)
+    model = PartialPoolingClassifier(basis="linear", n_init=1, random_state=0)
+    model.fit(X, y, groups=groups)
     assert model.n_clusters_ == 1 and model.stacking_shares_["intercept"] > 0.5
     path = model.bic_path_
     kinds = np.where(path["n_clusters"] > 1, "clusters", path["covariance_type"])
@@ -174,9 +172,7 @@ def test_targets_without_noise_are_one_cluster(seed):
     rng = np.random.default_rng(seed)
     X, groups = rng.normal(size=(160, 2)), np.repeat(np.arange(20), 8)
     for y in np.full(160, 3.0), X.sum(axis=1):
-        model = PartialPoolingRegressor(
-            basis="linear", covariance="full", prior=np.inf, random_state=0
-        )
-        model.fit(X, y, groups=groups)
+        how = {"basis": "linear", "covariance": "full", "prior": np.inf, "n_init": 1}
+        model = PartialPoolingRegressor(**how, random_state=0).fit(X, y, groups=groups)
         assert model.n_clusters_ == 1
         assert np.abs(model.bic_path_["icl"][np.isfinite(model.bic_path_["icl"])]).max() < 1e6

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from linear_starts import linear_start
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 from skcfl import PartialPoolingRegressor
 from skcfl.datasets import make_clustered_regression
@@ -53,13 +53,8 @@ def test_numbers_of_clusters_are_tried_at_the_same_time():
     assert done.value >= path[1][-1].value
 
 
-def test_what_is_beside_a_fit_costs_no_exchange_and_changes_nothing():
+def test_the_number_of_clusters_and_the_parts_of_a_stack_do_not_wait_for_each_other():
     X, y, groups = rows()
     lines = PartialPoolingRegressor(basis="linear", random_state=0).fit(X, y, groups=groups)
-    auto = PartialPoolingRegressor(random_state=0).fit(X, y, groups=groups)
-    assert auto.basis_ == "linear"
-    assert_array_equal(auto.params_, lines.params_)
-    assert auto.calls_ <= lines.calls_ + 5
-    # The number of clusters, and the parts of a stack, do not wait for each other.
     diag = PartialPoolingRegressor(1, covariance="diag", basis="linear", random_state=0)
     assert lines.calls_ < 4 * diag.fit(X, y, groups=groups).calls_

@@ -78,14 +78,6 @@ def test_order_place_and_units(name, messages, seed):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("weights", [[3.0], [3.0, 0.0]])
-def test_a_single_client_is_its_own_centre(name, weights):
-    messages = np.array([[1.0, -2.0, 0.0], [2.0, -4.0, 0.0]])[: len(weights)]
-    found = OPERATORS[name].aggregate(messages, np.array(weights))
-    assert_allclose(found, messages[0], atol=1e-12)
-
-
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("equal", [True, False])
 def test_all_clusters_at_once(name, equal):
     """Clusters of any sizes, padded; none, one or weightless clients."""

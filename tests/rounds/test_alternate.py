@@ -4,25 +4,13 @@ import numpy as np
 import pytest
 from line_clients import line_pool
 from sklearn.cluster import KMeans
-from sklearn.metrics import adjusted_rand_score
 
-from skcfl import IFCARegressor, Training
 from skcfl.calls.first_order import LocalUpdate, Losses, Objectives, ObjectivesGradients
-from skcfl.datasets import make_clustered_regression
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
 from skcfl.rounds.alternate import Options, Rounds, alternate
 from skcfl.rounds.loss_clusters import LossClusters, embed, match
 from skcfl.rounds.polish import solve_pooled
-
-
-def test_at_least_one_client_takes_part():
-    data = make_clustered_regression(n_clients=8, n_clusters=2, random_state=0)
-    model = IFCARegressor(
-        2, training=Training(participation=0.01, polish=False), max_iter=5, tol=0, random_state=0
-    )
-    model.fit(data.X, data.y, groups=data.groups)
-    np.testing.assert_array_equal(model.history_["participants"], 1)
 
 
 def test_a_diverged_model_is_left():
@@ -143,21 +131,6 @@ def test_too_long_a_step_with_shared_parameters_is_halved_for_all():
     assert np.ptp(result.cluster_params[:, 0]) == 0.0
     objective = result.history["objective"]
     assert objective[-1] < 1e-2 * objective[0]
-
-
-def test_rounds_are_kept_and_scored_on_request():
-    pool, theta = pool_of()
-    truth = np.arange(12) % 2
-    options = Options(max_iter=5, tol=0, polish=False, truth=truth, keep_rounds=True)
-    result = alternate(pool, theta, options, np.random.RandomState(0), rule=rule_for(pool))
-    assert result.extra["round_params"].shape == (5, 2, 4)
-    np.testing.assert_array_equal(result.extra["round_params"][-1], result.cluster_params)
-    by_hand = [adjusted_rand_score(truth, labels) for labels in result.extra["round_labels"]]
-    np.testing.assert_array_equal(result.history["ari"], by_hand)
-    plain = Options(max_iter=5, tol=0, polish=False)
-    without = alternate(pool, theta, plain, np.random.RandomState(0), rule=rule_for(pool))
-    np.testing.assert_array_equal(without.cluster_params, result.cluster_params)
-    assert "ari" not in without.history
 
 
 @pytest.mark.parametrize("averaging", ["gradient", "model"])

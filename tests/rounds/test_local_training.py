@@ -8,8 +8,7 @@ import skcfl.models._convex
 from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import Objectives
 from skcfl.federation.inprocess import open_rows
-from skcfl.models import MLP, LinearModel, Location
-from skcfl.rounds.alternate import Options
+from skcfl.models import LinearModel, Location
 from skcfl.rounds.local_training import solve_local
 
 
@@ -72,15 +71,3 @@ def test_clients_short_of_their_minimiser_are_counted(monkeypatch):
     # All but the client without rows.
     assert "4 of 5 clients" in result.shortfall
     assert "raise alpha" in result.shortfall
-
-
-def test_training_alone_sends_models_once():
-    """Numbers are the objectives of every round, the common start and the models at the end."""
-    X = np.random.RandomState(0).normal(size=(30, 3))
-    codes = np.repeat([0, 1, 2], 10)
-    model = MLP(hidden_layer_sizes=(4,), loss="squared_error").bind(3)
-    pool = open_rows(model, X, X[:, 0], codes, 3, random_state=0)
-    result = solve_local(pool, Options(max_iter=7, tol=0.0, step_size=0.01))
-    size = result.params.size
-    assert (pool.ledger.up, pool.ledger.down) == (7 * 3 + size, size)
-    assert result.history["floats_up"].tolist() == [3] * 6 + [3 + size]

@@ -13,13 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 
 from skcfl.numerics.kmeans import kmeans, lloyd
-from skcfl.rounds.loss_clusters import (
-    EMBEDDINGS,
-    LossClusters,
-    embed,
-    finite_losses,
-    match,
-)
+from skcfl.rounds.loss_clusters import EMBEDDINGS, LossClusters, embed, finite_losses, match
 
 TRUTH = np.repeat([0, 1, 2], 6)
 

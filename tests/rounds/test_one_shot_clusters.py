@@ -14,7 +14,6 @@ from skcfl import (
     LocalModelsRegressor,
     OneShotClassifier,
     OneShotRegressor,
-    RobustClusteredFLRegressor,
     Training,
 )
 from skcfl.datasets import corrupt, make_clustered_classification, make_clustered_regression
@@ -218,10 +217,3 @@ def test_models_of_many_rows_weigh_more():
     for weights, wanted in (([1, 1, 1, 1], [0, 0, 1, 1]), ([9, 9, 0.1, 0.1], [0, 1, 1, 1])):
         labels, _ = cluster_points(points, 2, rng=0, weights=np.array(weights, dtype=float))
         np.testing.assert_array_equal(labels == labels[0], np.array(wanted) == 0)
-
-
-@pytest.mark.parametrize("trim", [-0.1, 0.5, "half"])
-@pytest.mark.parametrize("cls", [OneShotRegressor, RobustClusteredFLRegressor])
-def test_shares_that_cannot_be_left_out(cls, trim):
-    with pytest.raises(ValueError, match="'trim' parameter"):
-        fit(cls(2, trim=trim))

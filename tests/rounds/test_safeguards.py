@@ -9,6 +9,7 @@ from line_clients import line_pool
 from skcfl import FedAvgRegressor, IFCARegressor
 from skcfl.calls.first_order import LocalUpdate
 from skcfl.federation.inprocess import InProcessSite
+from skcfl.models._local_model import choose
 from skcfl.rounds.alternate import Options, alternate
 from skcfl.rounds.choice import Known, LeastLoss
 from skcfl.rounds.loop import run_rounds
@@ -102,6 +103,14 @@ def test_a_client_that_is_never_finite_again_is_rejected_and_halves_no_step(monk
     assert asked.count("best_response_sums") == 7 and asked.count("losses") == 1
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_loss_that_is_no_number_is_never_chosen(bad):
+    losses = np.array([[bad, 2.0, 3.0], [4.0, bad, 5.0], [bad, bad, 6.0]])
+    answers = Answers(None, losses=losses)
+    np.testing.assert_array_equal(LeastLoss().choose(answers, None, final=True), [1, 0, 2])
+    np.testing.assert_array_equal(choose(losses), [1, 0, 2])
+
+
 @pytest.mark.parametrize("uniform", [False, True])
 def test_steps_are_one_over_the_mean_curvature_by_rows(uniform):
     """A client of many rows has its share in its cluster's gradient, and in its curvature."""
@@ -191,5 +200,6 @@ def test_rounds_have_a_participant_whose_rows_weigh():
     weights = np.array([0.0, 0.0, 0.0, 1.0])
     draw = Draw(pool, 0.25, np.random.RandomState(0), weights)
     assert all(draw().members == [3] for _ in range(5))
+    assert len(Draw(pool, 0.01, np.random.RandomState(0))().members) == 1
     nobody = Draw(pool, 0.25, np.random.RandomState(0), np.zeros(4))
     assert len({draw.members[0] for draw in (nobody() for _ in range(20))}) == 4

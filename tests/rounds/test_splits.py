@@ -89,22 +89,6 @@ def test_clusters_come_out_whatever_the_units(averaging, unit):
     np.testing.assert_allclose(cfl.cluster_coef_[2], pooled.coef_[0], atol=0.02 * unit)
 
 
-def test_networks():
-    data = make_clustered_classification(12, 2, 5, n_samples=200, random_state=0)
-    cfl = CFLClassifier(
-        hidden_layer_sizes=(8,),
-        training=Training(optimizer="sgd", step_size=0.1),
-        eps1=0.2,
-        eps2=0.4,
-        max_iter=30,
-        tol=0,
-        random_state=0,
-    ).fit(data.X, data.y, groups=data.groups)
-    assert adjusted_rand_score(data.labels, cfl.labels_) == 1.0
-    with pytest.raises(ValueError, match="batch_size is of local steps"):
-        CFLRegressor(training=Training(batch_size=5)).fit(DATA.X, DATA.y, groups=DATA.groups)
-
-
 NETWORK = {"hidden_layer_sizes": (16,), "eps1": 0.2, "eps2": 0.93}
 
 
@@ -204,6 +188,8 @@ def test_held_out_rows_say_how_often_to_split():
     assert found == len(seeds)
     with pytest.raises(ValueError, match="eps2"):
         CFLRegressor(eps2="none").fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="batch_size is of local steps"):
+        CFLRegressor(training=Training(batch_size=5)).fit(X, y, groups=groups)
 
 
 def test_models_that_all_differ_are_leaves_of_the_root():

@@ -8,7 +8,6 @@ from sklearn.metrics import adjusted_rand_score
 
 from skcfl import PACFLClassifier, PACFLRegressor, Training
 from skcfl.datasets import partition_label_swaps, partition_rotations
-from skcfl.federation import Faults, InProcessFederation
 from skcfl.rounds.subspaces import angle_clusters, orthonormal, principal_angles
 
 IMAGES, DIGITS = load_digits(return_X_y=True)
@@ -85,14 +84,6 @@ def test_weights_sparse_rows_and_what_is_sent():
     few = PACFLRegressor(2, n_vectors=1, **SHORT).fit(X, y, groups=groups)
     more = PACFLRegressor(2, n_vectors=3, **SHORT).fit(X, y, groups=groups)
     assert more.floats_up_ - few.floats_up_ == 8 * 5 * 2
-
-
-def test_lost_clients():
-    X, y, groups, labels = flat_clients(kind=int)
-    federation = InProcessFederation(X, y, groups, faults=Faults(0.3, dead=[5], random_state=0))
-    model = PACFLClassifier(2, n_vectors=1, **SHORT).fit_federation(federation)
-    here = np.arange(8) != 5
-    assert adjusted_rand_score(labels[here], model.labels_[here]) == 1.0
 
 
 @pytest.mark.parametrize(("n_features", "n_vectors"), [(2, 3), (3, 3), (4, 100)])

@@ -6,9 +6,8 @@ from sklearn.decomposition import TruncatedSVD
 from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import cosine_similarity
 
-from skcfl import FlexCFLClassifier, FlexCFLRegressor, Training
-from skcfl.datasets import make_clustered_classification, make_clustered_regression
-from skcfl.federation import Faults, InProcessFederation
+from skcfl import FlexCFLRegressor
+from skcfl.datasets import make_clustered_regression
 from skcfl.rounds.update_groups import absolute_differences, cosines, decomposed_cosines
 
 DATA = make_clustered_regression(16, 4, 6, n_samples=(30, 50), random_state=0)
@@ -68,21 +67,3 @@ def test_a_threshold_finds_the_number():
         fit(FlexCFLRegressor(distance_threshold=0.5))
     with pytest.raises(ValueError, match="linkage='ward' is with metric='euclidean' only"):
         fit(FlexCFLRegressor(4, embedding="flhc", metric="cosine"))
-
-
-def test_networks_and_lost_clients():
-    data = make_clustered_classification(12, 2, 5, n_samples=60, random_state=0)
-    ids = np.unique(data.groups)
-    federation = InProcessFederation(
-        data.X, data.y, data.groups, faults=Faults(0.2, dead=ids[[3]], random_state=0)
-    )
-    model = FlexCFLClassifier(
-        2,
-        hidden_layer_sizes=(8,),
-        max_iter=5,
-        training=Training(step_size=0.01),
-        tol=0,
-        random_state=0,
-    ).fit_federation(federation)
-    here = np.arange(12) != 3
-    assert adjusted_rand_score(data.labels[here], model.labels_[here]) == 1.0
