@@ -188,8 +188,8 @@ def test_networks_have_no_second_order_calls():
 
 #: Calls of each target: fits are what users do, and have most arguments.
 CALLS_OF_A_FIT, CALLS = 16, 7
-# Parts of the calls: one is tried in a run, 24 when thorough.
-SHARES = 72
+# Parts of the calls: one is tried in a run, 32 when thorough.
+SHARES = 96
 
 
 def drawn_calls():
