@@ -59,16 +59,11 @@ SOUTH = [f"south/{name}" for name in IDS[2:]]
 @pytest.mark.parametrize(
     "name, parameters",
     [
-        ("IFCARegressor", {"n_clusters": 2}),
-        ("CLoVEClassifier", {"n_clusters": 2}),
         ("FedAvgClassifier", {"class_weight": "balanced"}),
-        ("FPFCRegressor", {"lam": 0.5}),
-        ("ConvexClusteredFLClassifier", {"lam": 0.05, "graph": "complete"}),
         (
             "GTVRegressor",
             {"search": skcfl.LamSearch(cv=2, lams=[0.1]), "graph": "complete", "alpha": 0.01},
         ),
-        ("PartialPoolingRegressor", {"n_clusters": 1}),
         ("FedAvgRegressor", {"loss": "quantile"}),
         (
             "IFCAClassifier",
@@ -96,7 +91,7 @@ def test_fits_over_a_wire_are_those_of_one_process(name, parameters):
     "name, parameters",
     [
         ("PartialPoolingRegressor", {"basis": "splines"}),
-        ("PartialPoolingClassifier", {"basis": skcfl.TreeBasis(5, max_bins=16)}),
+        ("PartialPoolingClassifier", {"basis": skcfl.TreeBasis(3, max_bins=8)}),
         ("PartialPoolingRegressor", {"crossed": [2]}),
     ],
     ids=["curves", "trees", "levels"],
@@ -104,11 +99,11 @@ def test_fits_over_a_wire_are_those_of_one_process(name, parameters):
 def test_curves_trees_and_levels_go_over_a_wire(name, parameters):
     """They ask for quantiles, histograms and sums by level."""
     rng = np.random.default_rng(0)
-    groups = np.repeat([f"{k:02d}" for k in range(8)], 30)
-    level = rng.integers(6, size=240)
-    X = np.column_stack([rng.standard_normal((240, 2)), level])
+    groups = np.repeat([f"{k:02d}" for k in range(6)], 24)
+    level = rng.integers(6, size=144)
+    X = np.column_stack([rng.standard_normal((144, 2)), level])
     y = np.sin(2 * X[:, 0]) + X[:, 1] * (X[:, 0] > 0) + np.linspace(-1, 1, 6)[level]
-    y = y + 0.3 * rng.standard_normal(240)
+    y = y + 0.3 * rng.standard_normal(144)
     y = np.digitize(y, [-0.5, 0.5]) if "Classifier" in name else y
     first = groups < "03"
     ids = np.char.add(np.where(first, "a/", "b/"), groups)
@@ -202,8 +197,7 @@ def test_a_site_is_sent_its_own_clients_only():
 @pytest.mark.parametrize(
     "model",
     [
-        skcfl.IFCARegressor(max_iter=5, random_state=0),
-        skcfl.CLoVEClassifier(max_iter=5, random_state=0),
+        skcfl.IFCAClassifier(max_iter=5, random_state=0),
         skcfl.GTVRegressor(search=skcfl.LamSearch(lams=[0.1, 0.3]), alpha=0.01, random_state=0),
     ],
     ids=str,
