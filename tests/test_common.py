@@ -50,6 +50,7 @@ CHECKED = set(one_a_method(n for n in CHECKED if not hasattr(skcfl, n + "Classif
 CHECKED -= {"FedPACClassifier", "FedRepClassifier"}
 # Methods by one partition of what clients send share their code, as those by rounds do.
 CHECKED -= {"PACFLClassifier", "FlexCFLRegressor", "FeSEMClassifier", "FedALARegressor"}
+CHECKED -= {"OneShotClassifier", "OracleClustersRegressor"}
 # Checked as the generic class, of a loss of classes.
 CHECKED -= {"IFCARegressor"}
 # Formats of sparse rows become csr where rows are checked, which is the same for all.
@@ -79,7 +80,7 @@ def instances():
             continue
         fused = "lam" in inspect.signature(cls).parameters
         short = {} if THOROUGH else {"max_iter": 8, "training": LONG_STEPS}
-        short = {"max_iter": 6} if fused else short
+        short = {"max_iter": 4} if fused else short
         yield cls(hidden_layer_sizes=(16,) if THOROUGH else (4,), **short)
 
 

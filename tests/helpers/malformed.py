@@ -258,7 +258,6 @@ class Target:
 
 
 #: Arguments that data have in common: an error of lengths may name either.
-#: Arguments that data have in common: an error of lengths may name either.
 DATA = ("X", "y", "groups", "sample_weight")
 DATA_ALIASES = dict.fromkeys(DATA, (*DATA, "group id"))
 NUMBERS = (ARRAYS, ANYTHING)
@@ -270,11 +269,9 @@ VALUES = DATA_VALUES | dict.fromkeys(
 #: No rounds without end.
 FINITE = ({k: v for k, v in ANYTHING.items() if k not in ("10**9", "10**30", "2**63")},)
 #: Parameters that make fits of the base call short.
-#: Parameters that make fits of the base call short.
 SHORT = {"lam": 0.05, "n_init": 1, "random_state": 0, "graph": "complete"}
 
 
-#: Iterations of networks and of what does not end by itself.
 def short_parameters(cls, **given):
     """Parameters under which a class fits fast."""
     values = {k: v for k, v in SHORT.items() if k in inspect.signature(cls).parameters}
