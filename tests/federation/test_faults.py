@@ -62,7 +62,7 @@ def test_fusion_ends_at_the_optimum_whoever_was_silent(name):
 
 
 def test_fpfc_and_the_searches():
-    search = LamSearch(cv=2, n_lams=4)
+    search = LamSearch(cv=2, n_lams=3)
     for lam in (0.5, "auto"):
         model = FPFCRegressor(lam, search=search, alpha=0.01, random_state=0)
         model.fit_federation(lossy(dropout=0.3))

@@ -395,9 +395,9 @@ def check_fit(outcome):
 def fitted(cls, network=False):
     """A fit without a search, which the methods of an estimator do not know of."""
     X, y, groups = rows(kind_of(cls))
-    given = {"hidden_layer_sizes": (2,)} if network else {}
-    if "n_clusters" in inspect.signature(cls).parameters:
-        given["n_clusters"] = 2
+    given = {"n_clusters": 2, "eps2": 0.3, "basis": "linear", "max_iter": 20}
+    given |= {"hidden_layer_sizes": (2,), "max_iter": 3} if network else {}
+    given = {n: v for n, v in given.items() if n in inspect.signature(cls).parameters}
     estimator = cls(**short_parameters(cls, **given))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
