@@ -68,9 +68,9 @@ def instances():
         short = not THOROUGH and cls.__name__ == "FedProtoClassifier"
         yield cls(max_iter=5) if short else cls()
     # What a loss of classes makes of a generic class is the same code for all.
-    for cls in (skcfl.IFCA, *((skcfl.ConvexClusteredFL, skcfl.PartialPooling) * THOROUGH)):
+    for cls in (skcfl.IFCA, skcfl.ConvexClusteredFL, skcfl.PartialPooling) * THOROUGH:
         yield cls(LinearModel(loss="log_loss"))
-    yield skcfl.FedAvg(LinearModel(loss="squared_hinge"))
+    yield skcfl.IFCA(LinearModel(loss="squared_hinge"))
     for cls in networks():
         # Fusion methods train for as long as they are let.
         if issubclass(cls, PersonalMethod):

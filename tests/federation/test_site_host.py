@@ -104,7 +104,7 @@ def test_curves_trees_and_levels_go_over_a_wire(name, parameters):
     X = np.column_stack([rng.standard_normal((144, 2)), level])
     y = np.sin(2 * X[:, 0]) + X[:, 1] * (X[:, 0] > 0) + np.linspace(-1, 1, 6)[level]
     y = y + 0.3 * rng.standard_normal(144)
-    y = np.digitize(y, [-0.5, 0.5]) if "Classifier" in name else y
+    y = (y > 0).astype(int) if "Classifier" in name else y
     first = groups < "03"
     ids = np.char.add(np.where(first, "a/", "b/"), groups)
     model = getattr(skcfl, name)(n_clusters=1, **parameters).fit(X, y, groups=ids)
@@ -576,17 +576,6 @@ def test_a_host_answers_nothing_else():
         assert status == "refused", request
         assert "it knows no message" in value
     assert asked(host, 2, [rows, site], [], "facts", ())[0] == "done"
-
-
-def test_messages_make_nothing_but_local_models():
-    reply = loads(SiteHost(Table("north")).handle(pickle.dumps(LinearModel())))
-    assert reply == ("lost", "these bytes are no message of this version of skcfl.", None)
-    for thing in (Given("a", ()), np.random.RandomState(0), Rows):
-        with pytest.raises(MessageError, match="which is not trusted here|cannot be sent"):
-            loads(dumps({"a": thing}))
-    for thing in (np.load, make_loss, lambda: 0):
-        with pytest.raises(MessageError):
-            loads(dumps(thing))
 
 
 def test_a_loss_of_ones_own_needs_trust(monkeypatch):

@@ -12,7 +12,6 @@ from scipy import sparse
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from trials import examples
 
-import skcfl.federation.inprocess
 import skcfl.models._network
 from skcfl.calls.first_order import (
     BestResponse,
@@ -75,11 +74,6 @@ def test_weights_of_several_models_are_refused():
     bound = MLP((2,)).bind(2, 2)
     with pytest.raises(ValueError, match="one parameter vector"):
         bound.weights(bound.init_params(2, 0))
-
-
-def test_negative_counts_are_refused():
-    with pytest.raises(ValueError, match="non-negative"):
-        MLP(loss="poisson").check_target(np.array([1.0, -1.0]))
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("single", np.float32), ("double", np.float64)])
@@ -280,19 +274,6 @@ def test_integer_weights_are_repetitions(loss):
     repeated = everything(problem.pool(), w)
     pairs = [{name: a[kept] for name, a in each.items()} for each in (weighted, repeated)]
     assert_same(*pairs, atol=1e-10, skip=("batches",))
-
-
-@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
-def test_threads_change_nothing(form, monkeypatch):
-    """Bit by bit, in single precision too."""
-    problem = Problem(sizes=SIZES * 3, precision="single")
-    w = problem.models(problem.m)
-    pools = [problem.pool(form, block_bytes=200, n_jobs=k) for k in (1, 2)]
-    assert len(pools[1]._site._blocks) > 8
-    monkeypatch.setattr(skcfl.federation.inprocess, "PARALLEL_WORK", 0)
-    one, two = (everything(pool, w) for pool in pools)
-    for name, a in one.items():
-        assert_array_equal(two[name], a, err_msg=name)
 
 
 def test_participants_are_trained_as_among_all():
