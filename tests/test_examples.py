@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lme4_tables import penicillin
-from sklearn.datasets import make_blobs, make_moons
+from sklearn.datasets import load_digits, make_blobs, make_moons
 
 import skcfl
 from skcfl import LamSearch
 from skcfl.datasets import make_clustered_regression, make_ellipses
+from skcfl.inspection import ClusterPathDisplay
 from skcfl.model_selection import ClientKFold
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -96,8 +97,8 @@ def patients(tmp_path):
 
 
 FEW_CLIENTS = {"make_clustered_regression": smaller(make_clustered_regression, n_clients=9)}
-FEW_LAMS = smaller(LamSearch, n_lams=4)
 ONE_POPULATION = smaller(skcfl.PartialPoolingRegressor, n_clusters=1)
+POOLED = types.SimpleNamespace(**{**vars(skcfl), "PartialPoolingRegressor": ONE_POPULATION})
 
 
 def splines_taken(basis=None, **parameters):
@@ -119,13 +120,13 @@ def few_users(n_samples=10, **options):
             {
                 "N_LAMS": 6,
                 "ConvexClusteredFLRegressor": smaller(
-                    skcfl.ConvexClusteredFLRegressor, search=FEW_LAMS()
+                    skcfl.ConvexClusteredFLRegressor, search=LamSearch(n_lams=2)
                 ),
                 **FEW_CLIENTS,
             },
             ["nearest neighbours, refitted, lam=auto"],
         ),
-        ("own_table", {}, [r"partial pooling +R2 of held-out rows 0\.9"]),
+        ("own_table", {"skcfl": POOLED}, [r"partial pooling +R2 of held-out rows 0\.9"]),
         (
             "certificates",
             {"LAMS": np.array([0.01, 1.0, 10.0])},
@@ -136,11 +137,11 @@ def few_users(n_samples=10, **options):
             {"N_RESAMPLES": 3},
             ["three kinds of clients: stable True", "a continuum: stable False", "Not stable"],
         ),
-        ("clove", {"ROUNDS": 5}, [r"CLoVE +10 +1\.00"]),
+        ("clove", {"ROUNDS": 4}, [r"CLoVE +10 +1\.00"]),
         (
             "points",
             {
-                "N_LAMS": 20,
+                "N_LAMS": 12,
                 "make_moons": fewer(make_moons, 75),
                 "make_blobs": fewer(make_blobs, 30),
             },
@@ -148,7 +149,13 @@ def few_users(n_samples=10, **options):
         ),
         (
             "fpfc",
-            {"N_LAMS": 4, "MAX_ITER": 30, "RATES": (1.0, 0.3), **FEW_CLIENTS},
+            {
+                "N_LAMS": 3,
+                "MAX_ITER": 30,
+                "RATES": (1.0, 0.3),
+                "FPFCRegressor": smaller(skcfl.FPFCRegressor, search=LamSearch(n_lams=8)),
+                **FEW_CLIENTS,
+            },
             ["lam='auto': 3 clusters"],
         ),
         # Recovery as the user guide says.
@@ -157,7 +164,7 @@ def few_users(n_samples=10, **options):
             {
                 "LAMS": np.array([0.06, 0.075, 0.1]),
                 "PAPER_LAMS": (0.03, 1),
-                "HALVINGS": 4,
+                "HALVINGS": 3,
                 "ROUNDS": 50,
                 "make_ellipses": few_users,
             },
@@ -194,7 +201,9 @@ def test_own_table(monkeypatch, tmp_path, printed_by):
 
 def test_which_method(printed_by):
     methods = ("FedAvg", "LocalModels", "PartialPooling")
-    printed = printed_by("plot_which_method", DRAWS=1, METHODS=methods)
+    lines = {"PartialPoolingRegressor": smaller(skcfl.PartialPoolingRegressor, basis="linear")}
+    package = types.SimpleNamespace(**{**vars(skcfl), **lines})
+    printed = printed_by("plot_which_method", DRAWS=1, METHODS=methods, skcfl=package)
     rows = re.findall(r"^(\w+) +([\d.]+) +([\d.]+) +([\d.]+)$", printed, re.M)
     error = {name: np.array(values, dtype=float) for name, *values in rows}
     baselines = np.minimum(error["FedAvg"], error["LocalModels"])
@@ -219,19 +228,22 @@ def test_per_client(printed_by):
 
 
 def test_privacy(printed_by):
-    printed = printed_by("plot_privacy", NUMBERS=(30, 150), EPSILONS=(0.5, 8.0))
+    sizes = {"NUMBERS": (30, 150), "EPSILONS": (0.5, 8.0)}
+    printed = printed_by("plot_privacy", PartialPoolingRegressor=ONE_POPULATION, **sizes)
     few, _, _, many = map(float, re.findall(r"R2 (\S+)", printed))
     assert many > few
     assert re.search(r"30 clients, epsilon 0.5: R2 \S+ \(nothing was released\)", printed)
 
 
 def test_rivals(printed_by):
-    printed = printed_by("plot_rivals", ROUNDS=(1, 2))
+    digits = load_digits()
+    few = types.SimpleNamespace(data=digits.data[:600], target=digits.target[:600])
+    printed = printed_by("plot_rivals", ROUNDS=(1,), load_digits=lambda: few)
     assert all(f"\n{title} " in printed for title, *_ in load("plot_rivals").METHODS)
 
 
 def test_gtv_sensors(printed_by):
-    printed = printed_by("plot_gtv_sensors")
+    printed = printed_by("plot_gtv_sensors", LamSearch=smaller(LamSearch, lams=[0.2, 0.6, 1.8]))
     assert "90 stations, 35 of them without rows" in printed
     assert "proved to be the solution's" in printed
     refitted = [float(x) for x in re.search(r"GTV, refitted +(\S+) +(\S+)", printed).groups()]
@@ -250,8 +262,8 @@ def test_partial_pooling(printed_by):
 
 def test_shops(printed_by):
     bases = {"straight lines": "linear", "auto": "auto"}
-    package = types.SimpleNamespace(PartialPoolingRegressor=ONE_POPULATION)
-    printed = printed_by("plot_shops", BASES=bases, skcfl=package)
+    measure = smaller(load("plot_shops").measure, n_kiosks=12)
+    printed = printed_by("plot_shops", BASES=bases, skcfl=POOLED, measure=measure)
     lines, auto = (float(value) for value in re.findall(r"  (0\.\d{3})$", printed, re.MULTILINE))
     assert "auto took trees" in printed and auto > lines + 0.05
 
@@ -266,8 +278,10 @@ def test_firms(printed_by):
     assert pooled < local < common
 
 
-def test_heart_disease(printed_by, patients):
-    few = {"ClientKFold": fewer(ClientKFold, 2), "LamSearch": FEW_LAMS}
+def test_heart_disease(printed_by, patients, monkeypatch):
+    draw = smaller(ClusterPathDisplay.from_estimator, n_lams=4)
+    monkeypatch.setattr(ClusterPathDisplay, "from_estimator", draw)
+    few = {"ClientKFold": fewer(ClientKFold, 2), "LamSearch": smaller(LamSearch, n_lams=2)}
     printed = printed_by("plot_heart_disease", patients, **few)
     assert "120 patients of 2 hospitals" in printed
 
@@ -328,7 +342,12 @@ def test_growth(printed_by, tables):
     weight = size[pig] * (20.0 + 0.5 * week**2) + rng.normal(size=72)
     columns = {"rownames": np.arange(72), "Pig": pig, "Time": week, "Weight": weight}
     tables["geepack", "dietox"] = pd.DataFrame(columns)
-    printed = printed_by("plot_growth", DRAWS=2, PartialPoolingRegressor=splines_taken)
+
+    def model(**given):
+        """Only the fit of all weeks, made without parameters, compares bases."""
+        return splines_taken(**(given and {"basis": "auto", **given}))
+
+    printed = printed_by("plot_growth", DRAWS=2, PartialPoolingRegressor=model)
     assert "72 weights of 6 pigs" in printed and "the default took splines" in printed
     ours = numbers_after(printed, "partial pooling, the default")
     for name in ("one line for each pig", "gradient boosting, pig as a number"):
@@ -338,13 +357,13 @@ def test_growth(printed_by, tables):
 
 def test_pharmacokinetics(printed_by, tables):
     rng = np.random.RandomState(0)
-    subject, hours = np.repeat(np.arange(1, 6), 11), np.tile(np.geomspace(0.2, 24.0, 11), 5)
+    subject, hours = np.repeat(np.arange(1, 5), 11), np.tile(np.geomspace(0.2, 24.0, 11), 4)
     level = 10.0 * (np.exp(-0.1 * hours) - np.exp(-1.5 * hours))
-    level *= (1.0 + 0.3 * rng.normal(size=5))[subject - 1]
-    level += 0.3 * rng.normal(size=55)
+    level *= (1.0 + 0.3 * rng.normal(size=4))[subject - 1]
+    level += 0.3 * rng.normal(size=44)
     tables["datasets", "Theoph"] = pd.DataFrame({"Subject": subject, "Time": hours, "conc": level})
     printed = printed_by("plot_pharmacokinetics", DRAWS=2, PartialPoolingRegressor=splines_taken)
-    assert "55 samples of 5 subjects" in printed and "The default took splines" in printed
+    assert "44 samples of 4 subjects" in printed and "The default took splines" in printed
     (before,) = numbers_after(printed, "the population's curve")
     (after,) = numbers_after(printed, "adapted to 3 samples")
     assert after < before
@@ -356,19 +375,19 @@ def test_raters(printed_by, tables):
     rng = np.random.RandomState(0)
     behaviours = np.array(["Curse", "Scold", "Shout"])
     items = [f"S{k}{mode}{b}" for k in range(1, 4) for mode in ("Want", "Do") for b in behaviours]
-    person, item = np.repeat(np.arange(20), 18), np.tile(np.arange(18), 20)
-    anger = rng.normal(20, 5, size=20)
-    logit = (0.1 * (anger - 20) + rng.normal(size=20))[person] + 1.0 - 1.5 * (item % 3)
+    person, item = np.repeat(np.arange(12), 18), np.tile(np.arange(18), 12)
+    anger = rng.normal(20, 5, size=12)
+    logit = (0.1 * (anger - 20) + rng.normal(size=12))[person] + 1.0 - 1.5 * (item % 3)
     answers = pd.DataFrame({"id": person, "item": np.array(items)[item], "Anger": anger[person]})
     answers["Gender"] = np.where(person % 2, "F", "M")
     answers["btype"] = np.char.lower(behaviours[item % 3])
     answers["situ"] = np.where(item < 9, "other", "self")
-    answers["r2"] = np.where(logit + rng.logistic(size=360) > 0, "Y", "N")
+    answers["r2"] = np.where(logit + rng.logistic(size=216) > 0, "Y", "N")
     tables["lme4", "VerbAgg"] = answers
     samples, y, plate = penicillin()
     tables["lme4", "Penicillin"] = samples.assign(diameter=y, plate=plate)
     printed = printed_by("plot_raters", GridSearchCV=lambda ridge, *grid, **options: ridge)
-    assert "360 answers of 20 persons to 18 questions" in printed
+    assert "216 answers of 12 persons to 18 questions" in printed
     here, published = re.search(r"Penicillin +(\S+) +(\S+)", printed).groups()
     assert here == published == "-166.094"
     rows, questions = numbers_after(printed, "crossed effects, with features")

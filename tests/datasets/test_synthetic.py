@@ -69,6 +69,8 @@ def test_random_state(make):
     a, b = make(random_state=3, n_samples=10), make(random_state=4, n_samples=10)
     assert not np.array_equal(a.X, b.X)
     assert not np.array_equal(a.labels, b.labels)
+    for own in (a.groups, a.labels):  # shuffled
+        assert not np.array_equal(own, np.sort(own))
 
 
 @generators
@@ -77,13 +79,6 @@ def test_tuple(make):
     rows = make(random_state=0, return_X_y_groups=True)
     for found, name in zip(rows, ("X", "y", "groups"), strict=True):
         assert_array_equal(found, data[name])
-
-
-@generators
-def test_rows_are_shuffled(make):
-    data = make(random_state=0)
-    assert not np.array_equal(data.groups, np.sort(data.groups))
-    assert not np.array_equal(data.labels, np.sort(data.labels))
 
 
 @generators

@@ -140,7 +140,7 @@ def test_searches_at_the_server_go_on(name, share, tmp_path, journals):
     """The server computes by second moments or expansions what no client answers."""
     kind = "classification" if "Classifier" in name else "regression"
     make_rows = getattr(datasets, f"make_clustered_{kind}")
-    data = make_rows(6, 2, 3, n_samples=20, random_state=0)
+    data = make_rows(4, 2, 3, n_samples=20, random_state=0)
     search = skcfl.LamSearch(lams=[0.1, 0.6])
     model = partial(getattr(skcfl, name), random_state=0, search=search, alpha=0.01)
     places = partial(InProcessFederation, data.X, data.y, data.groups)
@@ -154,7 +154,7 @@ def test_columns_that_are_made_of_others(parameters, tmp_path, journals):
     """The clients are opened with several sets of columns, whose answers are kept apart."""
     X = np.column_stack([DATA.X, np.arange(len(DATA.X)) % 5])
     places = partial(InProcessFederation, X, DATA.y, DATA.groups)
-    model = partial(skcfl.PartialPoolingRegressor, random_state=0, max_iter=4, **parameters)
+    model = partial(skcfl.PartialPoolingRegressor, 1, random_state=0, max_iter=4, **parameters)
     goes_on(model, places, tmp_path / "fit", journals)
     assert journals[0].n_added > 20
 

@@ -56,8 +56,8 @@ OPTIONS = {
     "bounded": make("ConvexClusteredFLRegressor", lam=0.1, client_loss="huber"),
     "network": make("FedRepRegressor", hidden_layer_sizes=(3,), batch_size=4, max_iter=4),
     "within": make("DittoRegressor", within=skcfl.IFCA(n_clusters=2, random_state=0)),
-    "cv": make("ConvexClusteredFLRegressor", alpha=0.01, search=skcfl.LamSearch(cv=2, n_lams=4)),
-    "fpfc": make("FPFCRegressor", alpha=0.01, search=skcfl.LamSearch(cv=2, n_lams=3)),
+    "cv": make("ConvexClusteredFLRegressor", alpha=0.01, search=skcfl.LamSearch(cv=2, n_lams=2)),
+    "fpfc": make("FPFCRegressor", alpha=0.01, search=skcfl.LamSearch(cv=2, n_lams=2)),
     "truth": make("IFCARegressor", n_clusters=2, true_labels=REGRESSION.labels, models=True),
 }
 

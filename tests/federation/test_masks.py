@@ -76,22 +76,12 @@ def add_up(places, which, length=20):
 # ------------------------------------------------------------------------------------- sums
 
 
-@pytest.mark.parametrize("n", [2, 3, 7, 40])
-def test_sums_are_exact(n):
-    values, some = parties(n)
-    places = MaskedPlaces(some, 2)
-    for number in range(3):
-        total, count = add_up(places, number)
-        assert count == n
-        assert_allclose(total, values[:, number].sum(axis=0), atol=1e-5)
-
-
-@pytest.mark.parametrize("n, lost", [(3, 1), (10, 3), (40, 12)])
-def test_sums_without_parties_that_are_lost(n, lost):
+@pytest.mark.parametrize("n, lost", [(2, 0), (7, 0), (3, 1), (10, 3), (40, 12)])
+def test_sums_are_exact_without_parties_that_are_lost(n, lost):
     values, some = parties(n, n_sums=4)
     places = MaskedPlaces(some, 2)
     there = np.ones(n, dtype=bool)
-    add_up(places, 0)
+    assert_allclose(add_up(places, 0)[0], values[:, 0].sum(axis=0), atol=1e-5)
     away = np.random.default_rng(1).permutation(n)[:lost]
     for k in away:
         some[k].lost_at, there[k] = "release", False

@@ -49,7 +49,7 @@ def others_of(data=REGRESSION):
 
 def make(name):
     cls = getattr(skcfl, name)
-    options = {"n_clusters": 2, "lam": 0.1, "random_state": 0}
+    options = {"n_clusters": 2, "lam": 0.1, "random_state": 0, "max_iter": 30}
     known = cls().get_params()
     return cls(**{key: value for key, value in options.items() if key in known})
 

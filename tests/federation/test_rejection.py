@@ -9,8 +9,7 @@ from skcfl import (
     IFCARegressor,
     Training,
 )
-from skcfl.calls import CALLS
-from skcfl.calls.curvatures import Hessians, Prox
+from skcfl.calls.curvatures import Hessians
 from skcfl.calls.finite_sums import MOST_CULPRITS, non_finite
 from skcfl.calls.first_order import (
     BestResponse,
@@ -30,7 +29,6 @@ from skcfl.federation.inprocess import InProcessSite
 from skcfl.federation.one_exchange import _not_finite
 from skcfl.federation.presence import PATIENCE
 from skcfl.models import LinearModel
-from skcfl.testing._pool_checks import _arrays, _calls
 
 DATA = make_clustered_regression(12, 3, 4, n_samples=25, random_state=0)
 IDS = np.unique(DATA.groups)
@@ -61,27 +59,6 @@ def test_networks():
 
 def pool_of(**faults):
     return federation(**faults).open(LinearModel(alpha=0.1).bind(4), 0)
-
-
-def test_every_call():
-    """Whatever is asked first, the false client is out, and sums are those of the others."""
-    made = set()
-    # Bounds need not be finite, and some calls send no numbers of rows.
-    silent = {"rounding", "conjugate", "present", "fingerprints", "keep"}
-    near = np.ones((12, 5))
-    started = "prox", lambda pool: pool.ask(Prox, near, 1.0, x0=near)
-    for name, ask in (*_calls(pool_of(), np.random.RandomState(0)), started):
-        made.add(name.split()[0])
-        if name in silent:
-            continue
-        pool, dead = pool_of(attack="nan", false=[FALSE]), pool_of(dead=[FALSE])
-        dead.presence.retries = 1
-        for one in (pool, dead):
-            one.reseed(0)
-        for found, wanted in zip(_arrays(ask(pool)), _arrays(ask(dead)), strict=True):
-            assert_allclose(found, wanted, rtol=1e-9, err_msg=name)
-        assert_array_equal(pool.rejected, IDS == FALSE, err_msg=name)
-    assert made >= set(CALLS) - {"class_statistics", "prototype_update"}  # of classes
 
 
 def test_a_bound_that_is_no_number_bounds_nothing():

@@ -19,7 +19,7 @@ from fusion_problems import (
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from trials import examples, some, spread
+from trials import THOROUGH, examples, some, spread
 
 from skcfl.calls.first_order import ObjectivesGradients
 from skcfl.fusion.admm import admm
@@ -60,7 +60,7 @@ def test_admm_reaches_the_optimum_of_cvxpy(loss, graph):
             loss, 6, graph, seed=seed, n_rows=12, alpha=alpha, fit_intercept=free
         )
         top = lam_max_bounds(problem)[1]
-        for k, share in some(enumerate((0.4, 0.03, 1.1)), 1 + (seed == 0)):
+        for k, share in some(enumerate((0.4, 0.03, 1.1)), 1):
             contraction = bool((seed + k) % 2)
             result, _ = admm(problem, share * top, tol=1e-7, contraction=contraction)
             assert_optimal(problem, share * top, result)
@@ -201,7 +201,10 @@ def test_a_partition_is_a_start_on_any_graph(solve):
 def test_clients_without_rows(loss, penalty):
     """GTV's inaccessible nodes, nothing of their own, not even a penalty: flows are mended."""
     rows = make_rows(loss, 7, n_rows=14, seed=0, empty=[1, 4, 6])
-    for graph, share in ((complete_graph(7), 0.2), (Graph(7, range(6), range(1, 7)), 0.8)):
+    kinds = [(complete_graph(7), 0.2), (Graph(7, range(6), range(1, 7)), 0.8)]
+    if not THOROUGH and isinstance(penalty, L2):
+        kinds = kinds[LOSSES.index(loss) % 2 :][:1]
+    for graph, share in kinds:
         problem = make_problem(loss, 7, graph, penalty=penalty, rows=rows, alpha=0.0)
         lam = share * (lam_max_bounds(problem)[1] if penalty.fuses else 0.1)
         results = [solve(problem, lam, tol=1e-7)[0] for solve in SOLVERS.values()]

@@ -45,10 +45,18 @@ class ClientRows:
             loss = loss_of(name, delta=DELTA, power=1.4, quantile=0.3, smoothing=0.7)
             self.model = LinearModel(loss=loss, alpha=alpha, **options)
 
-    def pool(self, form=np.asarray, dtype=float):
-        bound = self.model.bind(self.d, self.C if self.classifier else None, dtype)
-        X = form(self.X.astype(dtype))
-        return open_rows(bound, X, self.y, self.codes, self.m, self.weights)
+    def bind(self, dtype=float):
+        return self.model.bind(self.d, self.C if self.classifier else None, dtype)
+
+    def pool(self, form=np.asarray, dtype=float, **options):
+        rows = form(self.X.astype(dtype)), self.y, self.codes, self.m
+        options.setdefault("sample_weight", self.weights)
+        return open_rows(self.bind(dtype), *rows, **options)
+
+    def scatter(self, share):
+        """Rows in a random order, some of whose features are zero."""
+        self.codes = self.rng.permutation(self.codes)
+        self.X = self.X * (self.rng.uniform(size=self.X.shape) < share)
 
     def of(self, i):
         mine = self.codes == i

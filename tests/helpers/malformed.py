@@ -258,7 +258,6 @@ class Target:
 
 
 #: Arguments that data have in common: an error of lengths may name either.
-#: Arguments that data have in common: an error of lengths may name either.
 DATA = ("X", "y", "groups", "sample_weight")
 DATA_ALIASES = dict.fromkeys(DATA, (*DATA, "group id"))
 NUMBERS = (ARRAYS, ANYTHING)
@@ -270,11 +269,9 @@ VALUES = DATA_VALUES | dict.fromkeys(
 #: No rounds without end.
 FINITE = ({k: v for k, v in ANYTHING.items() if k not in ("10**9", "10**30", "2**63")},)
 #: Parameters that make fits of the base call short.
-#: Parameters that make fits of the base call short.
 SHORT = {"lam": 0.05, "n_init": 1, "random_state": 0, "graph": "complete"}
 
 
-#: Iterations of networks and of what does not end by itself.
 def short_parameters(cls, **given):
     """Parameters under which a class fits fast."""
     values = {k: v for k, v in SHORT.items() if k in inspect.signature(cls).parameters}
@@ -398,9 +395,9 @@ def check_fit(outcome):
 def fitted(cls, network=False):
     """A fit without a search, which the methods of an estimator do not know of."""
     X, y, groups = rows(kind_of(cls))
-    given = {"hidden_layer_sizes": (2,)} if network else {}
-    if "n_clusters" in inspect.signature(cls).parameters:
-        given["n_clusters"] = 2
+    given = {"n_clusters": 2, "eps2": 0.3, "basis": "linear", "max_iter": 20}
+    given |= {"hidden_layer_sizes": (2,), "max_iter": 3} if network else {}
+    given = {n: v for n, v in given.items() if n in inspect.signature(cls).parameters}
     estimator = cls(**short_parameters(cls, **given))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -45,7 +45,9 @@ def test_levels_of_a_crossed_grouping():
     rng = np.random.default_rng(0)
     rater, item = np.repeat(np.arange(20), 6), np.tile(np.arange(6), 20)
     y = rng.normal(size=20)[rater] + np.linspace(-2, 2, 6)[item] + rng.normal(size=120)
-    model = PartialPoolingRegressor(crossed=[0]).fit(item[:, None], y, groups=rater)
+    model = PartialPoolingRegressor(crossed=[0], basis="linear").fit(
+        item[:, None], y, groups=rater
+    )
     display = RandomEffectsDisplay.from_estimator(model, "x0")
     effects, std = (
         np.array(list(each["x0"].values()))

@@ -143,7 +143,7 @@ def test_the_check_says_what_is_wrong(wrong, message):
 
 
 @every_loss
-@examples(8)
+@examples(5)
 @given(seed=seeds)
 def test_conjugate_is_the_largest_difference(name, n_classes, seed):
     """Against the definition, ``sup_z <a, z> - l(z)``, also outside of the domain."""

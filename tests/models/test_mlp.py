@@ -4,16 +4,14 @@ from functools import partial
 
 import numpy as np
 import pytest
-from client_rows import EVERY_LOSS, assert_slopes
+from client_rows import EVERY_LOSS, ClientRows, assert_slopes
 from hypothesis import given
 from hypothesis import strategies as st
-from loss_objects import loss_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from trials import examples
 
-import skcfl.federation.inprocess
 import skcfl.models._network
 from skcfl.calls.first_order import (
     BestResponse,
@@ -34,34 +32,16 @@ every_loss = pytest.mark.parametrize("loss", EVERY_LOSS)
 every_activation = pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 
 
-class Problem:
-    """Rows of clients in a random order, and pools of them."""
+class Problem(ClientRows):
+    """Rows of clients in a random order, and pools of networks of them."""
 
     def __init__(
         self, loss="log_loss-3", seed=0, hidden=(4, 3), alpha=0.1, sizes=SIZES, d=3, **options
     ):
-        rng = np.random.default_rng(seed)
-        name, _, classes = loss.partition("-")
-        self.m, self.d, self.C = len(sizes), d, int(classes or 2)
-        self.codes = rng.permutation(np.repeat(np.arange(self.m), sizes))
-        n = len(self.codes)
-        self.X = rng.normal(size=(n, d)) * (rng.uniform(size=(n, d)) < 0.8)
-        self.classifier = name in ("log_loss", "squared_hinge")
-        if self.classifier:
-            self.y = rng.integers(self.C, size=n)
-        else:
-            self.y = rng.poisson(1.5, size=n) + 0.5 * (name == "gamma")
-        self.weights = rng.integers(1, 4, size=n).astype(float)
+        super().__init__(loss, seed, sizes, d)
+        self.scatter(0.8)
         options = {"precision": "double", **options}
-        self.model = MLP(hidden, loss=loss_of(name, delta=0.8), alpha=alpha, **options)
-        self.rng = rng
-
-    def bind(self):
-        return self.model.bind(self.d, self.C if self.classifier else None)
-
-    def pool(self, form=np.asarray, **options):
-        rows = form(self.X), self.y, self.codes, self.m, self.weights
-        return open_rows(self.bind(), *rows, **options)
+        self.model = MLP(hidden, loss=self.model.loss, alpha=alpha, **options)
 
     def take(self, rows):
         for name in ("X", "y", "codes", "weights"):
@@ -94,11 +74,6 @@ def test_weights_of_several_models_are_refused():
     bound = MLP((2,)).bind(2, 2)
     with pytest.raises(ValueError, match="one parameter vector"):
         bound.weights(bound.init_params(2, 0))
-
-
-def test_negative_counts_are_refused():
-    with pytest.raises(ValueError, match="non-negative"):
-        MLP(loss="poisson").check_target(np.array([1.0, -1.0]))
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("single", np.float32), ("double", np.float64)])
@@ -299,19 +274,6 @@ def test_integer_weights_are_repetitions(loss):
     repeated = everything(problem.pool(), w)
     pairs = [{name: a[kept] for name, a in each.items()} for each in (weighted, repeated)]
     assert_same(*pairs, atol=1e-10, skip=("batches",))
-
-
-@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
-def test_threads_change_nothing(form, monkeypatch):
-    """Bit by bit, in single precision too."""
-    problem = Problem(sizes=SIZES * 3, precision="single")
-    w = problem.models(problem.m)
-    pools = [problem.pool(form, block_bytes=200, n_jobs=k) for k in (1, 2)]
-    assert len(pools[1]._site._blocks) > 8
-    monkeypatch.setattr(skcfl.federation.inprocess, "PARALLEL_WORK", 0)
-    one, two = (everything(pool, w) for pool in pools)
-    for name, a in one.items():
-        assert_array_equal(two[name], a, err_msg=name)
 
 
 def test_participants_are_trained_as_among_all():

@@ -65,14 +65,16 @@ def test_worst_losses_and_their_clients():
 
 def test_deviations_are_at_the_mean_row_and_null_ones_are_none():
     X, y, groups = table()
-    model = skcfl.PartialPoolingRegressor(1).fit(X, y, groups=groups)
+    model = skcfl.PartialPoolingRegressor(1, basis="linear").fit(X, y, groups=groups)
     found = model.report().findings["deviations"]
     assert list(found)[-1] == "x1" and found["x1"][1] == 0.0 and found["x1"][0] < 0.3
     for name, true in (("at the mean row", 0.8), ("x0", 0.5)):
         estimate, low, high = found[name]
         assert 0 < low < true < high and low < estimate < high
     # Units do not matter.
-    other = skcfl.PartialPoolingRegressor(1).fit(X * [1e-3, 10.0] - 7, y, groups=groups)
+    other = skcfl.PartialPoolingRegressor(1, basis="linear").fit(
+        X * [1e-3, 10.0] - 7, y, groups=groups
+    )
     for name, values in other.report().findings["deviations"].items():
         assert_allclose(values, found[name], rtol=0.05, atol=0.02)
 

@@ -7,6 +7,7 @@ An answer may be None; none may be wrong, and few of the clean cases may be unde
 """
 
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def other_labels(rng, graph, labels):
 def test_partitions_of_points_on_a_line(part):
     """The solution's clusters in rational arithmetic; every other partition is not."""
     rng, tally = np.random.RandomState(part), Tally()
-    trials, least = (100, 340) if THOROUGH else (54, 180)
+    trials, least = (100, 340) if THOROUGH else (36, 120)
     for trial in range(trials):
         kind = (CLEAN * 3 + EXTREME)[trial % 9]
         n = rng.randint(2, 7)
@@ -133,7 +134,7 @@ def test_clusters_of_clients_without_rows_between_others():
 def test_pairs_and_copies_in_space():
     """Two places, each of some equal clients: they meet where ``|a - b| <= lam w n``."""
     rng, tally = np.random.RandomState(7), Tally()
-    for trial in range(30):
+    for trial in range(24):
         d, m = rng.randint(1, 5), rng.randint(1, 4)
         n = m + rng.randint(1, 4)
         a, b = rng.randint(-4, 5, (2, d)).astype(float)
@@ -157,7 +158,7 @@ def test_pairs_and_copies_in_space():
         for labels, truth in asked:
             answer = certify(problem, lam, labels, points).optimal
             tally.note(answer, truth, clean, (trial, d, n, m, factor, labels.tolist()))
-    tally.check(60)
+    tally.check(48)
 
 
 def drawn_graphs(rng, trials, kinds, least=2):
@@ -181,7 +182,7 @@ LIGHT = ("plain", "ties", "light", "mixed")
 def test_flow_values_hold_the_best_cut():
     """Of outflows in one coordinate, and of every coordinate of the penalty "l1"."""
     rng, loose = np.random.RandomState(11), []
-    for trial, graph in drawn_graphs(rng, 150, LIGHT):
+    for trial, graph in drawn_graphs(rng, 100, LIGHT):
         n, d = graph.n_nodes, 1 + trial % 2
         b = rng.randint(-(2**30), 2**30, (n, d)) * 2.0 ** rng.randint(-40, 0, (n, 1))
         meant = exact(b) - exact(b).sum(axis=0) / n
@@ -194,13 +195,13 @@ def test_flow_values_hold_the_best_cut():
         price = graph.weights * np.abs(graph.difference(p)).sum(axis=1)
         reached = (given * p).sum() > float(value) * price.sum() * (1 - 1e-6)
         loose.append(float(upper) > float(lower) * (1 + 1e-6) or not (reached or value == 0))
-    assert len(loose) >= 120 and np.mean(loose) <= 0.02
+    assert len(loose) >= 80 and np.mean(loose) <= 0.02
 
 
 def test_flow_values_of_outflows_that_do_not_sum_to_zero():
     """Those meant do, within the distances given, of which any node may have all."""
     rng = np.random.RandomState(31)
-    for trial, graph in drawn_graphs(rng, 150, LIGHT):
+    for trial, graph in drawn_graphs(rng, 90, LIGHT):
         n = graph.n_nodes
         meant = exact(rng.standard_normal(n - 1))
         meant = np.append(meant, -meant.sum())
@@ -233,7 +234,7 @@ def test_weights_from_tiny_to_huge_in_space():
 def test_own_minimisers(loss):
     """At lam = 0: the same rows in another order are one, others differ, however little."""
     rng, tally = np.random.RandomState(17), Tally()
-    for trial in range(12):
+    for trial in range(8):
         n_rows = rng.randint(4, 9)
         Z, t, _ = make_rows(loss, 1, n_rows=n_rows, seed=rng.randint(2**31))
         order = rng.permutation(len(Z))
@@ -254,7 +255,7 @@ def test_own_minimisers(loss):
             clean = move >= 1e-9 and dtype is float
             tally.note(answer, truth, clean, (loss, trial, labels, move))
             assert answer is not None or move < 1e-5 or not clean
-    tally.check(20)
+    tally.check(14)
 
 
 def test_own_means():
@@ -288,7 +289,7 @@ SOLVERS = {"admm": admm, "primal_dual": primal_dual, "pdmm": pdmm}
 def test_gaps_of_points_on_a_line(name):
     """Rational excess over the rational minimum, at any stage of the iteration."""
     rng, cases = np.random.RandomState(19), 0
-    for trial in range(30 if name == "admm" else 20):
+    for trial in range(20):
         kind = ("plain", "ties", "light", "scales", "huge")[trial % 5]
         n = rng.randint(2, 7)
         graph = draw_graph(rng, n, kind)
@@ -348,8 +349,9 @@ def test_gaps_in_single_precision(loss):
             assert result.converged
 
 
-@pytest.mark.parametrize("penalty", [L2(), L1()], ids=repr)
-@pytest.mark.parametrize("loss", spread(MORE_LOSSES, 3))
+@pytest.mark.parametrize(
+    ("loss", "penalty"), spread(product(MORE_LOSSES, [L2(), L1()]), 3), ids=repr
+)
 def test_gaps_and_clusters_beside_cvxpy(loss, penalty):
     """Free parameters too, where slopes have a price and no penalty."""
     pytest.importorskip("cvxpy")
