@@ -57,7 +57,8 @@ class Design:
         found = {j: column for j, column in found.items() if column.dtype.kind not in "biuf"}
         is_frame = hasattr(X, "isetitem")
         if found:
-            X = _copied(X, is_frame)
+            made: Any = X.copy(deep=False) if is_frame else np.array(X, dtype=object)
+            X = made
         for j, column in found.items():
             name = repr(str(X.columns[j])) if is_frame else j
             missing = sum(map(is_missing, column.tolist()))
@@ -95,10 +96,6 @@ class Design:
             steps.append((f"curve {j}", spline_of(values), [j]))
             rows[:, j] = values[[1, -1]]
         return behind(ColumnTransformer(steps).fit(rows), plain, np.hstack(parts))
-
-
-def _copied(X: Any, is_frame: bool) -> Any:
-    return X.copy(deep=False) if is_frame else np.array(X, dtype=object)
 
 
 def behind(transformer: Any, plain: Any, coef: Array) -> Any:

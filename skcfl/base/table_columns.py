@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
@@ -58,10 +60,11 @@ class TakesTables(Host):
 
     def _behind_table(self, plain: Any) -> Any:
         """A client's plain model behind what encodes a frame, in a pipeline."""
-        if self._table is None:
+        if self._table is None or not isinstance(plain, BaseEstimator):  # a module of PyTorch
             return plain
         plain.__dict__.pop("feature_names_in_", None)
-        return make_pipeline(self._table.transformer, plain)
+        # A copy: who fits the pipeline again fits its steps.
+        return make_pipeline(copy.deepcopy(self._table.transformer), plain)
 
 
 def positions_of(header: Any, entry: Any, names: Array, parameter: str) -> list[int]:

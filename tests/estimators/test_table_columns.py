@@ -215,6 +215,8 @@ def test_other_methods_do_likewise(model):
     if isinstance(model, OracleClusters):  # an ensemble has no plain model
         return
     assert_allclose(plain.predict(X[here]), found[here], rtol=1e-6)
+    plain.fit(X.assign(bmi=1e3), Y)
+    assert_array_equal(of_frame.predict(X, groups=GROUPS), found)
     adapted = of_frame.adapt(X[here], Y[here], groups=["new"] * here.sum())
     assert np.isfinite(adapted.predict(X[here], groups=["new"] * here.sum())).all()
     again = of_frame.fit(encoded, Y, groups=GROUPS)
