@@ -87,6 +87,12 @@ def test_scikit_learn_encodes_as_it_would_in_a_pipeline(cls, basis):
     assert_allclose(getattr(plain, name)(X[here]), found[0][here], rtol=1e-9)
 
 
+def test_fitting_a_plain_pipeline_again_leaves_the_estimator_alone():
+    before = FITTED.predict(X, groups=GROUPS)
+    FITTED.client_model("h3").fit(X.assign(bmi=1e3), Y)
+    assert_array_equal(FITTED.predict(X, groups=GROUPS), before)
+
+
 def test_a_frame_is_all_that_tools_need():
     rows = FRAME.drop(columns="ward")
     model = PartialPoolingRegressor(basis="linear", group_col="hospital")
@@ -215,8 +221,6 @@ def test_other_methods_do_likewise(model):
     if isinstance(model, OracleClusters):  # an ensemble has no plain model
         return
     assert_allclose(plain.predict(X[here]), found[here], rtol=1e-6)
-    plain.fit(X.assign(bmi=1e3), Y)
-    assert_array_equal(of_frame.predict(X, groups=GROUPS), found)
     adapted = of_frame.adapt(X[here], Y[here], groups=["new"] * here.sum())
     assert np.isfinite(adapted.predict(X[here], groups=["new"] * here.sum())).all()
     again = of_frame.fit(encoded, Y, groups=GROUPS)
