@@ -11,11 +11,12 @@ a move D of S by ``n/2 tr(P D P D)``, P being the mean of the clients' curvature
 """
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from .population import FLOOR
 
-# Coordinates up to which the curvature is a matrix; beyond it is one number. A matrix of this
-# size is factorised in a few milliseconds.
+# Coordinates up to which the curvature is a matrix; beyond it is one of each row of T. A matrix of
+# this size is factorised in a few milliseconds.
 MOST_CURVED = 300
 # Part of a curvature of one a client that is added to it. Benchmark: benchmarks/fits.py.
 RIDGE = 0.1
@@ -44,7 +45,7 @@ class NoChart:
         return x
 
     def curvature(self, fit, n):
-        """Curvature where the chart starts, of many coordinates its diagonal.
+        """Curvature where the chart starts, of many coordinates blocks along its diagonal.
 
         Also ``tr(2 P S - P S P S)``, the part of a client's rows that tells of S and not of the
         dispersion, and what couples the coordinates with ``log(phi)``, each of one client.
@@ -131,15 +132,25 @@ class FullChart(NoChart):
         T /= norm[:, None]
         return size[:, None] * T, T, size / norm
 
-    def _in_coordinates(self, x, G):
-        """Slopes in the coordinates, of slopes in T (..., p, p)."""
+    def _moves(self, x):
+        """Moves of the entries of T along the coordinates of each of its rows, row by row."""
         T, directions, ratios = self._factor(x)
+        rows = [slice(i + 1) for i in range(len(T))]
+        moves = [np.eye(i + 1) for i in range(len(T))]
         if directions is not None:
-            along = (directions * G).sum(axis=-1)
-            G = ratios[:, None] * (G - directions * along[..., None])
             lengths = np.where(self.kept, np.sqrt((T**2).sum(axis=1)), 1.0)
-            G[(..., *np.diag_indices(len(ratios)))] = along * lengths
-        return G[(..., *self.lower)]
+            for i, row in enumerate(rows):
+                along = directions[i, row]
+                moves[i] = ratios[i] * (moves[i] - np.outer(along, along))
+                moves[i][i] = lengths[i] * along
+        return rows, moves
+
+    def _in_coordinates(self, x, G):
+        """Slopes in the coordinates, of slopes in T."""
+        rows, moves = self._moves(x)
+        return np.concatenate(
+            [J @ G[i, row] for i, (row, J) in enumerate(zip(rows, moves, strict=True))]
+        )
 
     def covariance(self, x):
         """The covariance at coordinates x."""
@@ -164,24 +175,26 @@ class FullChart(NoChart):
     def curvature(self, fit, n):
         """See :meth:`NoChart.curvature`."""
         x, P = self.start, _mean_curvature(fit, n, self.unit)
-        T, (i, j) = self._factor(x)[0], self.lower
-        S, is_beside = T @ T.T + FLOOR * np.eye(len(T)), (i != j).astype(float)
-        prior = self.population.shrinkage * is_beside
-        if len(x) > MOST_CURVED:
-            return n + prior, 0.0, np.zeros_like(x)
-        PS = P @ S
-        cross = self._in_coordinates(x, (P - PS @ P) @ T)
+        T, (i, j), (rows, moves) = self._factor(x)[0], self.lower, self._moves(x)
         # A move of T is a move ``dT T' + T dT'`` of S.
-        B, Q = (P @ T)[np.ix_(i, j)], T.T @ P @ T
+        B, Q = P @ T, T.T @ P @ T
         values, vectors = np.linalg.eigh(-self._excess(fit, n))
         held = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        ridge = RIDGE * n + self.population.shrinkage * (i != j)
+        if len(x) > MOST_CURVED:
+            blocks = []
+            for k, (row, J) in enumerate(zip(rows, moves, strict=True)):
+                curved = n * (P[k, k] * Q[row, row] + np.outer(B[k, row], B[k, row]))
+                curved += held[k, k] * np.eye(k + 1)
+                blocks.append(J @ curved @ J.T + np.diag(ridge[i == k]))
+            return blocks, 0.0, np.zeros_like(x)
+        B = B[np.ix_(i, j)]
         curved = n * (P[np.ix_(i, i)] * Q[np.ix_(j, j)] + B * B.T)
         curved += held[np.ix_(i, i)] * (j[:, None] == j)
-        for _ in range(2):
-            G = np.zeros((len(x), *T.shape))
-            G[:, i, j] = curved
-            curved = self._in_coordinates(x, G).T
-        return curved + np.diag(RIDGE * n + prior), _taken(PS), cross
+        J = block_diag(*moves)
+        PS = P @ (T @ T.T + FLOOR * np.eye(len(T)))
+        cross = self._in_coordinates(x, (P - PS @ P) @ T)
+        return J @ curved @ J.T + np.diag(ridge), _taken(PS), cross
 
 
 def _exp(x):

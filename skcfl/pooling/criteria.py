@@ -20,6 +20,9 @@ MOST_ALONE = 0.1
 LEAST_DRAWN = 1e-6
 # Largest logarithm of the ratio of that variance to the variance of the fitted means.
 MOST_RISE = 10.0
+# Gain of a step towards these variances at which to stop. Benchmark: default fits of 5 to 100
+# features, a half to two thirds of the steps; log-likelihoods are .02 lower at most.
+LEAST_GAIN = 1e-3
 # Part of the rows that as many means of clusters may take: of all of them, and of each one's.
 MOST_MEANS = 0.5
 
@@ -119,7 +122,9 @@ def _drawn_means(fit):
 
     start = np.log(np.maximum(theta.var(axis=0)[varying] / scale[varying], LEAST_DRAWN))
     bounds = [(np.log(LEAST_DRAWN), most) for most in start + MOST_RISE]
-    return -float(minimize(at, start, jac=True, method="L-BFGS-B", bounds=bounds).fun)
+    accuracy = {"ftol": LEAST_GAIN / max(abs(at(start)[0]), 1.0)}
+    found = minimize(at, start, jac=True, method="L-BFGS-B", bounds=bounds, options=accuracy)
+    return -float(found.fun)
 
 
 def n_free(pool, among):

@@ -94,15 +94,12 @@ class Chart:
         curved, taken, cross = self.variances.curvature(fit, self.n)
         rows = max(self.rows - self.population.spent, 1e-300)
         least = 0.5 * LEAST_KNOWN * rows
-        if curved.ndim == 1:
-            size = np.sqrt(np.append(curved, 0.5 * rows))
-            return sparse.diags_array(size), sparse.diags_array(1.0 / size)
+        if isinstance(curved, list):
+            roots = [*map(_root_of, curved), np.sqrt([[0.5 * rows]])]
+            inverses = [np.linalg.inv(root) for root in roots]
+            return sparse.block_diag(roots, "csr"), sparse.block_diag(inverses, "csr")
         root = np.zeros((len(curved) + 1, len(curved) + 1))
-        size = np.sqrt(np.diag(curved))
-        curved = curved / (size[:, None] * size)
-        rounding = -float(np.linalg.eigvalsh(curved).min(initial=0.0))
-        curved += (SINGULAR + 2.0 * rounding) * np.eye(len(curved))
-        root[:-1, :-1] = size[:, None] * np.linalg.cholesky(curved)
+        root[:-1, :-1] = _root_of(curved)
         root[-1, :-1] = solve_triangular(root[:-1, :-1], self.n * cross, lower=True)
         known = 0.5 * (rows - self.n * taken) - float((root[-1] ** 2).sum())
         root[-1, -1] = np.sqrt(max(known, least))
@@ -157,6 +154,15 @@ class Chart:
         slopes /= self.scale
         slopes[self.curved] = curved
         return slopes
+
+
+def _root_of(curved):
+    """Cholesky root of a curvature that may be singular."""
+    size = np.sqrt(np.diag(curved))
+    curved = curved / (size[:, None] * size)
+    rounding = -float(np.linalg.eigvalsh(curved).min(initial=0.0))
+    curved += (SINGULAR + 2.0 * rounding) * np.eye(len(curved))
+    return size[:, None] * np.linalg.cholesky(curved)
 
 
 def climb(evaluate, fit, whiten, dispersion_of, df_known, max_iter, gain):

@@ -124,14 +124,28 @@ def test_deviations_of_intercepts_are_off_zero(kind):
     assert not population.kept.any()
 
 
-@pytest.mark.parametrize("n_features, n_steps", [(2, 4), (30, 1)])
-def test_many_coordinates_have_one_curvature(n_features, n_steps):
+@pytest.mark.parametrize("shrinkage", [0.0, 4.0])
+def test_many_coordinates_have_the_curvature_of_each_row(shrinkage, monkeypatch):
     rng = np.random.default_rng(0)
-    X, groups = rng.normal(size=(240, n_features)), np.repeat(np.arange(8), 30)
-    pool, options, start = opened(X, X[:, 0] + rng.normal(size=240), groups, shrinkage=5.0)
-    fit = evaluate(pool, start)
-    done = climbed(pool, fit, max_iter=n_steps)
-    assert done.value > fit.value
+    pool, _, start = opened(*drawn(), prior="auto", shrinkage=shrinkage)
+    fit = evaluate(pool, replace(start, covariance=FULL, unit=rng.uniform(0.5, 2.0, 3)))
+    chart = covariance_chart(fit.population)
+    whole = chart.curvature(fit, 12)[0]
+    monkeypatch.setattr("skcfl.pooling.covariance_charts.MOST_CURVED", 0)
+    blocks = chart.curvature(fit, 12)[0]
+    assert [len(block) for block in blocks] == [1, 2, 3]
+    for k, block in enumerate(blocks):
+        of_row = np.ix_(chart.lower[0] == k, chart.lower[0] == k)
+        assert_allclose(block, whole[of_row], rtol=1e-10)
+
+
+def test_covariances_of_many_parameters_end_in_few_exchanges():
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(600, 30)), np.repeat(np.arange(20), 30)
+    y = (X[:, :5] * rng.normal(1.0, 0.3, (20, 5))[groups]).sum(axis=1) + rng.normal(size=600)
+    pool, options, start = opened(X, y, groups, prior="auto", shrinkage=62.0)
+    fit = maximise(pool, start, options)
+    assert fit.converged and fit.n_iter <= 80
 
 
 def test_lengths_do_not_change_what_is_known_of_correlations():
