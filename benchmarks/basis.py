@@ -4,6 +4,7 @@
 
     python benchmarks/basis.py --draws 60                      # a minute
     python benchmarks/basis.py --draws 20 --loss log_loss      # two classes; or poisson, gamma
+    python benchmarks/basis.py --draws 20 --features 60        # wide tables, ten minutes
 
 The first table has linear populations of 10 to 40 clients, 6 to 24 rows and 1 to 4 features: how
 often a look let curves or trees compete, and how often lines stayed. The second has what fits
@@ -64,12 +65,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--draws", type=int, default=60, help="linear populations")
     parser.add_argument("--loss", default="squared_error", help="that the targets are drawn for")
-    draws, loss = (getattr(parser.parse_args(), name) for name in ("draws", "loss"))
+    parser.add_argument("--features", type=int, default=0, help="of all populations")
+    given = parser.parse_args()
+    draws, loss, wide = given.draws, given.loss, given.features
     warnings.simplefilter("ignore")
     competed = {"curves": 0, "trees": 0}
     kept = 0
     for seed in range(draws):
         size = [10, 20, 40][seed % 3], [6, 12, 24][seed % 3], [1, 2, 4][seed // 7 % 3]
+        size = (*size[:2], wide or size[2])
         rng = np.random.default_rng(seed)
         X, y, groups = lines(rng, *size)
         if loss != "squared_error":
@@ -82,6 +86,7 @@ def main():
     print("clients x rows x features: basis, exchanges, thousands of numbers up, CPU seconds")
     for made in (lines, waves, corners):
         for size in ((8, 30, 4), (40, 10, 3), (100, 20, 6)):
+            size = (*size[:2], wide or size[2])
             rng = np.random.default_rng(0)
             X, y, groups = made(rng, *size)
             if loss != "squared_error":

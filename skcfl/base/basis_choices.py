@@ -15,6 +15,7 @@ import numpy as np
 from ..calls.posteriors_asked import Posteriors
 from ..federation.lanes import asked_at_once
 from ..federation.made import NoQuantiles, may_choose
+from ..numerics.newton import MAX_DENSE
 from ..pooling.basis_choice import LOOK_BINS, may_be_curved, may_have_trees
 from ..pooling.basis_options import SplineBasis, TreeBasis
 from ..pooling.boosting import grown, straight
@@ -33,8 +34,8 @@ BASES: dict[str, Any] = {
 # Most exchanges of a fit that competes, and the gain a client that ends it. On seven tables of
 # benchmarks/real.py the choices were those of whole fits, in two thirds of the time.
 TRIAL, TRIAL_TOL = 20, 1e-3
-# Most features, and least rows, with which it does.
-MOST_FEATURES, LEAST_ROWS = 40, 30
+# Most columns of a basis that competes, beyond which means are found step by step, and least rows.
+MOST_COLUMNS, LEAST_ROWS = MAX_DENSE - 1, 30
 
 
 class OtherBasis(Exception):
@@ -74,9 +75,10 @@ class Competition:
         self.may_be = bool(n_values.max(initial=0) >= 2)
         if not self.may_be:
             return
-        trial, task = self._trial("curves", pool)
-        if trial.columns is not None:  # a feature has more than a few values
-            self.curved, self.is_curve = task, trial.columns.is_curve
+        columns, opened = self._trial("curves", pool)
+        # None where no feature has more than a few values.
+        if columns is not None and len(columns.names) <= MOST_COLUMNS:
+            self.curved, self.is_curve = opened(), columns.is_curve
 
     def choose(self, pool: Any, population: Any) -> None:
         """Choose by rows held out, after a look at what straight lines leave.
@@ -97,7 +99,7 @@ class Competition:
             look = partial(may_be_curved, population=population, is_curve=self.is_curve)
             (found,) = asked_at_once((self.curved.pool, look), ledger=pool.ledger)
             if found:
-                varied = self._trial("own curves", pool)[1]
+                varied = self._trial("own curves", pool)[1]()
                 forms = [self._form("curves", self.curved), self._form("own curves", varied)]
         trees = self._form_of_trees(self._with_trees(pool), population)
         if forms or self._looked(trees, pool):
@@ -127,21 +129,25 @@ class Competition:
         return found[1]
 
     def _trial(self, name: str, pool: Any, wide: bool = False) -> Any:
-        """The columns and the task of a fit with a basis."""
+        """The columns of a fit with a basis, and a function that opens its task."""
         basis = None if isinstance(BASES[name], TreeBasis) else BASES[name]
         trial, hello = copy.copy(self.lines.header), self.draft.hello
         trial._draft = copy.copy(self.draft)
         hello = replace(hello, dtype=np.dtype(float)) if wide else hello
         clients = made(self.estimator, hello, trial, basis)
-        task = self.estimator._opened(*clients, trial, basis)
-        pool.ledger.take_over([task.pool.ledger])
-        return trial._design, task
+
+        def opened() -> Any:
+            task = self.estimator._opened(*clients, trial, basis)
+            pool.ledger.take_over([task.pool.ledger])
+            return task
+
+        return trial._design.columns, opened
 
     def _with_trees(self, pool: Any) -> Any:
         """The task of straight lines with trees beside, in double precision."""
         if pool.dtype == np.dtype(float):
             return replace(self.lines, pool=pool.lane())
-        return self._trial("trees", pool, wide=True)[1]
+        return self._trial("trees", pool, wide=True)[1]()
 
     def _options(self, pool: Any, task: Any) -> Any:
         about = {name: task.options[name] for name in ("varying", "blocks")}
@@ -180,7 +186,7 @@ class Competition:
 def bases_compete(estimator: Any, federation: Any, hello: Any, header: Any) -> bool:
     """True if curves and trees compete where ``basis="auto"``."""
     grouped = any(groupings(estimator, header, hello.n_features))
-    small = hello.n_features <= MOST_FEATURES and hello.n_rows >= LEAST_ROWS
+    small = hello.n_features <= MOST_COLUMNS and hello.n_rows >= LEAST_ROWS
     if grouped or not small or estimator.n_clusters not in ("auto", 1):
         return False
     if estimator.prior == np.inf:  # maximum likelihood of the model as it is; curves need a prior

@@ -176,6 +176,18 @@ def test_auto_takes_curves_where_there_are_some():
     assert_array_equal(auto.params_, named.fit(X, y, groups=groups).params_)
 
 
+@pytest.mark.parametrize(
+    "most, basis", [(13, "splines"), (12, "trees"), (3, "trees"), (2, "linear")]
+)
+def test_trees_compete_where_curves_have_too_many_columns(most, basis, monkeypatch):
+    X, y, groups = waves()
+    monkeypatch.setattr("skcfl.base.basis_choices.MOST_COLUMNS", most)
+    model = PartialPoolingRegressor(1, covariance="diag", random_state=0)
+    assert model.fit(X, y, groups=groups).basis_ == basis
+    assert ("own curves" in model.basis_losses_) == (basis == "splines")
+    assert ("trees" in model.basis_losses_) == (basis != "linear")
+
+
 def test_a_look_counts_the_coefficients_that_are_free(monkeypatch):
     """Adding a curve to all classes changes nothing: three have twice the curves of two."""
     freedom = []
