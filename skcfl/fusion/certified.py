@@ -299,11 +299,7 @@ class CertifiedLoop:
 
     def _record(self, k, objective, gap, n_clusters, participants):
         self.history.add(
-            round=k,
-            objective=objective,
-            gap=gap,
-            n_clusters=n_clusters,
-            participants=participants,
+            round=k, objective=objective, gap=gap, n_clusters=n_clusters, participants=participants
         )
 
     # -------------------------------------------------------------------------- result

@@ -452,11 +452,7 @@ class _Rounds:
             history=self.history.arrays(),
             converged=not shortfall,
             shortfall=shortfall,
-            extra={
-                "residual": check.residual,
-                "nu": float(check.nu),
-                "rho": float(self.rho),
-            },
+            extra={"residual": check.residual, "nu": float(check.nu), "rho": float(self.rho)},
         )
 
 

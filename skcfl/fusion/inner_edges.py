@@ -4,11 +4,7 @@ from functools import partial
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.csgraph import (
-    breadth_first_order,
-    connected_components,
-    minimum_spanning_tree,
-)
+from scipy.sparse.csgraph import breadth_first_order, connected_components, minimum_spanning_tree
 
 from ..graphs.edges import EdgeList, square_tiles
 from ..numerics.by_cluster import components_of, membership

@@ -103,10 +103,7 @@ def _is_large(problem):
     return graph.n_nodes > LARGE_GRAPH and not graph.is_complete
 
 
-@solver(
-    PrimalDual,
-    best_for=_is_large,
-)
+@solver(PrimalDual, best_for=_is_large)
 def primal_dual(
     problem,
     lam,

@@ -162,10 +162,7 @@ class NetworkProblem(FusionProblem):
         return out
 
 
-@solver(
-    InexactPrimalDual,
-    extra={"lam": [Interval(Real, 0, MOST, closed="both")]},
-)
+@solver(InexactPrimalDual, extra={"lam": [Interval(Real, 0, MOST, closed="both")]})
 def primal_dual_inexact(
     problem,
     lam,

@@ -389,13 +389,7 @@ def lam_max_bounds(problem, tol=1e-3, max_iter=200):
     # If the pooled model is not unique the bounds are those of the one found.
     spread = np.where(np.isfinite(enclosure.spread), enclosure.spread, enclosure.rounding)
     upper, lower, _ = flow_values(
-        graph,
-        problem.penalty,
-        labels,
-        -forces.q,
-        spread=spread,
-        tol=tol,
-        max_iter=max_iter,
+        graph, problem.penalty, labels, -forces.q, spread=spread, tol=tol, max_iter=max_iter
     )
     return float(lower.max()), float(upper.max())
 

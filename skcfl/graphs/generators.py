@@ -206,12 +206,7 @@ def graph_of_matrix(A: Any, name: str) -> Graph:
 
 
 @validate_params(
-    {
-        "points": ["array-like"],
-        "n_neighbors": _COUNT,
-        "scale": _SCALE,
-        "connected": ["boolean"],
-    }
+    {"points": ["array-like"], "n_neighbors": _COUNT, "scale": _SCALE, "connected": ["boolean"]}
 )
 def knn_graph(
     points: ArrayLike, n_neighbors: int = 5, *, scale: float | None = None, connected: bool = False

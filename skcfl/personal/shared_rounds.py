@@ -24,13 +24,7 @@ from ..rounds.stop import StopRule
 from ..rounds.suspicion import suspicions
 from ..rounds.update import Average, Step, UpdateRule
 
-__all__ = [
-    "Fixpoint",
-    "SharedUpdate",
-    "TrustedAverage",
-    "publish",
-    "run_shared",
-]
+__all__ = ["Fixpoint", "SharedUpdate", "TrustedAverage", "publish", "run_shared"]
 
 # Models of earlier rounds that the acceleration combines.
 WINDOW = 8

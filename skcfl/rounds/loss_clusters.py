@@ -151,15 +151,7 @@ class LossClusters(ChoiceRule):
         Rounds since then; -1 for clients that never answered.
     """
 
-    def __init__(
-        self,
-        n_clients,
-        n_models,
-        rng,
-        embedding="log",
-        clusterer=None,
-        robust=False,
-    ):
+    def __init__(self, n_clients, n_models, rng, embedding="log", clusterer=None, robust=False):
         self.rng, self.K, self.robust = rng, n_models, robust
         self.embedding, self.clusterer = embedding, clusterer
         self.losses = np.full((n_clients, n_models), np.nan)

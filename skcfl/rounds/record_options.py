@@ -40,10 +40,7 @@ class Record(Options):
     1.0
     """
 
-    _parameter_constraints = {
-        "true_labels": [dict, "array-like", None],
-        "models": ["boolean"],
-    }
+    _parameter_constraints = {"true_labels": [dict, "array-like", None], "models": ["boolean"]}
 
     true_labels: ClientLabels | None = None
     _: KW_ONLY

@@ -277,16 +277,7 @@ class _Search:
         if best is not None and self.local is not None and K == self.n:
             accepted = self._one_each(best)
         loss = self._mean(K)
-        row = (
-            K,
-            np.mean(found) if found else K,
-            loss,
-            gain,
-            error,
-            accepted,
-            up,
-            down,
-        )
+        row = (K, np.mean(found) if found else K, loss, gain, error, accepted, up, down)
         for name, value in zip(self.record, row, strict=True):
             self.record[name].append(value)
         return accepted

@@ -33,16 +33,7 @@ __all__ = [
 #: Losses by the name that users know.
 LOSSES = {
     loss.name: loss
-    for loss in (
-        SquaredError,
-        Huber,
-        Quantile,
-        Poisson,
-        Gamma,
-        Tweedie,
-        Logistic,
-        SquaredHinge,
-    )
+    for loss in (SquaredError, Huber, Quantile, Poisson, Gamma, Tweedie, Logistic, SquaredHinge)
 }
 REGRESSION_LOSSES = tuple(name for name, loss in LOSSES.items() if not loss.classifier)
 CLASSIFICATION_LOSSES = tuple(name for name, loss in LOSSES.items() if loss.classifier)

@@ -46,10 +46,7 @@ class GeometricMedian(Aggregator):
     """
 
     name = "geometric_median"
-    _parameter_constraints = {
-        "max_iter": [Count(1)],
-        "tol": [NOT_NEGATIVE],
-    }
+    _parameter_constraints = {"max_iter": [Count(1)], "tol": [NOT_NEGATIVE]}
 
     max_iter: int = 50
     tol: float = 1e-4
