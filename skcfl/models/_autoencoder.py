@@ -9,7 +9,6 @@ from scipy import sparse
 from scipy.special import expit
 from sklearn.utils._param_validation import StrOptions
 
-from .._checks import NOT_NEGATIVE
 from .._option_objects import parameters
 from .._typing import Activation, LayerSizes
 from ._network import NETWORK_CONSTRAINTS, Network
@@ -58,8 +57,6 @@ class Autoencoder(Network):
     _parameter_constraints = {
         **NETWORK_CONSTRAINTS,
         "output_activation": [StrOptions({"identity", "sigmoid"})],
-        "alpha": [NOT_NEGATIVE],
-        "precision": [StrOptions({"single", "double"})],
     }
 
     #: The size of the rows' differences to their reconstructions is not known.

@@ -31,17 +31,19 @@ class LocalModel(ModelSpec):
     def try_rows(self, X, y):
         """Raise a ValueError if the model fails on rows X, of encoded targets (n, q)."""
 
-    @abstractmethod
     def losses(self, block, theta):
         """Mean loss of every client under every model, no penalty: (K, p) -> (c, K)."""
+        return np.einsum("ckn,cn->ck", self.losses_of_rows(block, theta), block.weights)
 
     def losses_of_rows(self, block, theta):
         """Loss of every row under every model: (K, p) -> (c, K, n)."""
         raise ValueError(f"{type(self).__name__} has no losses of single rows to mix models by.")
 
-    @abstractmethod
     def best_response(self, block, theta, fixed=None):
         """Losses (c, K), choices (c,), gradients of ``f_i`` at the choice (c, p)."""
+        losses = self.losses(block, theta)
+        choice = choose(losses, fixed)
+        return losses, choice, self.gradient(block, theta[choice])
 
     @abstractmethod
     def value_gradient(self, block, w, work=None):

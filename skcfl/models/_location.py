@@ -12,7 +12,6 @@ from .._checks import POSITIVE
 from .._option_objects import parameters
 from ..numerics.newton import solve_scaled
 from ._convex import ConvexModel
-from ._local_model import choose
 
 EPS = np.finfo(float).eps
 
@@ -92,10 +91,6 @@ class Location(ConvexModel):
         """Start of local training: the origin."""
         return np.zeros(self.n_params, dtype=self.dtype)
 
-    def coefficients(self, params):
-        """A location has no coefficients."""
-        return {}
-
     def layer_slices(self):
         """Slices of the parameter vector by layer name."""
         return {"location": slice(0, self.n_params)}
@@ -107,12 +102,6 @@ class Location(ConvexModel):
         shape = (len(block.clients), self.n_params)
         states = (self._state(block, np.broadcast_to(w, shape)) for w in theta)
         return np.stack([self._loss(block, E) for E in states], axis=1)
-
-    def best_response(self, block, theta, fixed=None):
-        """Losses (c, K), choices (c,), gradients of ``f_i`` at the choice (c, p)."""
-        losses = self.losses(block, theta)
-        choice = choose(losses, fixed)
-        return losses, choice, self.gradient(block, theta[choice])
 
     def _moments(self, block):
         """Weighted means (c, d) in two parts, and mean squared distances to them (c,).

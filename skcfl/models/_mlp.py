@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from sklearn.utils._param_validation import StrOptions
-
-from .._checks import NOT_NEGATIVE
 from .._option_objects import parameters
 from .._typing import Activation, ClassWeight, LayerSizes
 from ._network import NETWORK_CONSTRAINTS, Network
@@ -68,8 +65,6 @@ class MLP(SupervisedMixin, Network):  # type: ignore[override]
     _parameter_constraints = {
         **NETWORK_CONSTRAINTS,
         **LOSS_CONSTRAINTS,
-        "alpha": [NOT_NEGATIVE],
-        "precision": [StrOptions({"single", "double"})],
     }
 
     hidden_layer_sizes: LayerSizes = (100,)

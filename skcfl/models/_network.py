@@ -25,9 +25,10 @@ from scipy.special import expit
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from .._checks import NOT_NEGATIVE
 from ..clients.blocks import Block, one_client
 from ..clients.optimizers import cache_slices
-from ._local_model import LocalModel, choose
+from ._local_model import LocalModel
 from ._plain import plain_network
 
 # Parameters of a network: beyond, a few copies of it do not fit into memory.
@@ -90,6 +91,8 @@ ACTIVATIONS = {
 NETWORK_CONSTRAINTS = {
     "hidden_layer_sizes": ["array-like", Interval(Integral, 1, None, closed="left")],
     "activation": [StrOptions(set(ACTIVATIONS))],
+    "alpha": [NOT_NEGATIVE],
+    "precision": [StrOptions({"single", "double"})],
 }
 
 
@@ -204,10 +207,6 @@ class Network(LocalModel):
     def layer_slices(self):
         """Slices of the parameter vector by layer name, the first layer first."""
         return {layer.name: slice(layer.start, layer.stop) for layer in self.layers}
-
-    def coefficients(self, params):
-        """A network has no coefficients; see :meth:`weights`."""
-        return {}
 
     def weights(self, params):
         """Weights and biases of a model (n_params,), by layer name.
@@ -358,10 +357,6 @@ class Network(LocalModel):
 
     mixes = True
 
-    def losses(self, block, theta):
-        """Mean loss of every client under every model, no penalty: (K, p) -> (c, K)."""
-        return np.einsum("ckn,cn->ck", self.losses_of_rows(block, theta), block.weights)
-
     def losses_of_rows(self, block, theta):
         """Loss of every row under every model: (K, p) -> (c, K, n).
 
@@ -381,12 +376,6 @@ class Network(LocalModel):
         """Rows with states that fit in cache."""
         widest = max(layer.n_outputs for layer in self.layers)
         return max(CACHE_BYTES // (self.dtype.itemsize * widest), 1)
-
-    def best_response(self, block, theta, fixed=None):
-        """Losses (c, K), choices (c,), gradients of ``f_i`` at the choice (c, p)."""
-        losses = self.losses(block, theta)
-        choice = choose(losses, fixed)
-        return losses, choice, self.gradient(block, theta[choice])
 
     def value(self, block, w):
         """``f_i(w_i)``: (c, p) -> (c,)."""

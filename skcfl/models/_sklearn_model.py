@@ -181,10 +181,6 @@ class SklearnModel(LocalModel):
         drawn = rng.choice(self.n_params, size=n_models, replace=n_models > self.n_params)
         return np.eye(self.n_params)[drawn]
 
-    def coefficients(self, params):
-        """Ensembles have no coefficients."""
-        return {}
-
     def layer_slices(self):
         """One layer: the weights of the estimators."""
         return {"estimators": slice(0, self.n_params)}

@@ -75,6 +75,10 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
         """Parameters that predictions depend on, of a bound model: what a criterion counts."""
         return self.n_params
 
+    def coefficients(self, params: Array) -> dict[str, Array]:
+        """Coefficients of models (m, n_params) by name; of models without any, none."""
+        return {}
+
     def plain(self, params: Array, classes: Array | None) -> Any:
         """Fitted estimator of scikit-learn with the parameters (n_params,) of one model.
 

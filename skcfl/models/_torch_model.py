@@ -13,7 +13,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._checks import NOT_NEGATIVE
 from .._typing import ClassWeight
-from ._local_model import LocalModel, check_class_weight, choose
+from ._local_model import LocalModel, check_class_weight
 from ._network import MAX_PARAMS
 from ._supervised import LOSS_CONSTRAINTS, SupervisedMixin
 from ._torch_checks import check_module, check_task, checked_shape, kernel_of
@@ -481,10 +481,6 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
             )
         return np.concatenate([weights.T.ravel(), biases])
 
-    def coefficients(self, params):
-        """A module has no coefficients."""
-        return {}
-
     def plain(self, params, classes):
         """The module with the parameters (n_params,) of one model, in ``eval`` mode."""
         made = copy.deepcopy(self._template())
@@ -546,10 +542,6 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         """Targets (q, n) of rows, which are the rows themselves where there are no others."""
         return X.T if self.estimator_type is None else y
 
-    def classes_of(self, block):
-        """Code of each row's class, (c, n), of classifiers."""
-        return self.kernel.codes(block.y)
-
     # ------------------------------------------------------------------ first order
 
     mixes = True
@@ -573,10 +565,6 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
             return Stacked(self, runner)
         return Training(self, runner, terms)
 
-    def losses(self, block, theta):
-        """Mean loss of every client under every model, no penalty: (K, p) -> (c, K)."""
-        return np.einsum("ckn,cn->ck", self.losses_of_rows(block, theta), block.weights)
-
     def losses_of_rows(self, block, theta):
         """Loss of every row under every model: (K, p) -> (c, K, n), zero of padding."""
         c, n, d = block.shape
@@ -596,12 +584,6 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
                     z = runner.outputs(part).T
                     values[k, some] = self.kernel.value(z, self.targets(part, y[:, some]))
         return values.reshape(-1, c, n).transpose(1, 0, 2)
-
-    def best_response(self, block, theta, fixed=None):
-        """Losses (c, K), choices (c,), gradients of ``f_i`` at the choice (c, p)."""
-        losses = self.losses(block, theta)
-        choice = choose(losses, fixed)
-        return losses, choice, self.gradient(block, theta[choice])
 
     def _penalty(self, w):
         return 0.5 * (w * w) @ self.decay.astype(w.dtype)
