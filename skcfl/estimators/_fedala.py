@@ -113,15 +113,13 @@ class FedALA(PersonalMethod):
         rates = own_rates(pool, options)
         update = BlendedAverage(
             self._blended(pool),
-            options.local_steps,
             lambda answers: rates if np.ndim(rates) == 0 else rates[answers.who.index],
             {
                 "blend_rate": self._blend_rate(pool),
                 "share": self.blend_share,
                 "tol": self.blend_tol,
             },
-            options.optimizer,
-            options.batch_size,
+            options,
             self._average(pool),
         )
         ended = run_shared(pool, update, options)

@@ -126,8 +126,7 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
             [stage for stage in stages if stage[1].any()],
             own_rates(pool, options),
             float(lam),
-            options.optimizer,
-            options.batch_size,
+            options,
             self._average(pool),
         )
         return run_shared(pool, update, options, start), update
@@ -145,5 +144,4 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     def _new_models(self, pool, theta, options):
         """Models of new clients: their last layer is trained from the mean one."""
         rates, steps = own_rates(pool, options), self.head_steps * self.n_iter_
-        more = options.optimizer, options.batch_size
-        return train_part(pool, theta, pool.model.head_mask(), steps, rates, *more)
+        return train_part(pool, theta, pool.model.head_mask(), steps, rates, options)

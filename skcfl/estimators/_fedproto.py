@@ -130,14 +130,7 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
         self._check_head(pool.model)
         start = pool.start()
         pool.ask(Keep, start)
-        update = PrototypeAverage(
-            float(self.lam),
-            options.local_steps,
-            options.step_size,
-            options.optimizer,
-            options.batch_size,
-            self._average(pool),
-        )
+        update = PrototypeAverage(float(self.lam), options, self._average(pool))
         points = np.zeros(pool.model.n_classes * pool.model.n_representation, dtype=pool.dtype)
         ended = run_shared(pool, update, options, points)
         params = pool.ask(Recall, np.tile(start, (pool.n_clients, 1)), known=True)
@@ -176,15 +169,6 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
         options = training_options(self, pool)
         everything = np.ones(pool.n_params, dtype=bool)
         steps = options.local_steps * self.n_iter_
-        params = train_part(
-            pool,
-            self._start,
-            everything,
-            steps,
-            options.step_size,
-            options.optimizer,
-            options.batch_size,
-            self.prototypes_,
-            self.lam,
-        )
+        how = everything, steps, options.step_size, options, self.prototypes_, self.lam
+        params = train_part(pool, self._start, *how)
         return None, self._with_prototypes(pool, params, self.prototypes_)

@@ -122,14 +122,8 @@ class FedRep(PersonalMethod):
         shared, stages = self._masks(pool)
         if not shared.any():
             options = replace(options, tol=0.0)  # nothing that is shared can settle
-        update = PartialAverage(
-            shared,
-            stages,
-            common_rate(pool, options),
-            options.optimizer,
-            options.batch_size,
-            self._average(pool),
-        )
+        rate, average = common_rate(pool, options), self._average(pool)
+        update = PartialAverage(shared, stages, rate, options, average)
         start = pool.start()
         pool.ask(Keep, start)
         ended = run_shared(pool, update, options, start)
@@ -150,5 +144,4 @@ class FedRep(PersonalMethod):
             return np.tile(theta, (pool.n_clients, 1))
         steps = self.head_steps * self.n_iter_
         rate = common_rate(pool, options)
-        more = options.optimizer, options.batch_size
-        return train_part(pool, theta, ~shared, steps, rate, *more)
+        return train_part(pool, theta, ~shared, steps, rate, options)

@@ -134,8 +134,7 @@ class PerFedAvg(PersonalMethod):
             lambda answers: rate,
             self._inner(pool),
             exact,
-            options.optimizer,
-            options.batch_size,
+            options,
             self._average(pool),
             accelerate=kind.exact and self._settles(options) and pool.model.bounded_curvature,
         )

@@ -33,21 +33,21 @@ class PartialAverage(SharedUpdate):
         ``(steps, trained)``: steps of a client, and the mask of the parameters trained.
     rate : float
         Length of the steps.
-    optimizer, batch_size
-        As for ``LocalUpdate``.
+    options : Options
+        How clients train.
     average : Average, default=None
         How shared parameters are averaged.
     """
 
-    def __init__(self, shared, stages, rate, optimizer="sgd", batch_size=None, average=None):
+    def __init__(self, shared, stages, rate, options, average=None):
         super().__init__(average)
-        self.shared, self.stages, self.rate = shared, stages, rate
-        self.optimizer, self.batch_size = optimizer, batch_size
+        self.shared, self.stages, self.rate, self.options = shared, stages, rate, options
 
     def ask(self, answers, state):
         """Shared parameters after the participants have trained, and objectives before."""
         pool, columns = answers.who.pool, columns_of(self.shared)
-        how = self.shared, self.stages, self.rate, self.optimizer, self.batch_size
+        rule = self.options.optimizer, self.options.batch_size
+        how = self.shared, self.stages, self.rate, *rule
         if self.single:
             models = state.theta[answers.choice]
             models[:, columns], values = pool.ask(PartialUpdate, models[:, columns], *how)
@@ -67,30 +67,25 @@ class BlendedAverage(SharedUpdate):
     ----------
     blended : ndarray of shape (n_params,) of bool
         Parameters that clients blend, the others being replaced.
-    steps : int
-        Local steps.
     rates : callable
         ``rates(answers)`` is the length of the participants' steps.
     blend : dict
         ``blend_rate``, ``share`` and ``tol`` of ``BlendedUpdate``.
-    optimizer, batch_size
-        As for ``LocalUpdate``.
+    options : Options
+        How clients train.
     average : Average, default=None
         How models are averaged.
     """
 
-    def __init__(
-        self, blended, steps, rates, blend, optimizer="sgd", batch_size=None, average=None
-    ):
+    def __init__(self, blended, rates, blend, options, average=None):
         super().__init__(average)
-        self.blended, self.steps, self.rates, self.blend = blended, steps, rates, blend
-        self.optimizer, self.batch_size = optimizer, batch_size
+        self.blended, self.rates, self.blend, self.options = blended, rates, blend, options
 
     def ask(self, answers, state):
         """Models of the participants, blended and trained, and objectives between."""
-        pool = answers.who.pool
-        about = self.blended, self.steps, self.rates(answers)
-        how = {"optimizer": self.optimizer, "batch_size": self.batch_size, **self.blend}
+        pool, options = answers.who.pool, self.options
+        about = self.blended, options.local_steps, self.rates(answers)
+        how = {"optimizer": options.optimizer, "batch_size": options.batch_size, **self.blend}
         if self.single:
             w = state.theta[answers.choice]
             models, values = pool.ask(BlendedUpdate, w, *about, **how)
@@ -100,17 +95,7 @@ class BlendedAverage(SharedUpdate):
         return answers.heard(pool, values=values)
 
 
-def train_part(
-    pool,
-    theta,
-    trained,
-    steps,
-    rate,
-    optimizer="sgd",
-    batch_size=None,
-    prototypes=None,
-    strength=0.0,
-):
+def train_part(pool, theta, trained, steps, rate, options, prototypes=None, strength=0.0):
     """Models of new clients: some parameters trained from a shared model, the others frozen.
 
     Parameters
@@ -125,8 +110,8 @@ def train_part(
         Number of steps.
     rate : float
         Their length.
-    optimizer, batch_size
-        As for ``LocalUpdate``.
+    options : Options
+        How clients train.
     prototypes, strength
         As for ``PartialUpdate``.
 
@@ -136,16 +121,7 @@ def train_part(
     """
     models = np.tile(theta, (pool.n_clients, 1))
     everything = np.ones(pool.n_params, dtype=bool)
-    stages = [(steps, trained)]
-    pool.ask(
-        PartialUpdate,
-        models,
-        everything,
-        stages,
-        rate,
-        optimizer,
-        batch_size,
-        prototypes,
-        strength,
-    )
+    rule = options.optimizer, options.batch_size
+    how = everything, [(steps, trained)], rate, *rule, prototypes, strength
+    pool.ask(PartialUpdate, models, *how)
     return pool.ask(Recall, models, known=True)

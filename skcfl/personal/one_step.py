@@ -30,47 +30,30 @@ class MetaAverage(SharedUpdate):
         Length of the step that the shared model is to be good after.
     exact : bool
         True if gradients pass through that step.
-    optimizer, batch_size
-        As for ``LocalUpdate``.
+    options : Options
+        How clients train.
     average, accelerate
         As for :class:`~skcfl.personal.shared_rounds.SharedUpdate`.
     """
 
-    def __init__(
-        self,
-        steps,
-        rates,
-        inner,
-        exact,
-        optimizer="sgd",
-        batch_size=None,
-        average=None,
-        accelerate=False,
-    ):
+    def __init__(self, steps, rates, inner, exact, options, average=None, accelerate=False):
         super().__init__(average, accelerate)
         self.steps, self.rates, self.inner, self.exact = steps, rates, inner, exact
-        self.optimizer, self.batch_size = optimizer, batch_size
+        self.options = options
 
     def ask(self, answers, state):
         """Objectives at the shared model, and models trained from there."""
         pool = answers.who.pool
         answers.heard(pool, values=pool.ask(ClusterValues, state.theta, answers.choice))
-        pool = answers.who.pool
         how = {
             "steps": self.steps,
             "step_size": self.rates(answers),
             "inner": self.inner[answers.who.index],
-            "optimizer": self.optimizer,
-            "batch_size": self.batch_size,
+            "optimizer": self.options.optimizer,
+            "batch_size": self.options.batch_size,
             "exact": self.exact,
-            "known": True,
         }
-        if self.single:
-            models = pool.ask(MetaUpdate, state.theta[answers.choice], **how)
-            return answers.heard(pool, models=models)
-        how["weights"] = answers.who.weights
-        answers.sums = pool.ask(MetaMoves, state.theta, answers.choice, **how)
-        return answers.heard(pool)
+        return self.ask_trained(answers, state, MetaUpdate, MetaMoves, how)
 
 
 def one_step(pool, w, inner, steps=1):

@@ -101,12 +101,8 @@ class PrototypeAverage(SharedUpdate):
     ----------
     strength : float
         Factor of the mean squared distance to the prototypes.
-    steps : int
-        Local steps.
-    rate : float
-        Their length.
-    optimizer, batch_size
-        As for ``LocalUpdate``.
+    options : Options
+        How clients train.
     average : Average, default=None
         A robust operator of it takes the place of the weighted means of the clients, and it has
         their suspicions then: the largest of all rounds, as networks learn to send their rows to
@@ -118,24 +114,17 @@ class PrototypeAverage(SharedUpdate):
         NaN of classes that have none.
     """
 
-    def __init__(self, strength, steps, rate, optimizer="adam", batch_size=None, average=None):
+    def __init__(self, strength, options, average=None):
         super().__init__(average)
-        self.strength, self.steps, self.rate = strength, steps, rate
-        self.optimizer, self.batch_size = optimizer, batch_size
+        self.strength, self.options = strength, options
         self.prototypes, self._said = None, None
 
     def ask(self, answers, state):
         """Class means and their weights, after the participants have trained."""
-        pool = answers.who.pool
-        means, counts, values = pool.ask(
-            PrototypeUpdate,
-            self.prototypes,
-            self.strength,
-            self.steps,
-            self.rate,
-            self.optimizer,
-            self.batch_size,
-        )
+        pool, options = answers.who.pool, self.options
+        how = options.local_steps, options.step_size, options.optimizer, options.batch_size
+        about = self.prototypes, self.strength
+        means, counts, values = pool.ask(PrototypeUpdate, *about, *how)
         if pool.answered is not None:
             means, counts = means[pool.answered], counts[pool.answered]
         self._said = means, counts
@@ -236,8 +225,8 @@ class HeadMixing(SharedUpdate):
         Length of the steps.
     strength : float
         Factor of the mean squared distance to the prototypes.
-    optimizer, batch_size
-        As for ``LocalUpdate``.
+    options : Options
+        How clients train.
     average : Average, default=None
         How bodies are averaged; a robust operator of it also takes the place of the means of the
         prototypes, and mixes heads.
@@ -250,12 +239,10 @@ class HeadMixing(SharedUpdate):
         Weights of the heads when they were mixed last.
     """
 
-    def __init__(
-        self, head, models, stages, rate, strength, optimizer="sgd", batch_size=None, average=None
-    ):
+    def __init__(self, head, models, stages, rate, strength, options, average=None):
         super().__init__(average)
         self.head, self.models, self.stages, self.rate = head, models, stages, rate
-        self.strength, self.optimizer, self.batch_size = strength, optimizer, batch_size
+        self.strength, self.options = strength, options
         self.prototypes, self.weights = None, np.eye(len(models))
         self._said, self._means = None, None
 
@@ -267,18 +254,10 @@ class HeadMixing(SharedUpdate):
         said = [values if pool.answered is None else values[pool.answered] for values in said]
         pool, index = answers.who.pool, answers.who.index
         w, everything = self.models[index], np.ones(len(self.head), dtype=bool)
-        models, values = pool.ask(
-            PartialUpdate,
-            w,
-            everything,
-            self.stages,
-            self.rate if np.ndim(self.rate) == 0 else self.rate[index],
-            self.optimizer,
-            self.batch_size,
-            self.prototypes,
-            self.strength,
-            known=True,
-        )
+        rate = self.rate if np.ndim(self.rate) == 0 else self.rate[index]
+        rule = self.options.optimizer, self.options.batch_size
+        how = everything, self.stages, rate, *rule, self.prototypes, self.strength
+        models, values = pool.ask(PartialUpdate, w, *how, known=True)
         there = slice(None) if pool.answered is None else pool.answered
         self._said = [values[there] for values in said]
         answers.heard(pool, models=models, values=values)

@@ -123,20 +123,18 @@ class MoreauAverage(SharedUpdate):
     """
 
     moves = 1
+    #: True if rounds have a fixed point that they may be accelerated to.
+    settles = True
 
     def __init__(self, lam, beta, move, n_moves, options, steps=5, average=None):
-        super().__init__(average, self._settles(options))
+        all_take_part = options.participation == 1.0
+        super().__init__(average, self.settles and all_take_part and options.tol > 0)
         self.lam, self.beta, self.move = lam, beta, move
         self.n_moves = self.moves if n_moves == "auto" else int(n_moves)
         self.options, self.steps = options, steps
         #: Last proximal point of each client, from which the next is looked for, unless the
         #: clients keep it, and the participants' squared distances from the shared model.
         self.nearest = self.away = None
-
-    @staticmethod
-    def _settles(options):
-        """True if rounds have a fixed point that they may be accelerated to."""
-        return options.participation == 1.0 and options.tol > 0
 
     def ask(self, answers, state):
         """Models of the participants after their moves, and their objectives."""
@@ -165,60 +163,42 @@ class MoreauAverage(SharedUpdate):
         """New shared model."""
         if not self.single:
             answers.sums = self.beta * answers.sums
-            return self.mean(answers, state, None, self._envelope(answers))
+            return self.mean(answers, state, None, self._envelope(answers, state))
         w = state.theta[answers.choice]
         models = w + self.beta * (answers.models - w)
-        self._note_away(answers, w)
-        return self.mean(answers, state, models, self._envelope(answers))
+        return self.mean(answers, state, models, self._envelope(answers, state))
 
-    def _note_away(self, answers, w):
-        away = w - self.nearest[answers.who.index]
-        self.away = np.einsum("np,np->n", away, away)
-
-    def _envelope(self, answers):
+    def _envelope(self, answers, state):
         """Mean of the participants' envelopes at the shared model, None of networks."""
-        values = answers.values + 0.5 * self.lam * self.away
+        away = self.away
+        if self.single:
+            moves = state.theta[answers.choice] - self.nearest[answers.who.index]
+            away = np.einsum("np,np->n", moves, moves)
+        values = answers.values + 0.5 * self.lam * away
         return weighted_mean(values, self.weights(answers.who))
 
 
 class TrainedMoreauAverage(MoreauAverage):
     """The same of networks, which train towards their proximal points."""
 
-    moves = NETWORK_MOVES
-
-    @staticmethod
-    def _settles(options):
-        return False
+    moves, settles = NETWORK_MOVES, False
 
     def ask(self, answers, state):
         """Models of the participants after their moves, and objectives before."""
         pool = answers.who.pool
         answers.heard(pool, values=pool.ask(ClusterValues, state.theta, answers.choice))
-        pool = answers.who.pool
-        how = {**self._how(pool), "known": True}
-        if self.single:
-            models = pool.ask(MoreauUpdate, state.theta[answers.choice], **how)
-            return answers.heard(pool, models=models)
-        how["weights"] = answers.who.weights
-        answers.sums = pool.ask(MoreauMoves, state.theta, answers.choice, **how)
-        return answers.heard(pool)
-
-    def _how(self, pool):
-        """How clients train, as their calls take it."""
-        return {
+        how = {
             "steps": self.steps,
-            "step_size": pulled_rates(pool, self.options, self.lam),
+            "step_size": pulled_rates(answers.who.pool, self.options, self.lam),
             "rho": self.lam,
             "move": self.move,
             "n_moves": self.n_moves,
             "optimizer": self.options.optimizer,
             "batch_size": self.options.batch_size,
         }
+        return self.ask_trained(answers, state, MoreauUpdate, MoreauMoves, how)
 
-    def _note_away(self, answers, w):
-        pass
-
-    def _envelope(self, answers):
+    def _envelope(self, answers, state):
         return None
 
 

@@ -111,23 +111,12 @@ def move(
     # Clients are asked about `ahead`, the model after the momentum of the last step.
     ahead = theta
     while releases.left > 0:
-        answer = releases.ask(
-            Moves,
-            theta=ahead,
-            unit=unit,
-            rho=rho,
-            known=known,
-            step_size=NETWORK_STEP if step_size is None else step_size,
-            steps=LOCAL_STEPS,
-            draw=int(releases.random_state.randint(MOST_DRAWN)),
-        )
+        about = {"theta": ahead, "unit": unit, "rho": rho, "known": known}
+        answer = _asked(releases, Moves, step_size, **about)
         if answer is None:
             break
-        sums = answer[0]
-        # The number of clients is public: noise can not make steps many times too long.
-        least = LEAST_SHARE * releases.n_expected / len(theta)
-        counts = np.clip(sums["counts"], least, releases.n_clients)
-        last, theta = theta, ahead + factor * unit * sums["moves"] / counts[:, None]
+        moves, counts = answer
+        last, theta = theta, ahead + factor * unit * moves / counts[:, None]
         ahead = theta + momentum * (theta - last)
         shares = counts / counts.sum()
     return theta, shares
@@ -153,25 +142,33 @@ def move_shared(
     """
     unit = unit_of(releases)
     while releases.left > 0:
-        answer = releases.ask(
-            SharedMoves,
-            theta=theta,
-            shared=shared,
-            unit=unit,
-            rho=PULL,
-            step_size=NETWORK_STEP if step_size is None else step_size,
-            head_steps=head_steps,
-            steps=LOCAL_STEPS,
-            draw=int(releases.random_state.randint(MOST_DRAWN)),
-        )
+        about = {"theta": theta, "unit": unit, "rho": PULL, "shared": shared}
+        answer = _asked(releases, SharedMoves, step_size, **about, head_steps=head_steps)
         if answer is None:
             break
-        sums = answer[0]
-        least = LEAST_SHARE * releases.n_expected
-        count = float(np.clip(sums["counts"][0], least, releases.n_clients))
+        moves, counts = answer
         theta = theta.copy()
-        theta[0, shared] += unit * sums["moves"] / count
+        theta[0, shared] += unit * moves / float(counts[0])
     return theta
+
+
+def _asked(
+    releases: Releases, call: type, step_size: float | None, **about: Any
+) -> tuple[Array, Array] | None:
+    """Noisy sums of moves and counts of the clients by cluster; None after the last release."""
+    answer = releases.ask(
+        call,
+        **about,
+        step_size=NETWORK_STEP if step_size is None else step_size,
+        steps=LOCAL_STEPS,
+        draw=int(releases.random_state.randint(MOST_DRAWN)),
+    )
+    if answer is None:
+        return None
+    sums = answer[0]
+    # The number of clients is public: noise can not make steps many times too long.
+    least = LEAST_SHARE * releases.n_expected / len(about["theta"])
+    return sums["moves"], np.clip(sums["counts"], least, releases.n_clients)
 
 
 def has_pooled_minimum(model: LocalModel) -> bool:

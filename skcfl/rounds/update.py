@@ -58,6 +58,28 @@ class UpdateRule:
         """
         return ask_values(answers, state)
 
+    def ask_trained(self, answers, state, single, summed, how):
+        """Models that the participants have trained, or sums by cluster of what they moved.
+
+        Parameters
+        ----------
+        answers : Answers
+            Answers so far, with the values of these models: they are known.
+        state : State
+            State of the server.
+        single, summed : type
+            Calls for each client's model, and for the sums.
+        how : dict
+            How clients train, as the calls take it.
+        """
+        pool, theta, choice = answers.who.pool, state.theta, answers.choice
+        if self.single:
+            models = pool.ask(single, theta[choice], **how, known=True)
+            return answers.heard(pool, models=models)
+        weights = answers.who.weights
+        answers.sums = pool.ask(summed, theta, choice, **how, weights=weights, known=True)
+        return answers.heard(pool)
+
     def __call__(self, answers, state):
         """New models.
 
@@ -200,15 +222,7 @@ class ModelAverage(UpdateRule):
             answers = ask_values(answers, state)
         if answers.models is not None or answers.sums is not None:
             return answers
-        pool, how = answers.who.pool, self.how(answers)
-        # The values are of these models: they are known.
-        if self.single:
-            w = state.theta[answers.choice]
-            return answers.heard(pool, models=pool.ask(LocalUpdate, w, **how, known=True))
-        how["weights"] = answers.who.weights
-        about = state.theta, answers.choice
-        answers.sums = pool.ask(TrainedMoves, *about, **how, known=True)
-        return answers.heard(pool)
+        return self.ask_trained(answers, state, LocalUpdate, TrainedMoves, self.how(answers))
 
     def __call__(self, answers, state):
         """New models."""
