@@ -14,10 +14,10 @@ from ..federation.result import Result
 from ..graphs import complete_graph
 from ..graphs.edges import require_edges, square_tiles
 from ..penalties import L2
-from ..rounds.alternate import Options, alternate
 from ..rounds.model_kinds import NETWORK_STEP
 from ..rounds.polish import ROUGH, solve_pooled
 from ..rounds.record import History
+from .primal_dual_inexact import trained_further
 from .problem import FusionProblem
 from .reduced import lam_max_bounds
 
@@ -31,8 +31,6 @@ AUGMENTED = 3.0
 SHRINKAGE = 0.3
 # Local training of models without second derivatives: steps, and the rule of the steps.
 TRAINING = {"steps": 300, "step_size": NETWORK_STEP, "optimizer": "adam"}
-# Pooled training of a cluster of such models.
-ROUNDS = {"max_iter": 50, "averaging": "model", "optimizer": "adam", "step_size": NETWORK_STEP}
 # The grid of lam: its ends in units of the least and the largest distance over a; for norms, in
 # units of where all models are equal.
 GRID, NORM_GRID = (0.3, 1.05), (0.01, 1.01)
@@ -74,7 +72,6 @@ class FPFCProblem(FusionProblem):
         self._common, self._curvature = None, None
         if pool.n_clients > 1:
             self.blocks = square_tiles(0, self.n, self.d, 1.0)
-        self._spectrum = None
         self._start = None
         self._distances = None
         self._slope = None
@@ -135,9 +132,7 @@ class FPFCProblem(FusionProblem):
 
     def lipschitz(self):
         """Largest curvatures of the clients' objectives."""
-        if self._spectrum is None:
-            self._spectrum = self.pool.spectrum()[0]
-        return self._spectrum
+        return self.curvatures()[0]
 
     def start(self):
         """The models that every lam starts from, computed once."""
@@ -317,9 +312,7 @@ class TrainedFPFCProblem(FPFCProblem):
 
     def refit(self, labels, theta, rng=None):
         """Each cluster's model, trained further in rounds of model averaging."""
-        options = Options(**ROUNDS, polish=False)
-        rng = self.rng if rng is None else rng
-        return alternate(self.pool, theta, options, rng, labels=labels).cluster_params
+        return trained_further(self.pool, theta, labels, self.rng if rng is None else rng)
 
 
 def rms(M):

@@ -205,14 +205,8 @@ class _MeanRegularised:
         if dual > best["dual"] or "outflow" not in best:
             best.update(dual=dual, outflow=outflow)
         gap = best["gap"] = max(best["primal"] - best["dual"], 0.0)
-        self.history.add(
-            round=self.n_evaluations,
-            objective=best["primal"],
-            gap=gap,
-            n_clusters=n,
-            participants=n,
-        )
         k = self.n_evaluations
+        self.history.add(round=k, objective=best["primal"], gap=gap, n_clusters=n, participants=n)
         self.progress.tell(lambda: self._result(np.inf, k), k=k, objective=best["primal"], gap=gap)
         return gap, answers
 

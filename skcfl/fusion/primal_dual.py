@@ -188,11 +188,9 @@ class _PrimalDual(CertifiedLoop):
 
     def _first_ratio(self):
         """Mean degree over mean curvature, of the clients that have any."""
-        curvature = self.problem.pool.spectrum()[2]
-        curvature = curvature[curvature > 1e-12 * curvature.max(initial=0.0)]
-        if not len(curvature):
+        if not self.problem.curvatures()[2].any():
             return 1.0
-        return float(self.degree.mean() / np.exp(np.log(curvature).mean()))
+        return float(self.degree.mean() / self.problem.curvature())
 
     # ----------------------------------------------------------------------- iteration
 
@@ -213,6 +211,7 @@ class _PrimalDual(CertifiedLoop):
             outflow = outflow + self.relaxation * (flows["outflow"] - outflow)
             self.sent += 2 * problem.graph.n_edges
             if check:
+                self._book()
                 if self._examine(k, V, flows):
                     break
                 outflow = self._balance(move, flows["move2"], outflow)
@@ -224,11 +223,17 @@ class _PrimalDual(CertifiedLoop):
         state = self.state
         if not self._is_solved_by(state.labels, state.W):
             return False
-        for name in ("messages", "message_floats"):
-            self.extras[name].append(0)
+        self._book()
         # The state goes on from the solution; edges keep their flows.
         state.W = self.best["W"].copy()
         return True
+
+    def _book(self):
+        """Columns of the history of a check, beside those that all solvers have."""
+        self.extras["ratio"].append(self.state.ratio)
+        self.extras["messages"].append(self.sent)
+        self.extras["message_floats"].append(self.sent * self.problem.d)
+        self.sent = 0
 
     def _node_pass(self, k, centres):
         """Proposals of all models (32) in iteration k."""
@@ -287,7 +292,6 @@ class _PrimalDual(CertifiedLoop):
     def _balance(self, move, move2, outflow):
         """Bring the moves of models and flows, in their steps' metrics, to one size."""
         state = self.state
-        self.extras["ratio"].append(state.ratio)
         if not self.adaptive:
             return outflow
         # |dw|^2 / tau = deg |dw|^2 / s; |du|^2 / sigma = |dU|^2 sigma = |dU|^2 / (2 s)
@@ -309,9 +313,6 @@ class _PrimalDual(CertifiedLoop):
         """Whether the duality gap, or where it is infinite the residual gap, is small enough."""
         problem = self.problem
         divergence = flows["outflow"] * (0.5 / self.state.ratio)
-        self.extras["messages"].append(self.sent)
-        self.extras["message_floats"].append(self.sent * problem.d)
-        self.sent = 0
         done = self._check(
             k, [V, self.state.W], divergence, flows["conjugate"], flows["zeros"], problem.n
         )
@@ -341,8 +342,6 @@ class _PrimalDual(CertifiedLoop):
     def _result(self, n_iter):
         self.state.labels = self.best["labels"]
         result = super()._result(n_iter)
-        if len(self.extras["ratio"]) < len(self.extras["messages"]):
-            self.extras["ratio"].append(self.state.ratio)
         result.history.update({name: np.array(c) for name, c in self.extras.items()})
         result.extra.update(residual_gap=self.residual, ratio=self.state.ratio)
         limit = self.problem.tolerance(result.objective, self.tol)

@@ -148,18 +148,21 @@ class NetworkProblem(FusionProblem):
         return pool.ask(LocalUpdate, start, **TRAINING).astype(float)
 
     def refit(self, labels, theta):
-        """Each cluster's network, trained further in rounds of model averaging.
+        """Each cluster's network, trained further.
 
         A cluster of clients without rows keeps its model.
         """
         keep = np.flatnonzero(~self.pool.without_rows)
         used, place = np.unique(labels[keep], return_inverse=True)
-        pool = self.pool.subset(keep)
-        options = Options(**ROUNDS, polish=False)
-        out = np.array(theta, dtype=float)
-        rng = self.pool.random_state
-        out[used] = alternate(pool, out[used], options, rng, labels=place).cluster_params
+        out, rng = np.array(theta, dtype=float), self.pool.random_state
+        out[used] = trained_further(self.pool.subset(keep), out[used], place, rng)
         return out
+
+
+def trained_further(pool, theta, labels, rng):
+    """Each cluster's network, trained further on its clients' rows in rounds of averaging."""
+    options = Options(**ROUNDS, polish=False)
+    return alternate(pool, theta, options, rng, labels=labels).cluster_params
 
 
 @solver(InexactPrimalDual, extra={"lam": [Interval(Real, 0, MOST, closed="both")]})
@@ -266,12 +269,8 @@ class _InexactPrimalDual(_PrimalDual):
         if node < FALL * self.least:
             self.least, self.least_at = node, k
         self.labels = labels
-        self.best = {"W": V, "divergence": divergence, "objective": objective}
-        self.best.update(primal=objective, labels=labels)
+        self.best = {"W": V, "divergence": divergence, "primal": objective, "labels": labels}
         self.extras["residual"].append(self.residual)
-        self.extras["messages"].append(self.sent)
-        self.extras["message_floats"].append(self.sent * problem.d)
-        self.sent = 0
         n_clusters = int(labels.max()) + 1
         self._record(k, objective, np.inf, n_clusters, n)
         values = {"residual": self.residual, "n_clusters": n_clusters}
@@ -283,21 +282,16 @@ class _InexactPrimalDual(_PrimalDual):
 
     def _balance(self, move, move2, outflow):
         """Bring the moves of models and flows to one size, where anything flows."""
-        if not move2 > 0.0:
-            self.extras["ratio"].append(self.state.ratio)
-            return outflow
-        return super()._balance(move, move2, outflow)
+        return super()._balance(move, move2, outflow) if move2 > 0.0 else outflow
 
     def _result(self, n_iter):
         best, labels = self.best, self.labels
-        if len(self.extras["ratio"]) < len(self.extras["messages"]):
-            self.extras["ratio"].append(self.state.ratio)
         converged = self.residual <= self.tol or self.settled
         return Result(
             cluster_params=mean_by_cluster(best["W"], labels),
             labels=labels,
             params=best["W"],
-            objective=best["objective"],
+            objective=best["primal"],
             n_iter=n_iter,
             history=self.history.arrays()
             | {name: np.array(column) for name, column in self.extras.items()},

@@ -7,12 +7,12 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg.lapack import dposv
 
-from ..calls.curvatures import Hessians, HessianSolves, shows_rows
+from ..calls.curvatures import HessianSolves, shows_rows
 from ..calls.first_order import ObjectivesGradients
 from ..numerics.by_cluster import components_of, mean_by_cluster, sum_by_cluster
 from ..numerics.conjugate_gradients import conjugate_gradients
 from ..numerics.newton import MIN_DAMPING, newton, solve_scaled
-from ..rounds.polish import EXACT, solve_pooled
+from ..rounds.polish import EXACT, SummedHessians, solve_pooled
 
 # Unknowns of the reduced problem up to which Newton's directions are exact.
 MAX_UNKNOWNS = 1500
@@ -136,26 +136,27 @@ def pairs_between(graph, labels, K, most):
     return _Pairs(*W.coords, W.data)
 
 
-class ReducedOracle:
+class ReducedOracle(SummedHessians):
     """Objective of the reduced problem as one function of (1, K * d)."""
 
     def __init__(self, problem, lam, labels, K, pairs, max_exact):
         self.problem, self.labels, self.K, self.max_exact = problem, labels, K, max_exact
+        self.pool = problem.pool
         self.heads, self.tails, self.W = pairs.heads, pairs.tails, lam * pairs.weights
         P = np.arange(len(self.W))
         ends = np.concatenate([self.heads, self.tails]), np.concatenate([P, P])
         signs = np.repeat([1.0, -1.0], len(P))
         self.outflow = sparse.csr_array((signs, ends), shape=(K, len(P)))
         self.touch = abs(self.outflow)
-        self.memory = self.first = self.known = self.curvature = None
+        self.memory = self.first = self.known = None
         # Single-client clusters with Hessians that would show rows: the client multiplies by it.
-        single = shows_rows(problem.pool, labels, K)[labels] & (problem.pool.client_sizes > 0)
+        single = shows_rows(self.pool, labels, K)[labels] & (self.pool.client_sizes > 0)
         self.summed = 1.0 - single
         self.clients = np.flatnonzero(single)
         self.single = labels[self.clients]
         if len(self.single):
-            self.hidden = problem.pool.subset(self.clients)
-        model = problem.pool.model
+            self.hidden = self.pool.subset(self.clients)
+        model = self.pool.model
         #: If True, Hessians are asked for with the values; not where a model may have diverged.
         self.curves = K * problem.d <= SMALL and not len(self.single) and model.bounded_curvature
 
@@ -173,7 +174,7 @@ class ReducedOracle:
             return self.known[1]
         problem, questions = self.problem, []
         if damping is not None and self._lacks_hessians():
-            questions.append(partial(self._hessians, theta, damping))
+            questions.append(partial(self.ask_hessians, theta, damping))
         (values, gradients), *H = problem.asked_at_once(
             lambda pool: pool.ask(ObjectivesGradients, theta[self.labels], dtype=np.float64),
             *questions,
@@ -188,19 +189,7 @@ class ReducedOracle:
 
     def _lacks_hessians(self):
         """Whether Hessians are worth asking for before they are needed: parabolas have one."""
-        return self.curves and not (self.problem.pool.model.quadratic and self.curvature)
-
-    def _hessians(self, theta, damping, pool):
-        return pool.ask(Hessians, theta, self.labels, self.summed, damping)
-
-    def _hessians_at(self, damping):
-        """Hessians at the present models, asked for unless they came with the value."""
-        if self.curvature is not None:
-            theta, known, H = self.curvature
-            same = np.array_equal(theta, self.theta) and np.array_equal(known, damping)
-            if same or self.problem.pool.model.quadratic:
-                return H.copy()
-        return self._hessians(self.theta, damping, self.problem.pool)
+        return self.curves and not (self.pool.model.quadratic and self.curvature)
 
     def at(self, x):
         """Value and gradient."""
@@ -221,13 +210,13 @@ class ReducedOracle:
 
     def direction(self, g, damping):
         """Newton direction."""
-        K, d, pool = self.K, self.problem.d, self.problem.pool
+        K, d = self.K, self.problem.d
         # After a whole step the damping falls.
         self.ahead = self._damping(np.maximum(0.1 * damping, MIN_DAMPING))
         damping = self._damping(damping)
         single = self.single
         if len(single) < K:
-            hessians = pool.model.pin(self._hessians_at(damping))
+            hessians = self.pool.model.pin(self.hessians_at(self.theta, damping))
         else:
             hessians = np.zeros((K, d, d))
         if K * d <= self.max_exact and not len(single):

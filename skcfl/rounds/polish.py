@@ -157,7 +157,30 @@ def partition_key(labels):
     return first[code].tobytes()
 
 
-class _PooledOracle:
+class SummedHessians:
+    """Hessians that clients sum by cluster, kept where they come before they are needed.
+
+    Subclasses have the `pool`, the clusters `labels` of its clients and their weights `summed`.
+    """
+
+    #: Models and damping of the Hessians that came with a trial, and these Hessians.
+    curvature = None
+
+    def ask_hessians(self, x, damping, pool):
+        """Hessians at models of the clusters; `pool` may be a lane."""
+        return pool.ask(Hessians, x, self.labels, self.summed, damping)
+
+    def hessians_at(self, x, damping):
+        """Hessians at models of the clusters, asked for unless they came with the trial."""
+        if self.curvature is not None:
+            known, damped, H = self.curvature
+            same = np.array_equal(known, x) and np.array_equal(damped, damping)
+            if same or self.pool.model.quadratic:
+                return H.copy()
+        return self.ask_hessians(x, damping, self.pool)
+
+
+class _PooledOracle(SummedHessians):
     """Mean objective of each cluster; messages go through the pool."""
 
     def __init__(self, pool, labels, n_clusters, weights, record, tol):
@@ -172,7 +195,7 @@ class _PooledOracle:
         total = np.bincount(labels, weights=weights, minlength=n_clusters)
         self.share = weights / total[labels]
         self.mass = total / total.sum()
-        self.cached = self.curvature = None
+        self.cached = None
         dense, model = pool.n_params <= MAX_DENSE, pool.model
         #: Parabolas have one curvature; others' is not asked for where a model may have diverged.
         self.parabolas = dense and model.quadratic
@@ -186,7 +209,7 @@ class _PooledOracle:
         damping = np.full(self.K, MIN_DAMPING)
         if self.parabolas or self.curves:
             curved = common if self.parabolas else theta
-            questions.append(partial(self._hessians, curved, damping))
+            questions.append(partial(self.ask_hessians, curved, damping))
         at_common, at_theta, *H = asked_at_once(*((self.pool, ask) for ask in questions))
         # A model that diverged is a worse start than the common one.
         worse = ~(at_theta[0] <= at_common[0])[:, None]
@@ -199,13 +222,9 @@ class _PooledOracle:
             ),
         )
         if H and (self.parabolas or not worse.any()):
-            self._expect(start, damping, H[0])
+            self.curvature = start, damping, H[0]
         self.scale = np.maximum(np.abs(at_common[0]), 1e-30)
         return start, self.scale
-
-    def _expect(self, x, damping, H):
-        """Keep Hessians for the next direction."""
-        self.curvature = x, damping, H
 
     def solve_single(self, theta):
         """Let clients solve in place if their Hessians would show rows; True if they converged."""
@@ -234,7 +253,7 @@ class _PooledOracle:
         """Newton directions."""
         pool = self.pool
         if pool.n_params <= MAX_DENSE:
-            step = -solve_scaled(pool.model.pin(self._hessians_at(damping)), g)
+            step = -solve_scaled(pool.model.pin(self.hessians_at(self.x, damping)), g)
         else:
             step = -conjugate_gradients(
                 lambda u: pool.ask(HessianProducts, self.x, u, self.labels, self.summed, damping),
@@ -252,29 +271,17 @@ class _PooledOracle:
             self.record(float(self.mass @ self.value), float(length.max()))
         return step
 
-    def _hessians_at(self, damping):
-        """Hessians at the present models, asked for unless they came with the trial."""
-        if self.curvature is not None:
-            x, known, H = self.curvature
-            same = np.array_equal(x, self.x) and np.array_equal(known, damping)
-            if same or self.parabolas:
-                return H.copy()
-        return self._hessians(self.x, damping, self.pool)
-
-    def _hessians(self, x, damping, pool):
-        return pool.ask(Hessians, x, self.labels, self.summed, damping)
-
     def along(self, step, t):
         """Values at ``x + t * step``, kept for the next iteration."""
         x = self.x + np.where(t[:, None] > 0, t[:, None] * step, 0.0)
         questions = [partial(self._evaluate, x)]
         whole = ((t == 1.0) | (t == 0.0)).all() and not self.last_step
         if whole and self.curves:
-            questions.append(partial(self._hessians, x, self.ahead))
+            questions.append(partial(self.ask_hessians, x, self.ahead))
         values, *H = asked_at_once(*((self.pool, ask) for ask in questions))
         self.cached = x, *values
         if H:
-            self._expect(x, self.ahead, H[0])
+            self.curvature = x, self.ahead, H[0]
         return self.cached[1]
 
     def arrive(self, x, value):
