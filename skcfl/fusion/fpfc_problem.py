@@ -18,7 +18,7 @@ from ..rounds.model_kinds import NETWORK_STEP
 from ..rounds.polish import ROUGH, solve_pooled
 from ..rounds.record import History
 from .primal_dual_inexact import trained_further
-from .problem import FusionProblem
+from .problem import FusionProblem, pulls
 from .reduced import lam_max_bounds
 
 # Strength of the penalty in units of the clients' curvature; if clients have fewer rows than
@@ -27,8 +27,6 @@ STRENGTH, STRENGTH_FEW_ROWS = 5.0, 25.0
 # Weight of the augmented term over the concavity of the penalty.  The difference of a pair in the
 # concave part changes by a factor of minus 1 over this less 1 a round: at 2 it goes to and fro.
 AUGMENTED = 3.0
-# Rows that the common model is worth to a shrunken local one, a parameter.
-SHRINKAGE = 0.3
 # Local training of models without second derivatives: steps, and the rule of the steps.
 TRAINING = {"steps": 300, "step_size": NETWORK_STEP, "optimizer": "adam"}
 # The grid of lam: its ends in units of the least and the largest distance over a; for norms, in
@@ -152,10 +150,8 @@ class FPFCProblem(FusionProblem):
 
         With many rows the same as local models; with few, those are mostly noise.
         """
-        pool, n, p = self.pool, self.n, self.d
-        rows = np.maximum(pool.client_weights, 1e-12)
-        pull = SHRINKAGE * self.curvature() * p / rows
-        return pool.model.centre(pool.ask(Prox, np.tile(self.common_model(), (n, 1)), pull))
+        pool, pull = self.pool, pulls(self.pool, self.curvature())
+        return pool.model.centre(pool.ask(Prox, np.tile(self.common_model(), (self.n, 1)), pull))
 
     def distances(self):
         """Distances of the local models, (n, n), drawn together as the start may be."""

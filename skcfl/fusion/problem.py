@@ -37,8 +37,13 @@ from .solvers import InexactPrimalDual
 from .theorems import gap_of, proved_apart
 
 SOLVERS = {"admm": admm, "primal_dual": primal_dual, "pdmm": pdmm}
-# Rows that shrinkage is worth, a parameter, where the neighbours of a client are looked for.
+# Rows that the common model is worth to a local one that is drawn to it, a parameter.
 SHRINKAGE = 0.3
+
+
+def pulls(pool, curvature):
+    """Strengths of pulls to the common model that are worth some rows of this curvature."""
+    return SHRINKAGE * curvature * pool.n_params / np.maximum(pool.client_weights, 1e-12)
 
 
 class FusionProblem:
@@ -429,9 +434,7 @@ class FusionProblem:
         together = np.zeros(n, dtype=np.intp)
         common, *_ = solve_pooled(pool, together, np.zeros((1, p)), tol=ROUGH)
         curvature = np.maximum(pool.spectrum()[2], 1e-12)
-        typical = np.exp(np.log(curvature).mean())
-        rows = np.maximum(pool.client_weights, 1e-12)
-        pull = SHRINKAGE * typical * p / rows
+        pull = pulls(pool, np.exp(np.log(curvature).mean()))
         asked = [(pool, lambda pool: pool.ask(Prox, np.repeat(common, n, axis=0), pull))]
         if p <= MAX_DENSE and not shows_rows(pool, together, 1)[0]:
             asked.append((pool, lambda pool: pool.ask(Hessians, common, together)[0]))

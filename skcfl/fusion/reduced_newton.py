@@ -9,6 +9,7 @@ from scipy.linalg.lapack import dposv
 
 from ..calls.curvatures import HessianSolves, shows_rows
 from ..calls.first_order import ObjectivesGradients
+from ..graphs.graph import outflows
 from ..numerics.by_cluster import components_of, mean_by_cluster, sum_by_cluster
 from ..numerics.conjugate_gradients import conjugate_gradients
 from ..numerics.newton import MIN_DAMPING, newton, solve_scaled
@@ -143,10 +144,7 @@ class ReducedOracle(SummedHessians):
         self.problem, self.labels, self.K, self.max_exact = problem, labels, K, max_exact
         self.pool = problem.pool
         self.heads, self.tails, self.W = pairs.heads, pairs.tails, lam * pairs.weights
-        P = np.arange(len(self.W))
-        ends = np.concatenate([self.heads, self.tails]), np.concatenate([P, P])
-        signs = np.repeat([1.0, -1.0], len(P))
-        self.outflow = sparse.csr_array((signs, ends), shape=(K, len(P)))
+        self.outflow = outflows(self.heads, self.tails, K)
         self.touch = abs(self.outflow)
         self.memory = self.first = self.known = None
         # Single-client clusters with Hessians that would show rows: the client multiplies by it.

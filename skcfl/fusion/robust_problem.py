@@ -41,7 +41,7 @@ from .admm import admm
 from .flows import flow_values
 from .inner_edges import EPS
 from .node_pool import NodePool
-from .problem import SHRINKAGE, FusionProblem
+from .problem import FusionProblem, pulls
 
 # Suspicion beyond which a client is left out.
 GROSS = 100.0
@@ -222,8 +222,7 @@ class BoundedProblem(FusionProblem):
     def local_models(self):
         """Each client's own minimiser."""
         if self._local is None:
-            models = self.limits.models.copy()
-            self._local = self.extend(models)
+            self._local = self.extend(self.limits.models.copy())
         return self._local
 
     def _all_together(self):
@@ -268,9 +267,7 @@ class BoundedProblem(FusionProblem):
         """Positions as in :class:`FusionProblem`, in coordinates of trusted clients."""
         limits = ClientLimits(pool, factor)
         n, p = pool.n_clients, pool.n_params
-        curvature = np.maximum(pool.spectrum()[2], 1e-12)
-        rows = np.maximum(pool.client_weights, 1e-12)
-        pull = SHRINKAGE * np.median(curvature) * p / rows
+        pull = pulls(pool, np.median(np.maximum(pool.spectrum()[2], 1e-12)))
         W = pool.model.centre(pool.ask(Prox, np.tile(limits.centre, (n, 1)), pull))
         # They are among the others, and get the others' models.
         W[limits.left_out] = limits.centre

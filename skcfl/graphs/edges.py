@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import sparse
 
 from .._typing import Array
 from ..numerics.memory import require
+from .graph import outflows
 
 if TYPE_CHECKING:
     from . import Graph
@@ -32,15 +32,7 @@ class EdgeList:
     def __init__(self, heads: Array, tails: Array, weights: Array, n_nodes: int) -> None:
         self.heads, self.tails, self.weights = heads, tails, weights
         self.shape = heads.shape
-        E = len(heads)
-        rows = np.arange(E)
-        self._transpose = sparse.csr_array(
-            (
-                np.concatenate([np.ones(E), -np.ones(E)]),
-                (np.concatenate([heads, tails]), np.concatenate([rows, rows])),
-            ),
-            shape=(n_nodes, E),
-        )
+        self._transpose = outflows(heads, tails, n_nodes)
         # Products with a small dense matrix are faster than gathering many coordinates.
         self._dense = self._transpose.toarray() if n_nodes <= FEW_NODES else None
 

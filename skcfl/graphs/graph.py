@@ -125,16 +125,7 @@ class Graph:
 
     def incidence(self) -> sparse.csr_array:
         """Sparse matrix D of shape (n_edges, n_nodes): ``(D x)_e = x_head - x_tail``."""
-        E = self.n_edges
-        ones = np.ones(E)
-        rows = np.arange(E)
-        return sparse.csr_array(
-            (
-                np.concatenate([ones, -ones]),
-                (np.concatenate([rows, rows]), np.concatenate([self.heads, self.tails])),
-            ),
-            shape=(E, self.n_nodes),
-        )
+        return sparse.csr_array(outflows(self.heads, self.tails, self.n_nodes).T)
 
     def difference(self, x: ArrayLike) -> FloatArray:
         """Differences along the edges: (n_nodes, d) -> (n_edges, d)."""
@@ -213,6 +204,14 @@ class Graph:
     def __repr__(self) -> str:
         kind = "complete, " if self.is_complete else ""
         return f"Graph({kind}{self.n_nodes} nodes, {self.n_edges} edges)"
+
+
+def outflows(heads: Array, tails: Array, n_nodes: int) -> sparse.csr_array:
+    """Operator of the net outflows of the nodes, (n_nodes, n_edges)."""
+    edges = np.arange(len(heads))
+    ends = np.concatenate([heads, tails]), np.concatenate([edges, edges])
+    signs = np.repeat([1.0, -1.0], len(heads))
+    return sparse.csr_array((signs, ends), shape=(n_nodes, len(heads)))
 
 
 def _check_weights(weights: ArrayLike) -> Array:
