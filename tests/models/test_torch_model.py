@@ -39,7 +39,7 @@ from skcfl.calls.first_order import (
 from skcfl.calls.kept_models import Recall
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.exceptions import MessageError
-from skcfl.federation import FanOutFederation, Faults, InProcessFederation, inprocess
+from skcfl.federation import FanOutFederation, InProcessFederation, inprocess
 from skcfl.federation.inprocess import open_rows
 from skcfl.federation.serialization import dumps, loads
 from skcfl.models import MLP, TorchModel
@@ -107,42 +107,6 @@ def test_a_module_that_is_an_mlp_answers_like_it(loss):
         job = 5, 0.05, optimizer, batch_size
         other = problem.as_module(ours.ask(LocalUpdate, w, *job))
         assert_allclose(torchs.ask(LocalUpdate, v, *job), other, rtol=1e-8, atol=1e-10)
-
-
-@every_loss
-def test_gradients_are_those_of_autograd(loss):
-    """Of the mean loss, written in PyTorch, and the penalty of the weights."""
-    problem = Federation(loss, n_classes=3)
-    _, pool = problem.pools()
-    w = problem.as_module(problem.start)
-    gradients = pool.ask(ObjectivesGradients, w)[1]
-    kernel, client = problem.torch.kernel, 5
-    module = problem.torch.plain(w[client], None)
-    rows = np.flatnonzero(problem.codes == client)
-    z = module(torch.from_numpy(problem.X[rows]))
-    y = torch.from_numpy(problem.y[rows])
-    share = torch.from_numpy(problem.weights[rows] / problem.weights[rows].sum())
-    u, functional = z[:, 0], torch.nn.functional
-    signs = 2.0 * functional.one_hot(y.long()) - 1.0 if kernel.classifier else None
-    away = (y - u).abs()
-    inner = away.clamp(max=0.05)
-    # But for terms that do not depend on the module.
-    written = {
-        "squared_error": lambda: 0.5 * away**2,
-        "huber": lambda: functional.huber_loss(u, y, reduction="none", delta=1.35),
-        "quantile": lambda: inner / 0.1 * (away - 0.5 * inner),
-        "poisson": lambda: functional.poisson_nll_loss(u, y, reduction="none"),
-        "gamma": lambda: y * torch.exp(-u) + u,
-        "tweedie": lambda: 2.0 * (torch.exp(0.5 * u) + y * torch.exp(-0.5 * u)),
-        "log_loss": lambda: functional.cross_entropy(z, y, reduction="none"),
-        "squared_hinge": lambda: (torch.relu(1 - signs * z) ** 2).sum(1),
-    }[loss]()
-    objective = share @ written + 0.05 * sum(
-        (p**2).sum() for p in module.parameters() if p.ndim > 1
-    )
-    parts = torch.autograd.grad(objective, list(module.parameters()))
-    own = np.concatenate([part.numpy().ravel() for part in parts])
-    assert_allclose(gradients[client], own, rtol=1e-10, atol=1e-12)
 
 
 def test_gradients_of_some_layers_are_computed_alone():
@@ -545,13 +509,6 @@ def test_what_needs_no_gradient_stays():
     weight = model.client_model(DATA.groups[0]).body[0].weight
     assert torch.equal(weight, given.body[0].weight)
     assert model.alpha_ == 1e-4
-
-
-def test_lost_and_false_clients():
-    faults = Faults(dropout=0.3, dead=["client02"], random_state=0)
-    federation = InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=faults)
-    method = FedAvg(net(dropout=0.2), **SHORT).fit_federation(federation)
-    assert "client02" in method.missing_clients_
 
 
 # ------------------------------------------------------------------ layers
