@@ -212,6 +212,14 @@ def test_counts_and_amounts_are_not_negative(y):
             make_loss(name).check_target(np.array(y))
 
 
+def test_quantiles_are_means_of_the_pinball_loss_over_a_window():
+    z, window = np.linspace(-1.0, 1.0, 21)[None], np.linspace(-0.35, 0.35, 4001)
+    moved = z.T + window
+    wanted = np.maximum(0.7 * moved, -0.3 * moved).mean(axis=1)
+    found = Quantile(0.3, smoothing=0.7).value(z, np.zeros((1, 21)))
+    assert_allclose(found, wanted, atol=1e-6)
+
+
 def test_windows_of_quantiles_are_in_units_of_the_targets():
     loss = Quantile(0.3)
     small = loss.in_units(1e-3)
