@@ -76,9 +76,6 @@ def test_classifier_recovers_separated_clusters_with_defaults(seed):
     assert score > 0.85
 
 
-# --------------------------------------------------------------------------- invariance
-
-
 # -------------------------------------------------------------------------------- limits
 
 

@@ -174,16 +174,6 @@ def test_grid_searches(grid):
     assert repr(ROUNDS) == "Training(averaging='model', local_steps=1, polish=False)"
 
 
-def test_fits_are_pickled_with_their_objects():
-    training, record = Training(hold_out=0.2), Record(DATA.labels)
-    model = IFCARegressor(2, training=training, record=record, aggregation=TrimmedMean(0.1))
-    model = fit(model.set_params(random_state=0))
-    copy = pickle.loads(pickle.dumps(model))
-    assert copy.training.hold_out == 0.2 and copy.aggregation.trim == 0.1
-    assert_array_equal(copy.record.true_labels, DATA.labels)
-    assert_array_equal(fit(copy).params_, model.params_)
-
-
 # ------------------------------------------------------------------------- refusals
 
 
@@ -216,22 +206,6 @@ def test_steps_that_only_fpfc_takes(steps):
 
 
 # ------------------------------------------------------------------------- defaults
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["IFCARegressor", "CLoVERegressor", "FedAvgRegressor", "CFLRegressor", "FedEMRegressor"]
-    + ["DittoRegressor", "PFedMeRegressor", "FedRepRegressor", "OneShotRegressor"],
-)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_fits_with_default_objects_are_equal_to_the_bit(name):
-    cls = getattr(skcfl, name)
-    given = {"n_clusters": 2, "lam": 0.1, "eps2": 0.3, "random_state": 0}
-    given = {key: v for key, v in given.items() if key in inspect.signature(cls).parameters}
-    objects = {owner: kind() for owner, kind in cls._option_classes.items()}
-    plain, other = fit(cls(**given)), fit(cls(**given, **objects))
-    assert_array_equal(plain.params_, other.params_)
-    assert (plain.calls_, plain.floats_up_) == (other.calls_, other.floats_up_)
 
 
 def test_a_fit_leaves_the_objects_as_they_were():
