@@ -8,21 +8,16 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV
 
 import skcfl
 from skcfl import CLoVERegressor, FedAvgRegressor, IFCARegressor, Record, Training
-from skcfl._option_objects import Options
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
-from skcfl.model_selection import ClientKFold
 from skcfl.models import LinearModel
 from skcfl.models.losses import Huber, Logistic, SquaredError
 from skcfl.rounds.aggregation import Krum, Mean, TrimmedMean
 
 DATA = make_clustered_regression(8, 2, 3, n_samples=20, random_state=0)
 CLASSES = make_clustered_classification(8, 2, 3, n_samples=20, random_state=0)
-ROUNDS = Training(averaging="model", local_steps=1, polish=False)
-TABLE = np.column_stack([DATA.X, np.unique(DATA.groups, return_inverse=True)[1]])
 ESTIMATORS = [
     cls
     for cls in (getattr(skcfl, name) for name in skcfl.__all__)
@@ -148,30 +143,6 @@ def test_names_have_no_parameters_to_set(name):
     with pytest.raises(ValueError, match=f"{name}='.*' is a name, which has no parameters"):
         model.set_params(**{f"{name}__size": 1})
     assert model.get_params() == skcfl.IFCARegressor().get_params()
-
-
-@pytest.mark.parametrize(
-    "grid",
-    [
-        {"training__local_steps": [1, 4]},
-        {"training": [ROUNDS, clone(ROUNDS).set_params(local_steps=4)]},
-        {"aggregation": ["mean", TrimmedMean(0.1)]},
-        {"training": [None, ROUNDS], "training__weights": ["uniform"]},
-    ],
-    ids=lambda grid: "-".join(grid),
-)
-def test_grid_searches(grid):
-    """Over one option or whole objects; every candidate is fitted with its own values."""
-    model = IFCARegressor(2, group_col=3, training=ROUNDS, max_iter=5, tol=0, random_state=0)
-    search = GridSearchCV(model, grid, cv=ClientKFold(2, group_col=3), error_score="raise")
-    search.fit(TABLE, DATA.y)
-    scores = search.cv_results_["mean_test_score"]
-    assert len(scores) == max(map(len, grid.values())) and len(set(scores)) == len(scores)
-    best = search.best_estimator_.get_params()
-    for name, value in search.best_params_.items():
-        if isinstance(value, Options) and f"{name}__weights" not in grid:
-            assert best[name].get_params() == value.get_params()
-    assert repr(ROUNDS) == "Training(averaging='model', local_steps=1, polish=False)"
 
 
 # ------------------------------------------------------------------------- refusals

@@ -785,7 +785,7 @@ def test_several_requests_are_answered_each_for_itself():
 @pytest.mark.filterwarnings("ignore")
 def test_false_replies_to_several_requests_are_none(reply):
     """The site is asked again by single messages, or its clients are missing."""
-    wanted = IFCARegressor(n_clusters=2, random_state=0).fit_federation(RemoteFederation(wires()))
+    wanted = here(IFCARegressor(n_clusters=2, random_state=0))
     both = wires()
     handle = both[1].host.handle
 
