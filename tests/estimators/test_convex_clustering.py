@@ -4,16 +4,13 @@ import functools
 import pickle
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_blobs, make_moons
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.metrics import adjusted_rand_score, silhouette_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.metrics import adjusted_rand_score
 from trials import examples, some
 
 from skcfl import ConvexClusteredFL, ConvexClustering
@@ -160,16 +157,6 @@ def test_fit_predict_and_predict():
     assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
     with pytest.raises(NotFittedError):
         ConvexClustering().predict(X)
-
-
-def test_in_a_pipeline_with_names():
-    X, y = blobs()
-    frame = pd.DataFrame(X, columns=["a", "b"])
-    pipe = make_pipeline(StandardScaler().set_output(transform="pandas"), ConvexClustering())
-    labels = pipe.fit_predict(frame)
-    assert adjusted_rand_score(y, labels) == 1.0
-    assert silhouette_score(X, labels) > 0.5
-    assert list(pipe[-1].feature_names_in_) == ["a", "b"]
 
 
 def test_warm_start_changes_the_work_only():

@@ -386,13 +386,6 @@ def test_moves_are_put_into_slots(model, atol):
     assert_array_equal(model.assign(*data[:2], groups=data[2]), adapted.labels_)
 
 
-@pytest.mark.filterwarnings("ignore::skcfl.exceptions.PrivacyWarning")
-def test_networks_of_private_clients_train():
-    model = FedAvgRegressor(hidden_layer_sizes=(4,), max_iter=3, random_state=0)
-    model.fit_federation(private(50.0, grouped(300, 10, seed=3)[0]))
-    assert model.calls_ == 3
-
-
 def test_clients_outside_the_known_clusters_add_nothing():
     federation = InProcessFederation(*clusters_of_two(20)[0])
     model = LinearModel(alpha=0.0, standardize=False).bind(2)
@@ -506,14 +499,6 @@ def test_fits_share_a_budget():
     for model in (first, second):
         with pytest.raises(PrivacyError, match="spent: 0% of it is left"):
             model.fit_federation(guarded)
-
-
-def test_an_account_outlives_its_process(tmp_path):
-    path = tmp_path / "account.json"
-    policy = SitePolicy(privacy=ClientPrivacy(4.0, bounds=BOUNDS, account=path))
-    FedAvgRegressor().fit_federation(InProcessFederation(*DATA, policy=policy))
-    with pytest.raises(PrivacyError, match="spent"):
-        FedAvgRegressor().fit_federation(InProcessFederation(*DATA, policy=policy))
 
 
 def test_jobs_at_the_same_time_share_the_file_of_an_account(tmp_path):
