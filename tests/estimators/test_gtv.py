@@ -55,6 +55,19 @@ def test_convex_clustering_is_the_same_on_another_graph(kind):
         assert_array_equal(a.labels_, b.labels_)
 
 
+@pytest.mark.parametrize("solver", ["admm", "primal_dual", "pdmm"])
+@pytest.mark.parametrize(
+    ("penalty", "moved"),
+    [("l2", [0.16, 0.12]), ("l1", [0.2, 0.2]), ("squared_l2", np.array([0.8, 0.6]) / 1.4)],
+)
+def test_an_edge_draws_two_models_to_each_other(penalty, moved, solver):
+    """Two rows of each node say what its model is: nothing, or (4, 3)."""
+    plain = dict(alpha=0.0, fit_intercept=False, standardize=False, tol=1e-10)
+    gtv = GTVRegressor(0.1, penalty=penalty, solver=solver, graph=chain_graph(2), **plain)
+    gtv.fit(np.tile(np.eye(2), (2, 1)), [0.0, 0.0, 4.0, 3.0], groups=[0, 0, 1, 1])
+    assert_allclose(gtv.params_, [moved, np.array([4.0, 3.0]) - moved], rtol=1e-4)
+
+
 def test_papers_lam_is_twice_ours():
     """Their squared error has no 1/2: on a chain of two nodes the models are known."""
     a, b, lam = 1.0, 5.0, 1.5
