@@ -386,6 +386,13 @@ def test_moves_are_put_into_slots(model, atol):
     assert_array_equal(model.assign(*data[:2], groups=data[2]), adapted.labels_)
 
 
+@pytest.mark.filterwarnings("ignore::skcfl.exceptions.PrivacyWarning")
+def test_networks_of_private_clients_train():
+    model = FedAvgRegressor(hidden_layer_sizes=(4,), max_iter=3, random_state=0)
+    model.fit_federation(private(50.0, grouped(300, 10, seed=3)[0]))
+    assert model.calls_ == 3
+
+
 def test_clients_outside_the_known_clusters_add_nothing():
     federation = InProcessFederation(*clusters_of_two(20)[0])
     model = LinearModel(alpha=0.0, standardize=False).bind(2)
