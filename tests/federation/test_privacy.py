@@ -619,11 +619,13 @@ def test_privacy_over_a_wire():
 def test_the_page_of_a_private_fit_says_what_was_released():
     model = FedAvgRegressor(random_state=0, max_iter=2).fit_federation(private())
     report = fit_report(model)
-    assert report.content["epsilon"] == pytest.approx(4.0)
+    spent = report.content["epsilon"], report.content["delta"]
+    assert spent == pytest.approx((4.0, 1e-5))
     assert report.content["releases"]["call"] == ["moves"] * 4
     assert report.content["rows"] is None
     assert '"epsilon"' in report.to_json()
-    assert "moves" in report.to_html()
+    page = report.to_html()
+    assert "moves" in page and "<td>epsilon</td><td>4</td>" in page
 
 
 def test_places_have_to_declare_the_same():
