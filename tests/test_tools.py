@@ -286,7 +286,7 @@ def keeping_columns(case):
     }
 
 
-@in_turn(("way", "enabled"), ["name", "prefixed name", "last", "remainder"], [False, True])
+@in_turn(("enabled", "way"), [False, True], ["name", "prefixed name", "last", "remainder"])
 def test_pipeline_with_column(case, way, enabled):
     """Also ColumnTransformer + Pipeline; then fit, predict, score need nothing else."""
     X, expected = scaled(case)
