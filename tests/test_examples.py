@@ -141,7 +141,7 @@ def few_users(n_samples=10, **options):
         (
             "points",
             {
-                "N_LAMS": 12,
+                "N_LAMS": 8,
                 "make_moons": fewer(make_moons, 75),
                 "make_blobs": fewer(make_blobs, 30),
             },
@@ -150,10 +150,10 @@ def few_users(n_samples=10, **options):
         (
             "fpfc",
             {
-                "N_LAMS": 3,
-                "MAX_ITER": 30,
-                "RATES": (1.0, 0.3),
-                "FPFCRegressor": smaller(skcfl.FPFCRegressor, search=LamSearch(n_lams=8)),
+                "N_LAMS": 2,
+                "MAX_ITER": 20,
+                "RATES": (0.5,),
+                "FPFCRegressor": smaller(skcfl.FPFCRegressor, search=LamSearch(n_lams=4)),
                 **FEW_CLIENTS,
             },
             ["lam='auto': 3 clusters"],
@@ -165,7 +165,7 @@ def few_users(n_samples=10, **options):
                 "LAMS": np.array([0.06, 0.075, 0.1]),
                 "PAPER_LAMS": (0.03, 1),
                 "HALVINGS": 3,
-                "ROUNDS": 50,
+                "ROUNDS": 20,
                 "make_ellipses": few_users,
             },
             [r"\(0\.06\d\d, 0\.09\d\d\)"],

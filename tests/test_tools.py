@@ -6,12 +6,14 @@ what cannot work fails as the guide says, and these tests notice when a new scik
 """
 
 from contextlib import nullcontext
+from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
 import sklearn
 from fits_alone import no_reports  # noqa: F401
+from joblib import parallel_config
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -158,6 +160,16 @@ def nan_with(message):
     return pytest.warns(UserWarning, match=f"(?s){SCORING_FAILED}.*{message}")
 
 
+def in_turn(names, *values):
+    """Each combination of the values with one of two cases, or with all."""
+    chosen = [
+        (case, *each)
+        for k, each in enumerate(product(*values))
+        for case in some([*CASES][k % 2 :] + [*CASES][: k % 2], 1)
+    ]
+    return pytest.mark.parametrize(("case", *names), chosen, indirect=["case"])
+
+
 BOTH = pytest.mark.parametrize("enabled", [False, True], ids=["off", "on"])
 # what scikit-learn says after all scores were nan
 SAYS_NAN = pytest.mark.filterwarnings(
@@ -274,8 +286,7 @@ def keeping_columns(case):
     }
 
 
-@BOTH
-@pytest.mark.parametrize("way", ["name", "prefixed name", "last", "remainder"])
+@in_turn(("enabled", "way"), [False, True], ["name", "prefixed name", "last", "remainder"])
 def test_pipeline_with_column(case, way, enabled):
     """Also ColumnTransformer + Pipeline; then fit, predict, score need nothing else."""
     X, expected = scaled(case)
@@ -317,7 +328,7 @@ def assert_search(case, search, expected):
 
 
 OTHERS = some(["random", "halving", "halving random"], 2)
-SCORINGS = pytest.mark.parametrize("scoring", ["None", "name", "grouped"])
+SCORINGS = ["None", "name", "grouped"]
 
 
 def scorings(case, scoring):
@@ -337,7 +348,7 @@ def searches(case, estimator, **options):
 
 @pytest.mark.parametrize(
     ("kind", "scoring"),
-    [*(("grid", each) for each in ("None", "name", "grouped")), *((k, "None") for k in OTHERS)],
+    [*(("grid", each) for each in SCORINGS), *((k, "None") for k in OTHERS)],
 )
 @SAYS_NAN
 @SINGLE
@@ -353,7 +364,7 @@ def test_search_routing_off(case, kind, scoring):
         assert missing.all() if scoring == "grouped" else not missing.any()
 
 
-@pytest.mark.parametrize("kind", ["grid", *OTHERS])
+@in_turn(("kind",), ["grid", *OTHERS])
 def test_search_routing_on(case, kind):
     results = []
     for scoring in ("None", "grouped"):
@@ -376,16 +387,16 @@ def test_search_routing_on(case, kind):
         assert_allclose(results[0], case.search_scores())
 
 
-def test_search_in_processes(regressor):
-    """Routing is known there, too."""
+def test_search_in_parallel(regressor):
+    """Routing is known in threads, which get scikit-learn's settings as processes do."""
     case = regressor
     search = searches(case, case.estimator, cv=case.cv, n_jobs=2)["grid"]
-    with routing(True):
+    with routing(True), parallel_config("threading"):
         search.fit(case.X, case.y, groups=case.groups)
     assert_allclose(search.cv_results_["mean_test_score"], case.search_scores())
 
 
-@pytest.mark.parametrize("kind", ["grid", *OTHERS])
+@in_turn(("kind",), ["grid", *OTHERS])
 @SAYS_NAN
 def test_search_routing_on_named_scorer(case, kind):
     """Fit gets its slice, the scorer's predict gets nothing."""
@@ -447,42 +458,23 @@ def expected_scores(kind, case):
     return case.scores(case.candidates[-1] if kind == "validation" else case.estimator)
 
 
-SCORES = pytest.mark.parametrize("kind", ["cross_validate", "learning", "validation"])
-
-
-@SCORES
+@in_turn(("kind", "scoring"), ["cross_validate", "learning", "validation"], SCORINGS)
 @SAYS_NAN
-@SCORINGS
-def test_scores_routing_off(case, kind, scoring):
-    """Fit gets its slice, the score none."""
-    scoring = scorings(case, scoring)
-    message = NO_GROUPS_REACHED if callable(scoring) else NEEDS_GROUPS
-    options = dict(cv=case.plain_cv, scoring=scoring, params={"groups": case.groups})
-    with routing(False), nan_with(message):
-        scores = scores_of(kind, case, case.estimator, case.X, **options)
-    assert np.isnan(scores).all()
-
-
-@SCORES
-@SAYS_NAN
-@SCORINGS
-def test_scores_routing_on(case, kind, scoring):
+def test_scores(case, kind, scoring):
+    """Fit gets its slice; the score gets one with routing, but for a name, or by the column."""
+    score = scorings(case, scoring)
+    options = dict(scoring=score, params={"groups": case.groups})
+    rows, expected = (kind, case, case.estimator, case.X), expected_scores(kind, case)
+    with routing(False), nan_with(NO_GROUPS_REACHED if callable(score) else NEEDS_GROUPS):
+        assert np.isnan(scores_of(*rows, cv=case.plain_cv, **options)).all()
     named = scoring == "name"
-    options = dict(cv=case.cv, scoring=scorings(case, scoring), params={"groups": case.groups})
     with routing(True), nan_with(NEEDS_GROUPS) if named else nullcontext():
-        scores = scores_of(kind, case, case.estimator, case.X, **options)
-    expected = np.full(3, np.nan) if named else expected_scores(kind, case)
+        scores = scores_of(*rows, cv=case.cv, **options)
+    assert_allclose(scores, np.full(3, np.nan) if named else expected)
+    by_column = kind, case, case.by_column, case.frame
+    with routing(named):
+        scores = scores_of(*by_column, cv=case.column_cv, scoring=score)
     assert_allclose(scores, expected)
-
-
-@SCORES
-@SCORINGS
-def test_scores_with_column(case, kind, scoring):
-    """Routing on or off: tried in turn."""
-    options = dict(cv=case.column_cv, scoring=scorings(case, scoring))
-    with routing(len(kind + scoring) % 2 == 0):
-        scores = scores_of(kind, case, case.by_column, case.frame, **options)
-    assert_allclose(scores, expected_scores(kind, case))
 
 
 @SINGLE

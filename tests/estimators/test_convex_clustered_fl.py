@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import adjusted_rand_score
 from trials import examples, some
 
@@ -66,21 +65,6 @@ def test_equal_models_are_a_cluster_at_lam_zero():
     groups = np.repeat(["a", "b", "c"], mine.sum())
     labels = ConvexClusteredFLRegressor(lam=0.0).fit(X, y, groups=groups).labels_
     assert_array_equal(labels, [0, 0, 1])
-
-
-def test_one_client_is_scikit_learns_model():
-    data = regression(n_clients=1, n_clusters=1)
-    with pytest.warns(SingleClientWarning):
-        model = ConvexClusteredFLRegressor(alpha=0.1, standardize=False).fit(data.X, data.y)
-    ridge = Ridge(alpha=0.1 * len(data.y)).fit(data.X, data.y)
-    assert_allclose(model.coef_[0], ridge.coef_, rtol=1e-10)
-    assert_allclose(model.predict(data.X), ridge.predict(data.X), rtol=1e-10)
-    assert model.n_clusters_ == 1
-    data = classification(n_clients=1, n_clusters=1)
-    logistic = LogisticRegression(C=1 / (0.1 * len(data.y)), solver="newton-cholesky", tol=1e-10)
-    model = fit(ConvexClusteredFLClassifier(lam=0.3, alpha=0.1, standardize=False), data)
-    assert_allclose(model.coef_, logistic.fit(data.X, data.y).coef_, rtol=1e-6)
-    assert model.lam_ == 0.3
 
 
 # ------------------------------------------------------------------------- choice of lam

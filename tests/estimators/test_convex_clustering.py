@@ -4,26 +4,17 @@ import functools
 import pickle
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kernels import maximisers
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.optimize import minimize
 from sklearn.datasets import make_blobs, make_moons
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.metrics import adjusted_rand_score, silhouette_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.metrics import adjusted_rand_score
 from trials import examples, some
 
 from skcfl import ConvexClusteredFL, ConvexClustering
-from skcfl.calls.curvatures import Prox
-from skcfl.calls.first_order import ObjectivesGradients
-from skcfl.calls.proofs_asked import Conjugate
-from skcfl.federation.inprocess import open_rows
-from skcfl.graphs import Graph, complete_graph, knn_graph
+from skcfl.graphs import complete_graph, knn_graph
 from skcfl.inspection import ClusterPathDisplay
 from skcfl.model_selection import lam_max, lam_path
 from skcfl.models import Location
@@ -88,38 +79,6 @@ def test_same_as_clients_with_one_row(loss, graph):
     assert model.objective_ == pytest.approx(clients.objective_, rel=1e-9)
     assert_array_equal(model.labels_, clients.labels_)
     assert_allclose(model.cluster_centers_, clients.cluster_params_, atol=1e-5)
-
-
-def test_chain_in_one_dimension_is_the_fused_lasso():
-    """Against a general solver, from the smoothed problem's side."""
-    rng = np.random.RandomState(0)
-    a = np.concatenate([np.zeros(6), 2 * np.ones(6)]) + 0.3 * rng.standard_normal(12)
-    graph = Graph(12, np.arange(11), np.arange(1, 12))
-    model = ConvexClustering(0.7, graph=graph, tol=1e-12).fit(a[:, None])
-
-    def smoothed(x, eps=1e-10):
-        return 0.5 * ((x - a) ** 2).sum() + 0.7 * np.sqrt(np.diff(x) ** 2 + eps).sum()
-
-    reference = minimize(smoothed, a, method="BFGS", options={"maxiter": 5000})
-    assert model.objective_ == pytest.approx(reference.fun, abs=1e-4)
-    assert model.n_clusters_ == 2
-
-
-def test_huber_of_a_row_has_closed_forms():
-    rng = np.random.RandomState(0)
-    rows = rng.standard_normal((7, 3))
-    model = Location(loss="huber", delta=0.8).bind(3)
-    pool = open_rows(model, rows, None, np.arange(7), 7)
-    # Two equal rows per client are one, but for the code that runs.
-    twice = open_rows(model, np.repeat(rows, 2, axis=0), None, np.repeat(np.arange(7), 2), 7)
-    v, rho = 2.0 * rng.standard_normal((7, 3)), rng.uniform(0.1, 5.0, 7)
-    assert_allclose(pool.ask(Prox, v, rho), twice.ask(Prox, v, rho), atol=1e-7)
-    s = rng.standard_normal((7, 3))
-    s *= 0.8 * np.linspace(0.1, 1.0, 7)[:, None] / np.linalg.norm(s, axis=1, keepdims=True)
-    bounds, x = pool.ask(Conjugate, s), maximisers(pool, s)
-    assert_allclose(bounds, (s * rows).sum(axis=1) + 0.5 * (s**2).sum(axis=1))
-    assert_allclose(pool.ask(ObjectivesGradients, x)[1], s, atol=1e-9)
-    assert_array_equal(pool.ask(Conjugate, 1.01 * s)[-1:], np.inf)
 
 
 # -------------------------------------------------------------------------- invariances
@@ -198,16 +157,6 @@ def test_fit_predict_and_predict():
     assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), model.predict(X))
     with pytest.raises(NotFittedError):
         ConvexClustering().predict(X)
-
-
-def test_in_a_pipeline_with_names():
-    X, y = blobs()
-    frame = pd.DataFrame(X, columns=["a", "b"])
-    pipe = make_pipeline(StandardScaler().set_output(transform="pandas"), ConvexClustering())
-    labels = pipe.fit_predict(frame)
-    assert adjusted_rand_score(y, labels) == 1.0
-    assert silhouette_score(X, labels) > 0.5
-    assert list(pipe[-1].feature_names_in_) == ["a", "b"]
 
 
 def test_warm_start_changes_the_work_only():

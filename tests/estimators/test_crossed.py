@@ -41,21 +41,31 @@ def covariance_of(model, X, groups):
     return V + model.level_variances_["x2"] * (same & (X[:, 2:] == X[:, 2]))
 
 
-def test_lme4s_likelihoods():
-    """Published: -166.09 (332.19 of deviance) and -123.997 by maximum likelihood."""
-    X, y, plate = penicillin()
-    model = PartialPoolingRegressor(crossed="sample", **ML).fit(X, y, groups=plate)
-    assert_allclose(model.loglik_, -166.09417, atol=1e-4)
-    sizes = np.sqrt([model.covariance_[0, 0], model.level_variances_["sample"], model.dispersion_])
-    assert_allclose(sizes, [0.8455, 1.7706, 0.5499], atol=1e-4)
-    assert_allclose(model.cluster_intercept_, 22.9722, atol=1e-4)
-    assert_allclose(model.standard_errors_, 0.7446, atol=1e-3)
-    X, y, batch = pastes()
-    model = PartialPoolingRegressor(nested="cask", **ML).fit(X, y, groups=batch)
-    assert_allclose(model.loglik_, -123.99723, atol=1e-4)
-    sizes = np.sqrt([model.covariance_[0, 0], model.level_variances_["cask"], model.dispersion_])
-    assert_allclose(sizes, [1.0950, 2.9041, 0.8234], atol=1e-3)
-    assert_allclose(model.standard_errors_, 0.6421, atol=1e-3)
+@pytest.mark.parametrize(
+    ("table", "levels", "loglik", "deviations", "mean", "error"),
+    [
+        (
+            penicillin(),
+            {"crossed": "sample"},
+            -166.09417,
+            [0.8455, 1.7706, 0.5499],
+            22.9722,
+            0.7446,
+        ),
+        (pastes(), {"nested": "cask"}, -123.99723, [1.0950, 2.9041, 0.8234], 60.0533, 0.6421),
+    ],
+    ids=["penicillin", "pastes"],
+)
+def test_lme4s_likelihoods(table, levels, loglik, deviations, mean, error):
+    """As published, by maximum likelihood."""
+    X, y, groups = table
+    model = PartialPoolingRegressor(**levels, **ML).fit(X, y, groups=groups)
+    assert_allclose(model.loglik_, loglik, atol=1e-4)
+    (variance,) = model.level_variances_.values()
+    sizes = np.sqrt([model.covariance_[0, 0], variance, model.dispersion_])
+    assert_allclose(sizes, deviations, atol=1e-4)
+    assert_allclose(model.cluster_intercept_, mean, atol=1e-4)
+    assert_allclose(model.standard_errors_, error, atol=1e-3)
 
 
 @pytest.mark.parametrize("covariance", ["diag", "full"])

@@ -171,18 +171,3 @@ def test_reports_and_what_is_refused(loss):
     if loss == "poisson":
         with pytest.raises(ValueError, match="dispersion must be 'auto'"):
             clone(KINDS[loss]).set_params(dispersion=2.0).fit(X, y, groups=groups)
-
-
-@pytest.mark.parametrize("loss", some(LOSSES[::-1], 1))
-def test_a_formula_of_lme4(loss):
-    formula = pytest.importorskip("skcfl.formula")
-    pytest.importorskip("formulae")
-    X, y, groups = generated(loss, 8, 10)
-    frame = pd.DataFrame({"x": X[:, 0], "item": X[:, 1], "room": X[:, 2], "id": groups, "y": y})
-    family = {"log_loss": "binomial", "poisson": "poisson"}[loss]
-    model = formula.fit("y ~ x + (1 | id) + (1 | item) + (1 | id:room)", frame, family=family)
-    other = clone(KINDS[loss]).set_params(prior=np.inf, random="intercept").fit(X, y, groups)
-    assert_allclose(model.loglik_, other.loglik_, rtol=1e-9)
-    assert f"Family: {family}" in model.summary()
-    wanted = other.predict(X, groups=groups)
-    assert_allclose(model.predict(frame), wanted, rtol=1e-5)

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from lme4_tables import cbpp, pastes, penicillin
+from lme4_tables import cbpp, dyestuff, pastes, penicillin
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from scipy.special import expit
@@ -49,43 +49,7 @@ def test_lme4s_examples():
 
 def test_no_fixed_effect_but_the_intercept():
     """lme4's example Dyestuff, by maximum likelihood."""
-    yields = [
-        *(
-            1545,
-            1440,
-            1440,
-            1520,
-            1580,
-            1540,
-            1555,
-            1490,
-            1560,
-            1495,
-            1595,
-            1550,
-            1605,
-            1510,
-            1560,
-        ),
-        *(
-            1445,
-            1440,
-            1595,
-            1465,
-            1545,
-            1595,
-            1630,
-            1515,
-            1635,
-            1625,
-            1520,
-            1455,
-            1450,
-            1480,
-            1445,
-        ),
-    ]
-    frame = pd.DataFrame({"Yield": yields, "Batch": np.repeat(list("ABCDEF"), 5)})
+    frame = dyestuff()
     model = formula.fit("Yield ~ 1 + (1 | Batch)", frame)
     assert_allclose(model.loglik_, -163.66353, atol=1e-5)
     text = model.summary()

@@ -7,7 +7,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import Ridge
 from sklearn.metrics import adjusted_rand_score
 from trials import some
 
@@ -182,18 +181,6 @@ def test_means_of_the_clients_models_weigh_rows():
         mean = np.average(model.fusion_params_[mine], axis=0, weights=sizes[mine])
         assert_allclose(model.cluster_params_[k], mean)
     assert_array_equal(model.params_, model.cluster_params_[model.labels_])
-
-
-def test_refit_is_the_pooled_fit():
-    data = regression(n_clusters=2)
-    model = fit(FPFCRegressor(0.5, refit=True, alpha=0.01, standardize=False), data)
-    rows = model.sample_labels(data.groups) == 1
-    pooled = Ridge(alpha=0.01 * rows.sum()).fit(data.X[rows], data.y[rows])
-    assert_allclose(model.cluster_coef_[1], pooled.coef_, rtol=1e-8)
-    assert np.abs(model.fusion_params_ - model.params_).max() > 1e-6
-
-
-# ----------------------------------------------------------------------------- invariance
 
 
 # -------------------------------------------------------------------------------- options

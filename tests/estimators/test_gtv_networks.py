@@ -199,17 +199,6 @@ def test_messages_are_booked():
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_the_everyday_class_is_the_generic_one(digits):
-    train, _, _ = digits
-    make = {"lam": 0.05, "hidden_layer_sizes": (8,), "max_iter": 5}
-    one, other = (GTVClassifier(**make, random_state=seed).fit(*train) for seed in (0, 1))
-    assert one.params_.dtype == np.float32
-    assert np.abs(other.params_ - one.params_).max() > 0.01
-    generic = GTV(MLP((8,)), 0.05, max_iter=5, random_state=0).fit(*train)
-    assert_array_equal(generic.params_, one.params_)
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_any_network_will_do(digits):
     """Without targets too."""
     train, _, labels = digits

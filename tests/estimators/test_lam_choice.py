@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from clustered import fit
+from fits_alone import few_folds  # noqa: F401
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
@@ -272,7 +273,7 @@ def test_the_widest_gap_of_a_line_is_looked_into():
     assert search._between_partitions(best) == [(0, 8.0)]
 
 
-def test_each_end_has_a_prior_once_a_model():
+def test_each_end_has_a_prior_once_a_model(few_folds):  # noqa: F811
     X, y, groups = continuum(rows=5, n_clients=9)
     model = GTVRegressor(graph="knn", penalty="l2", search=LamSearch(n_lams=4))
     model.fit(X, y, groups=groups)
@@ -294,21 +295,10 @@ def test_right_for_classifiers():
     assert mine > max(score(other, train, test) for other in others)
 
 
-def test_units_of_the_features_do_not_matter():
-    data = clusters(n_clients=6, n_clusters=2)
-    model = ConvexClusteredFLRegressor(alpha=0.01, search=LamSearch(n_lams=2))
-    first = fit(clone(model), data)
-    X = data.X * [1.0, 1e4, 1e-3, 1.0] + [0.0, 0.0, 0.0, 1e4]
-    other = model.fit(X, data.y, groups=data.groups)
-    assert_array_equal(first.labels_, other.labels_)
-    expected = first.predict(data.X, groups=data.groups)
-    assert_allclose(other.predict(X, groups=data.groups), expected, rtol=1e-4, atol=1e-4)
-
-
 # ------------------------------------------------------------- what is judged is returned
 
 
-def test_the_fit_is_the_member_that_was_chosen():
+def test_the_fit_is_the_member_that_was_chosen(few_folds):  # noqa: F811
     data = clusters(n_clients=6)
     auto = fit(ConvexClusteredFLRegressor(search=LamSearch(n_lams=2), random_state=0), data)
     search = auto.lam_search_
@@ -434,7 +424,7 @@ class _Distance:
 # ------------------------------------------------------------------------------- options
 
 
-def test_alphas_compete():
+def test_alphas_compete(few_folds):  # noqa: F811
     """Separable classes and few rows ask for more penalty than one model for all does."""
     X, y, groups = continuum(rows=4, noise=3.0, spread=0.0, n_clients=6)
     wide = FPFCRegressor(search=LamSearch(alphas=[1e-6, 3.0, 1e6], n_lams=2)).fit(X, y, groups)
@@ -450,7 +440,7 @@ def test_alphas_compete():
         GTV(Location(), search=LamSearch(alphas=[1.0]), graph="complete").fit(X, groups=groups)
 
 
-def test_options_hold_in_the_search():
+def test_options_hold_in_the_search(few_folds):  # noqa: F811
     data = clusters(n_clients=6, n_clusters=2, n_features=2)
     options = {"penalty": "l2", "search": LamSearch(n_lams=2)}
     short = ConvexClusteredFLRegressor(graph="complete", max_iter=3, refit=False, **options)
@@ -461,7 +451,7 @@ def test_options_hold_in_the_search():
     assert not np.isin(other.lam_search_["criterion"], first.lam_search_["criterion"]).any()
 
 
-def test_large_complete_graphs_do_not_compete(monkeypatch):
+def test_large_complete_graphs_do_not_compete(monkeypatch, few_folds):  # noqa: F811
     monkeypatch.setattr("skcfl.estimators._base_fusion.MAX_COMPLETE", 8)
     data = clusters(n_clients=9)
     model = fit(ConvexClusteredFLRegressor(alpha=0.01, search=LamSearch(n_lams=2)), data)
@@ -502,7 +492,7 @@ def test_no_edge_is_told_where_the_loss_has_levelled(slope):
 
 
 @pytest.mark.parametrize("participation", some([0.3, 1.0, 0.05], 1))
-def test_fpfc_finds_clusters_at_any_participation(participation):
+def test_fpfc_finds_clusters_at_any_participation(participation, few_folds):  # noqa: F811
     data = clusters(n_clients=9)
     training = Training(participation=participation)
     options = {"alpha": 0.01, "search": LamSearch(n_lams=4), "random_state": 0}
@@ -512,7 +502,7 @@ def test_fpfc_finds_clusters_at_any_participation(participation):
 
 
 @pytest.mark.parametrize("search", some([LamSearch(n_lams=2), None, LamSearch(cv=5)], 1))
-def test_fpfc_holds_both_ends(search):
+def test_fpfc_holds_both_ends(search, few_folds):  # noqa: F811
     for spread in (0.0, 20.0):
         X, y, groups = continuum(spread=spread, n_clients=6, rows=20)
         model = FPFCRegressor(alpha=0.01, search=search).fit(X, y, groups=groups)

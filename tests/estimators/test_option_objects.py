@@ -8,21 +8,16 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV
 
 import skcfl
 from skcfl import CLoVERegressor, FedAvgRegressor, IFCARegressor, Record, Training
-from skcfl._option_objects import Options
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
-from skcfl.model_selection import ClientKFold
 from skcfl.models import LinearModel
 from skcfl.models.losses import Huber, Logistic, SquaredError
 from skcfl.rounds.aggregation import Krum, Mean, TrimmedMean
 
 DATA = make_clustered_regression(8, 2, 3, n_samples=20, random_state=0)
 CLASSES = make_clustered_classification(8, 2, 3, n_samples=20, random_state=0)
-ROUNDS = Training(averaging="model", local_steps=1, polish=False)
-TABLE = np.column_stack([DATA.X, np.unique(DATA.groups, return_inverse=True)[1]])
 ESTIMATORS = [
     cls
     for cls in (getattr(skcfl, name) for name in skcfl.__all__)
@@ -150,40 +145,6 @@ def test_names_have_no_parameters_to_set(name):
     assert model.get_params() == skcfl.IFCARegressor().get_params()
 
 
-@pytest.mark.parametrize(
-    "grid",
-    [
-        {"training__local_steps": [1, 4]},
-        {"training": [ROUNDS, clone(ROUNDS).set_params(local_steps=4)]},
-        {"aggregation": ["mean", TrimmedMean(0.1)]},
-        {"training": [None, ROUNDS], "training__weights": ["uniform"]},
-    ],
-    ids=lambda grid: "-".join(grid),
-)
-def test_grid_searches(grid):
-    """Over one option or whole objects; every candidate is fitted with its own values."""
-    model = IFCARegressor(2, group_col=3, training=ROUNDS, max_iter=5, tol=0, random_state=0)
-    search = GridSearchCV(model, grid, cv=ClientKFold(2, group_col=3), error_score="raise")
-    search.fit(TABLE, DATA.y)
-    scores = search.cv_results_["mean_test_score"]
-    assert len(scores) == max(map(len, grid.values())) and len(set(scores)) == len(scores)
-    best = search.best_estimator_.get_params()
-    for name, value in search.best_params_.items():
-        if isinstance(value, Options) and f"{name}__weights" not in grid:
-            assert best[name].get_params() == value.get_params()
-    assert repr(ROUNDS) == "Training(averaging='model', local_steps=1, polish=False)"
-
-
-def test_fits_are_pickled_with_their_objects():
-    training, record = Training(hold_out=0.2), Record(DATA.labels)
-    model = IFCARegressor(2, training=training, record=record, aggregation=TrimmedMean(0.1))
-    model = fit(model.set_params(random_state=0))
-    copy = pickle.loads(pickle.dumps(model))
-    assert copy.training.hold_out == 0.2 and copy.aggregation.trim == 0.1
-    assert_array_equal(copy.record.true_labels, DATA.labels)
-    assert_array_equal(fit(copy).params_, model.params_)
-
-
 # ------------------------------------------------------------------------- refusals
 
 
@@ -216,22 +177,6 @@ def test_steps_that_only_fpfc_takes(steps):
 
 
 # ------------------------------------------------------------------------- defaults
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["IFCARegressor", "CLoVERegressor", "FedAvgRegressor", "CFLRegressor", "FedEMRegressor"]
-    + ["DittoRegressor", "PFedMeRegressor", "FedRepRegressor", "OneShotRegressor"],
-)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_fits_with_default_objects_are_equal_to_the_bit(name):
-    cls = getattr(skcfl, name)
-    given = {"n_clusters": 2, "lam": 0.1, "eps2": 0.3, "random_state": 0}
-    given = {key: v for key, v in given.items() if key in inspect.signature(cls).parameters}
-    objects = {owner: kind() for owner, kind in cls._option_classes.items()}
-    plain, other = fit(cls(**given)), fit(cls(**given, **objects))
-    assert_array_equal(plain.params_, other.params_)
-    assert (plain.calls_, plain.floats_up_) == (other.calls_, other.floats_up_)
 
 
 def test_a_fit_leaves_the_objects_as_they_were():

@@ -15,7 +15,6 @@ import pytest
 from cases import CLASSES, DATA, compare, make
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import parts_of
-from private_clients import where
 from trials import some
 
 from skcfl import FedAvgRegressor, GTVRegressor
@@ -124,21 +123,6 @@ def test_workers_that_the_client_does_not_reach(whole, monkeypatch):
         losses.append(pool.ask(Losses, np.ones((2, 5))))
         assert bool(called) == (reach == 0.0)
     assert_allclose(losses[1], losses[0])
-
-
-def test_workers_keep_a_policy(whole):
-    few = np.unique(DATA.groups)[0]
-    first = np.flatnonzero(DATA.groups == few)[:9]
-    rows = (DATA.X, DATA.y, DATA.groups)
-    X, y, ids = where(rows, np.r_[first, np.flatnonzero(DATA.groups != few)])
-    half = ids <= np.unique(ids)[4]
-    parts = [where((X, y, ids), some) for some in (half, ~half)]
-    federation = DaskFederation(whole, parts, policy=SitePolicy(min_rows=10))
-    model = FedAvgRegressor(alpha=0.1, standardize=False).fit_federation(federation)
-    assert model.missing_clients_.tolist() == [few]
-    found = model.predict(X[9:], groups=ids[9:])
-    model.fit(X[9:], y[9:], groups=ids[9:])
-    assert_allclose(found, model.predict(X[9:], groups=ids[9:]), rtol=1e-8)
 
 
 def test_workers_keep_the_account_of_private_clients(whole):

@@ -105,10 +105,3 @@ def test_numbers_that_json_does_not_have():
     assert page.count(",") > 1 and "nan,nan" not in page
     with pytest.raises(NotFittedError):
         fit_report(FedAvgRegressor())
-
-
-def test_privacy_that_was_spent():
-    model = FedAvgRegressor().fit_federation(federation())
-    assert "epsilon" not in fit_report(model).content
-    model.epsilon_, model.delta_ = 2.0, 1e-6
-    assert "<td>epsilon</td><td>2</td>" in fit_report(model).to_html()

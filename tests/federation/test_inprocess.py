@@ -439,32 +439,6 @@ def test_clusters_do_not_see_each_other_s_overflow():
 # ------------------------------------------------------------------------- local training
 
 
-def hand_loop(pool, w, steps, rates, center=None, rho=0.0):
-    """Gradient descent of each client, one at a time."""
-    out = w.copy()
-    for i in range(pool.n_clients):
-        for _ in range(steps[i]):
-            g = pool.ask(ObjectivesGradients, out)[1][i]
-            if center is not None:
-                g = g + rho[i] * (out[i] - center[i])
-            out[i] = out[i] - rates[i] * g
-    return out
-
-
-@every_loss
-def test_full_batches_are_gradient_descent(loss):
-    """Steps, rates and pulls of their own for every client."""
-    fed = Federation(loss, sizes=[1, 3, 7, 2, 5])
-    pool = fed.pool()
-    w, center = models(pool, fed.m), models(pool, fed.m, 1)
-    each = np.array([0, 1, 2, 5, 3]), np.linspace(0.01, 0.1, 5)
-    pull = {"center": center, "rho": np.array([0.0, 1.0, 2.0, 0.5, 3.0])}
-    for (steps, rates), pulled in ((each, {}), (each, pull), ((3, 0.05), {})):
-        found = pool.ask(LocalUpdate, w, steps, rates, **pulled)
-        by_hand = hand_loop(pool, w, np.full(5, steps), np.full(5, rates), **pulled)
-        assert_allclose(found, by_hand, rtol=1e-12, atol=1e-13)
-
-
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
 def test_starts_are_left_alone_and_state_is_fresh(optimizer):
     fed = Federation("log_loss")
@@ -510,27 +484,6 @@ def test_calls_draw_new_batches():
     w = models(pool, pool.n_clients)
     one, two = (pool.ask(LocalUpdate, w, 3, 0.1, batch_size=2) for _ in range(2))
     assert np.abs(one - two).max() > 1e-6
-
-
-def test_batch_gradients_average_to_the_full_gradient():
-    """Location by squares, constant steps: an epoch of equal batches sums all rows once."""
-    fed = Federation("location_squared_error", sizes=[6, 4, 2])
-    pool = fed.pool(random_state=0)
-    w = models(pool, 3)
-    tiny = 1e-7
-    steps = np.array([3, 2, 1])
-    moved = (w - pool.ask(LocalUpdate, w, steps, tiny, batch_size=2)) / tiny / steps[:, None]
-    assert_allclose(moved, pool.ask(ObjectivesGradients, w)[1], atol=1e-5)
-
-
-def test_the_pull_ends_at_the_proximal_point():
-    for loss in ("squared_error", "log_loss", "location_huber"):
-        fed = Federation(loss)
-        pool = fed.pool()
-        center, rho = models(pool, fed.m), np.linspace(0.5, 2, fed.m)
-        rates, pulled = 1 / (pool.spectrum()[0] + rho), {"center": center, "rho": rho}
-        trained = pool.ask(LocalUpdate, 0 * center, 2000, rates, **pulled)
-        assert_allclose(trained, pool.ask(Prox, center, rho), rtol=1e-7, atol=1e-8)
 
 
 @every_loss

@@ -508,14 +508,6 @@ def test_fits_share_a_budget():
             model.fit_federation(guarded)
 
 
-def test_an_account_outlives_its_process(tmp_path):
-    path = tmp_path / "account.json"
-    policy = SitePolicy(privacy=ClientPrivacy(4.0, bounds=BOUNDS, account=path))
-    FedAvgRegressor().fit_federation(InProcessFederation(*DATA, policy=policy))
-    with pytest.raises(PrivacyError, match="spent"):
-        FedAvgRegressor().fit_federation(InProcessFederation(*DATA, policy=policy))
-
-
 def test_jobs_at_the_same_time_share_the_file_of_an_account(tmp_path):
     privacy = ClientPrivacy(4.0, bounds=BOUNDS, account=tmp_path / "account.json")
     most, multiplier = 30, privacy.multiplier * np.sqrt(30)
@@ -627,11 +619,13 @@ def test_privacy_over_a_wire():
 def test_the_page_of_a_private_fit_says_what_was_released():
     model = FedAvgRegressor(random_state=0, max_iter=2).fit_federation(private())
     report = fit_report(model)
-    assert report.content["epsilon"] == pytest.approx(4.0)
+    spent = report.content["epsilon"], report.content["delta"]
+    assert spent == pytest.approx((4.0, 1e-5))
     assert report.content["releases"]["call"] == ["moves"] * 4
     assert report.content["rows"] is None
     assert '"epsilon"' in report.to_json()
-    assert "moves" in report.to_html()
+    page = report.to_html()
+    assert "moves" in page and "<td>epsilon</td><td>4</td>" in page
 
 
 def test_places_have_to_declare_the_same():

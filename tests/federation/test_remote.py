@@ -8,9 +8,8 @@ import pytest
 from cases import CLASSES, DATA, compare, make
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named, parts_of
-from sklearn.model_selection import KFold
 
-from skcfl import FedAvgRegressor, GTVRegressor, IFCAClassifier, IFCARegressor, LamSearch
+from skcfl import FedAvgRegressor, GTVRegressor, IFCAClassifier, IFCARegressor
 from skcfl.calls import CALLS
 from skcfl.calls.answers import check_answers
 from skcfl.calls.first_order import Losses, Objectives
@@ -48,11 +47,6 @@ def test_folds_are_dealt_by_the_hosts():
             assert_allclose(there.scores(models, scoring), wanted, rtol=1e-12)
         losses = [fold.pool(0).ask(Objectives, models[0]) for fold in (here, there)]
         assert_allclose(losses[1], losses[0], rtol=1e-12)
-
-
-def test_searches_by_splitters_are_refused():
-    with pytest.raises(ValueError, match="a splitter needs them here"):
-        GTVRegressor(search=LamSearch(cv=KFold(3))).fit_federation(remote(n_hosts=1)[0])
 
 
 def test_hosts_get_models_of_their_own_clusters_only():

@@ -16,3 +16,10 @@ def without_reports(patch):
 def no_reports(monkeypatch):
     """Fixture for tests of many fits that no report is asked of."""
     without_reports(monkeypatch)
+
+
+@pytest.fixture
+def few_folds(monkeypatch):
+    """Searches hold rows out as of larger federations, which takes a third of the time."""
+    monkeypatch.setattr("skcfl.search.n_clusters.FEW_FOLDS", 3)
+    monkeypatch.setattr("skcfl.search.judges.FEW_FOLDS", 2)

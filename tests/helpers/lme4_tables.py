@@ -17,6 +17,11 @@ PASTES = """
 61.0 58.7 56.9 57.7 59.2 59.4 65.2 66.0 64.8 64.1 54.8 54.8 64.0 64.0 57.7 56.8 58.3 59.3 59.2
 59.2 58.9 56.6
 """
+# Yields of six batches of a dyestuff (the same).
+DYESTUFF = """
+1545 1440 1440 1520 1580 1540 1555 1490 1560 1495 1595 1550 1605 1510 1560
+1445 1440 1595 1465 1545 1595 1630 1515 1635 1625 1520 1455 1450 1480 1445
+"""
 # Cases of a disease, and animals, of 15 herds at up to four times (Lesnoff et al. 2004).
 CASES = """
 2 3 4 0 3 1 1 8 2 0 2 2 0 2 0 5 0 0 1 3 0 0 1 8 1 3 0 12 2 0 0 0 1 1 0 2 0 5 3 1 2 1 0 0 1 2 0 0
@@ -39,6 +44,11 @@ def pastes():
     y = np.array(PASTES.split(), dtype=float)
     frame = pd.DataFrame({"cask": np.tile(np.repeat(list("abc"), 2), 10)})
     return frame, y, np.repeat(list("ABCDEFGHIJ"), 6)
+
+
+def dyestuff():
+    yields = np.array(DYESTUFF.split(), dtype=float)
+    return pd.DataFrame({"Yield": yields, "Batch": np.repeat(list("ABCDEF"), 5)})
 
 
 def cbpp():

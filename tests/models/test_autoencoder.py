@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
-from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 from trials import examples
 
@@ -17,7 +16,7 @@ import skcfl.models._network
 from skcfl import IFCA, FedAvg
 from skcfl.calls.first_order import LocalUpdate, Losses, Objectives, ObjectivesGradients
 from skcfl.federation.inprocess import open_rows
-from skcfl.models import MLP, Autoencoder
+from skcfl.models import Autoencoder
 from skcfl.models._network import ACTIVATIONS
 
 seeds = st.integers(0, 2**32 - 1)
@@ -83,20 +82,6 @@ def test_losses_are_half_the_mean_squared_errors_of_reconstructions(form, output
         assert_allclose(pool.ask(Losses, theta)[:, k], wanted, rtol=1e-12)
 
 
-def test_it_is_a_regression_on_its_own_features():
-    """With one feature the same as an MLP whose target is that feature."""
-    rng = np.random.default_rng(0)
-    X, codes = rng.normal(size=(20, 1)), np.repeat([0, 1], 10)
-    auto = Autoencoder((3,), "tanh", alpha=0.1, precision="double").bind(1)
-    mlp = MLP((3,), "tanh", "squared_error", 0.1, precision="double").bind(1)
-    one, two = open_rows(auto, X, None, codes, 2), open_rows(mlp, X, X[:, 0], codes, 2)
-    w = one.model.init_params(2, 0)
-    assert_allclose(one.ask(Losses, w), two.ask(Losses, w), rtol=1e-12)
-    assert_allclose(
-        one.ask(ObjectivesGradients, w)[1], two.ask(ObjectivesGradients, w)[1], rtol=1e-12
-    )
-
-
 def test_blocks_and_chunks_change_nothing(monkeypatch):
     model = Autoencoder((3, 2), "tanh", precision="double")
     pool = make_pool(model)[0]
@@ -111,18 +96,6 @@ def test_blocks_and_chunks_change_nothing(monkeypatch):
     for other in (make_pool(model)[0], make_pool(model, form=sparse.csr_array)[0]):
         for a, b in zip(answers(other), wanted, strict=True):
             assert_allclose(a, b, rtol=1e-9, atol=1e-12)
-
-
-def test_without_activations_it_reaches_the_principal_components():
-    """The best linear reconstruction through two numbers, by an independent route."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 5)) @ np.diag([2.0, 1.5, 0.3, 0.2, 0.1])
-    model = Autoencoder((2,), activation="identity", alpha=0.0, precision="double")
-    pool = open_rows(model.bind(5), X, None, np.zeros(300, int), 1, random_state=0)
-    w = pool.ask(LocalUpdate, pool.start(), 3000, 0.02, "adam")
-    pca = PCA(2).fit(X)
-    best = 0.5 * ((pca.inverse_transform(pca.transform(X)) - X) ** 2).mean()
-    assert_allclose(pool.ask(Objectives, w)[0], best, rtol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -2,17 +2,14 @@
 
 from functools import partial
 
-import cvxpy as cp
 import numpy as np
 import pytest
 from client_rows import DELTA, EVERY_LOSS, ClientRows
-from cvxpy_minima import cvxpy_minimum
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from kernels import hessians, maximisers, minimisers_from
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
-from scipy.optimize import minimize
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, QuantileRegressor, Ridge, TweedieRegressor
 from sklearn.metrics import mean_pinball_loss, mean_tweedie_deviance
@@ -206,57 +203,6 @@ def test_prox_between_the_centre_and_the_minimiser(loss):
     assert_allclose(pool.model.centre(pool.ask(Prox, v, 1e-10))[5], w[5], rtol=1e-6, atol=1e-6)
 
 
-def cvxpy_objective(problem, i, W):
-    """Client i's objective as a cvxpy expression of W (C, d + 1)."""
-    X, y, w = problem.of(i)
-    w = w / w.sum()
-    Z = X @ W[:, :-1].T + np.ones((len(X), 1)) @ cp.reshape(W[:, -1], (1, W.shape[0]), order="C")
-    name = problem.model.loss.name
-    if name == "squared_error":
-        loss = 0.5 * w @ cp.square(Z[:, 0] - y)
-    elif name == "huber":
-        loss = 0.5 * w @ cp.huber(Z[:, 0] - y, DELTA)
-    elif name == "poisson":
-        loss = w @ (cp.exp(Z[:, 0]) - cp.multiply(y, Z[:, 0]))
-    elif name == "gamma":
-        loss = w @ (Z[:, 0] - np.log(y) - 1.0 + cp.multiply(y, cp.exp(-Z[:, 0])))
-    elif name == "tweedie":
-        p, q = 0.6, 0.4
-        loss = w @ (cp.exp(p * Z[:, 0]) / p + cp.multiply(y, cp.exp(-q * Z[:, 0])) / q)
-        loss -= w @ y**p / (p * q)
-    elif name == "quantile":
-        # A kink averaged over a window: the least of a parabola and the kink, moved.
-        h, q, r = 0.7, 0.3, Z[:, 0] - y
-        near = cp.Variable(len(y))
-        kink = cp.maximum((1 - q) * near, -q * near)
-        loss = w @ (kink + cp.square(r + (0.5 - q) * h - near) / (2 * h))
-    elif name == "log_loss" and problem.C == 2:
-        loss = w @ cp.logistic(cp.multiply(1.0 - 2.0 * y, Z[:, 0]))
-    elif name == "log_loss":
-        loss = w @ (
-            cp.log_sum_exp(Z, axis=1) - cp.sum(cp.multiply(np.eye(problem.C)[y], Z), axis=1)
-        )
-    else:
-        signs = 2.0 * np.eye(problem.C)[y] - 1.0
-        loss = cp.sum(w @ cp.square(cp.pos(1.0 - cp.multiply(signs, Z))))
-    return loss + 0.5 * problem.alpha * cp.sum_squares(W[:, :-1])
-
-
-@every_loss
-@pytest.mark.parametrize("i", [0, 3, 4])
-def test_prox_against_cvxpy(loss, i):
-    problem = Problem(loss, seed=i)
-    pool = problem.pool()
-    v = problem.centres(pool)
-    x = pool.ask(Prox, v, 0.3)[i]
-    W = cp.Variable((pool.model.n_outputs, 6))
-    target = v[i].reshape(W.shape)
-    best = cvxpy_minimum(cvxpy_objective(problem, i, W) + 0.15 * cp.sum_squares(W - target))
-    value = pool.ask(Objectives, np.tile(x, (problem.m, 1)))[i] + 0.15 * ((x - v[i]) ** 2).sum()
-    assert_allclose(value, best, rtol=1e-8, atol=1e-8)
-    assert_allclose(x, W.value.ravel(), rtol=1e-3, atol=2e-4)
-
-
 # --------------------------------------------------------------------------------- solve
 
 
@@ -338,27 +284,6 @@ def test_quantiles_in_the_limit(quantile):
     # The smoothed loss is within h / 8 of the other.
     assert (errors >= -1e-9).all() and (errors[:2] <= 0.1 / 8).all()
     assert (errors[2:] <= 1e-3 / 8).all()
-
-
-@pytest.mark.parametrize("loss", ["squared_hinge", "squared_hinge-3", "huber", "quantile"])
-def test_piecewise_quadratic_losses_against_scipy(loss):
-    problem = Problem(loss, alpha=0.05)
-    pool = problem.pool()
-    w, converged = pool.ask(Solve)
-    assert converged.all()
-    for i in np.flatnonzero(pool.client_sizes):
-        one = pool.subset([i])
-
-        def f(x, one=one):
-            value, gradient = one.ask(ObjectivesGradients, x[None])
-            return value[0], gradient[0]
-
-        best = minimize(
-            f, np.zeros(pool.n_params), jac=True, method="BFGS", options={"gtol": 1e-10}
-        )
-        assert f(w[i])[0] <= best.fun + 1e-10
-        coef = slice(None) if pool.client_sizes[i] > 5 else pool.model.decay > 0
-        assert_allclose(w[i][coef], best.x[coef], atol=1e-5)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -654,37 +579,6 @@ def test_conjugate_holds_however_short_the_search(loss, monkeypatch):
     quick = pool.ask(Conjugate, s)
     assert (quick >= (s * x).sum(axis=1) - value - (1e-12 if loss in LOCATIONS else 1e-10)).all()
     assert loss.endswith("squared_error") or (quick > full + 1e-6).any()
-
-
-@examples(5)
-@given(seed=seeds)
-def test_conjugate_of_least_squares_in_closed_form(seed):
-    problem = Problem("squared_error", seed)
-    pool = problem.pool()
-    s = problem.centres(pool, 2.0)
-    bound = pool.ask(Conjugate, s)
-    for i in np.flatnonzero(pool.client_sizes):
-        X, y, w = problem.of(i)
-        A, w = pool.model.design(X), w / w.sum()
-        H = (A.T * w) @ A + np.diag(pool.model.decay)
-        right = s[i] + A.T @ (w * y)
-        wanted = 0.5 * right @ np.linalg.solve(H, right) - 0.5 * w @ y**2
-        assert_allclose(bound[i], wanted, rtol=1e-7, atol=1e-7)
-
-
-@every_loss
-@pytest.mark.parametrize("i", [0, 4])
-def test_conjugate_against_cvxpy(loss, i):
-    """Slopes between gradients: inside of the domain, which is convex."""
-    problem = Problem(loss, seed=i)
-    pool = problem.pool()
-    slopes = [pool.ask(ObjectivesGradients, problem.centres(pool))[1] for _ in range(2)]
-    s = np.mean(slopes, axis=0)
-    bound = pool.ask(Conjugate, s)
-    W = cp.Variable((pool.model.n_outputs, 6))
-    slope = s[i].reshape(W.shape)
-    least = cvxpy_minimum(cvxpy_objective(problem, i, W) - cp.sum(cp.multiply(slope, W)))
-    assert_allclose(bound[i], -least, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("loss", ["log_loss", "log_loss-3"])

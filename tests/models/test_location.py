@@ -2,11 +2,9 @@
 
 import warnings
 
-import cvxpy as cp
 import numpy as np
 import pytest
 from client_rows import DELTA, ClientRows
-from cvxpy_minima import cvxpy_minimum
 from hypothesis import example, given
 from hypothesis import strategies as st
 from kernels import maximisers
@@ -39,16 +37,6 @@ class Problem(ClientRows):
         r = np.linalg.norm(E, axis=1)
         pull = w if self.loss == "squared_error" else w * self.delta / np.maximum(r, self.delta)
         return pull @ E
-
-    def cvxpy_loss(self, i, x):
-        A, w = self.rows(i)
-        norms = cp.norm(
-            np.ones((len(A), 1)) @ cp.reshape(x, (1, self.d), order="C") - A, 2, axis=1
-        )
-        if self.loss == "squared_error":
-            return 0.5 * w @ cp.square(norms)
-        # cvxpy's huber is twice ours; increasing in the norm, it takes the positive part.
-        return 0.5 * w @ cp.huber(norms, self.delta)
 
 
 def test_predictions_are_the_locations():
@@ -118,20 +106,6 @@ def test_prox_of_one_row_in_closed_form(seed):
         r * rho / (1 + rho) <= DELTA, near, away * (1 - DELTA / (rho * r))
     )
     assert_allclose(pool.ask(Prox, v, rho[:, 0]), wanted, rtol=1e-9, atol=1e-10)
-
-
-@both
-def test_prox_and_minimum_against_cvxpy(loss):
-    problem = Problem(loss, sizes=[5, 8], spread=2.0)
-    pool = problem.pool()
-    v = problem.rng.normal(size=(2, 3))
-    prox, (solved, _) = pool.ask(Prox, v, 0.4), pool.ask(Solve)
-    for i in range(2):
-        x = cp.Variable(3)
-        cvxpy_minimum(problem.cvxpy_loss(i, x) + 0.2 * cp.sum_squares(x - v[i]))
-        assert_allclose(prox[i], x.value, atol=1e-4)
-        best = cvxpy_minimum(problem.cvxpy_loss(i, x))
-        assert_allclose(pool.ask(Objectives, solved)[i], best, rtol=1e-7)
 
 
 # ------------------------------------------------------------------------------- numerics
@@ -230,19 +204,6 @@ def test_conjugate_is_tight_and_never_too_small(loss, seed, spread):
     for scale in (0.1, 1.0, 10.0):
         w = problem.rng.normal(scale=scale, size=x.shape)
         assert (bound >= (s * w).sum(axis=1) - pool.ask(Objectives, w) - 1e-9).all()
-
-
-@both
-def test_conjugate_against_cvxpy(loss):
-    problem = Problem(loss, sizes=[1, 4, 9], spread=1.5)
-    pool = problem.pool()
-    s = problem.rng.normal(size=(3, 3))
-    s *= 0.6 * DELTA / np.linalg.norm(s, axis=1, keepdims=True)
-    bound = pool.ask(Conjugate, s)
-    for i in range(3):
-        x = cp.Variable(3)
-        least = cvxpy_minimum(problem.cvxpy_loss(i, x) - s[i] @ x)
-        assert_allclose(bound[i], -least, rtol=1e-6, atol=1e-6)
 
 
 @examples(5)

@@ -201,21 +201,6 @@ def test_probabilities():
     assert_array_equal(two.output(z[:, :1]), z[:, 0] > 0)
 
 
-def test_two_classes_are_the_softmax_of_a_difference():
-    """log_loss with two outputs would be the same function: sanity of the signs."""
-    rng = np.random.default_rng(1)
-    z, code = rng.normal(size=(1, 20)), rng.integers(2, size=20)
-    two = make_loss("log_loss", n_classes=2)
-    several = make_loss("log_loss", n_classes=3)
-    far = np.full((1, 20), -1e3)
-    three = np.vstack([np.zeros((1, 20)), z, far])
-    assert_allclose(
-        two.value(z, two.encode(code, 2, float).T),
-        several.value(three, several.encode(code, 3, float).T),
-        rtol=1e-12,
-    )
-
-
 @pytest.mark.parametrize("y", [[-1.0, 2.0], [0.0, -1e-9]])
 def test_counts_and_amounts_are_not_negative(y):
     with pytest.raises(ValueError, match="y must be positive for loss='gamma', got a smallest"):
@@ -227,12 +212,13 @@ def test_counts_and_amounts_are_not_negative(y):
             make_loss(name).check_target(np.array(y))
 
 
-def test_outputs_by_number_of_classes():
-    for name in CLASSIFICATION_LOSSES:
-        shapes = [make_loss(name, n_classes=k).n_outputs(k) for k in (2, 3, 5)]
-        assert shapes == [1, 3, 5]
-    for name in REGRESSION_LOSSES:
-        assert make_loss(name).n_outputs(None) == 1
+def test_quantiles_are_means_of_the_pinball_loss_over_a_window():
+    """But for a constant."""
+    z, window = np.linspace(-1.0, 1.0, 21)[None], 0.7 * ((np.arange(4000) + 0.5) / 4000 - 0.5)
+    moved = z.T + window
+    wanted = np.maximum(0.7 * moved, -0.3 * moved).mean(axis=1)
+    found = Quantile(0.3, smoothing=0.7).value(z, np.zeros((1, 21)))
+    assert_allclose(np.diff(found), np.diff(wanted), atol=1e-6)
 
 
 def test_windows_of_quantiles_are_in_units_of_the_targets():

@@ -4,7 +4,6 @@ import copy
 import inspect
 import pickle
 import warnings
-from functools import partial
 
 import numpy as np
 import pytest
@@ -39,7 +38,7 @@ from skcfl.calls.first_order import (
 from skcfl.calls.kept_models import Recall
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.exceptions import MessageError
-from skcfl.federation import FanOutFederation, Faults, InProcessFederation, inprocess
+from skcfl.federation import FanOutFederation, InProcessFederation, inprocess
 from skcfl.federation.inprocess import open_rows
 from skcfl.federation.serialization import dumps, loads
 from skcfl.models import MLP, TorchModel
@@ -109,42 +108,6 @@ def test_a_module_that_is_an_mlp_answers_like_it(loss):
         assert_allclose(torchs.ask(LocalUpdate, v, *job), other, rtol=1e-8, atol=1e-10)
 
 
-@every_loss
-def test_gradients_are_those_of_autograd(loss):
-    """Of the mean loss, written in PyTorch, and the penalty of the weights."""
-    problem = Federation(loss, n_classes=3)
-    _, pool = problem.pools()
-    w = problem.as_module(problem.start)
-    gradients = pool.ask(ObjectivesGradients, w)[1]
-    kernel, client = problem.torch.kernel, 5
-    module = problem.torch.plain(w[client], None)
-    rows = np.flatnonzero(problem.codes == client)
-    z = module(torch.from_numpy(problem.X[rows]))
-    y = torch.from_numpy(problem.y[rows])
-    share = torch.from_numpy(problem.weights[rows] / problem.weights[rows].sum())
-    u, functional = z[:, 0], torch.nn.functional
-    signs = 2.0 * functional.one_hot(y.long()) - 1.0 if kernel.classifier else None
-    away = (y - u).abs()
-    inner = away.clamp(max=0.05)
-    # But for terms that do not depend on the module.
-    written = {
-        "squared_error": lambda: 0.5 * away**2,
-        "huber": lambda: functional.huber_loss(u, y, reduction="none", delta=1.35),
-        "quantile": lambda: inner / 0.1 * (away - 0.5 * inner),
-        "poisson": lambda: functional.poisson_nll_loss(u, y, reduction="none"),
-        "gamma": lambda: y * torch.exp(-u) + u,
-        "tweedie": lambda: 2.0 * (torch.exp(0.5 * u) + y * torch.exp(-0.5 * u)),
-        "log_loss": lambda: functional.cross_entropy(z, y, reduction="none"),
-        "squared_hinge": lambda: (torch.relu(1 - signs * z) ** 2).sum(1),
-    }[loss]()
-    objective = share @ written + 0.05 * sum(
-        (p**2).sum() for p in module.parameters() if p.ndim > 1
-    )
-    parts = torch.autograd.grad(objective, list(module.parameters()))
-    own = np.concatenate([part.numpy().ravel() for part in parts])
-    assert_allclose(gradients[client], own, rtol=1e-10, atol=1e-12)
-
-
 def test_gradients_of_some_layers_are_computed_alone():
     problem = Federation("log_loss")
     model, w = problem.torch, problem.as_module(problem.start)[0]
@@ -159,30 +122,6 @@ def test_gradients_of_some_layers_are_computed_alone():
     assert_array_equal(found[1][head], found[0][head])
     assert np.isnan(found[1][~head]).all()
     assert not np.isnan(found[0]).any()
-
-
-@pytest.mark.parametrize(
-    "method",
-    [FedAvg(), IFCA(n_clusters=2), FedAvg(training=Training(batch_size=16))],
-    ids=["FedAvg", "IFCA", "batches"],
-)
-def test_fits_equal_those_of_the_mlp(method):
-    """20 rounds from the same start, in single precision."""
-    X, y, groups = DATA.X, DATA.y, DATA.groups
-    bound = MLP((200,)).bind(X.shape[1], 2)
-    start = bound.start(3)
-    method.set_params(max_iter=20, tol=0, random_state=0)
-    ours = clone(method).set_params(model=Started((200,), first=start))
-    ours.fit(X, y, groups=groups)
-    theirs = clone(method).set_params(model=TorchModel(modules.as_module(bound, start)))
-    theirs.fit(X, y, groups=groups)
-    assert_array_equal(theirs.labels_, ours.labels_)
-    own = np.array([modules.as_vector(bound, w) for w in ours.params_])
-    assert_allclose(theirs.params_, own, atol=1e-4)
-    proba = ours.predict_proba(X, groups=groups)
-    assert_allclose(theirs.predict_proba(X, groups=groups), proba, atol=1e-4)
-    assert theirs.calls_ == ours.calls_
-    assert (theirs.floats_up_, theirs.floats_down_) == (ours.floats_up_, ours.floats_down_)
 
 
 class Started(MLP):
@@ -210,6 +149,56 @@ SHORT = {"max_iter": 3, "training": Training(local_steps=3), "tol": 0, "random_s
 def fitted(model, method=FedAvg, data=DATA, **more):
     options = SHORT | grouped(method, **{"local_steps": 3, **more})
     return method(model, **options).fit(data.X, data.y, groups=data.groups)
+
+
+def elsewhere(data, first):
+    """The clients in two places."""
+    parts = [InProcessFederation(data.X[h], data.y[h], data.groups[h]) for h in (first, ~first)]
+    return StrictFederation(FanOutFederation(parts))
+
+
+def fitted_anywhere(*args, data=DATA, **more):
+    """A fit that is the same for any number of threads and wherever clients are."""
+    method = fitted(*args, data=data, **more)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inprocess, "PARALLEL_WORK", 0)
+        assert_array_equal(fitted(*args, data=data, n_jobs=2, **more).params_, method.params_)
+    other = clone(method).fit_federation(elsewhere(data, data.groups > "client04"))
+    assert_allclose(other.params_, method.params_, atol=1e-6)
+    return method
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        *(FedAvg(**SHORT), IFCA(n_clusters=2, **SHORT), FedRep(**SHORT)),
+        FedAvg(**SHORT | {"max_iter": 20, "training": Training(batch_size=16)}),
+        *(FedProtoClassifier(**SHORT), FedPACClassifier(**SHORT)),
+        FedALA(blend_rate=10.0, **SHORT),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_fits_equal_those_of_the_mlp(method):
+    """From the same start, in single precision; and models of new clients."""
+    X, y, groups = DATA.X, DATA.y, DATA.groups
+    bound = MLP((12,)).bind(X.shape[1], 2)
+    start = bound.start(3)
+    models = Started((12,), first=start), TorchModel(modules.as_module(bound, start))
+    ours, theirs = (clone(method).set_params(model=model) for model in models)
+    for fit in (ours, theirs):
+        fit.fit(X, y, groups=groups)
+    assert_array_equal(theirs.labels_, ours.labels_)
+    own = np.array([modules.as_vector(bound, w) for w in ours.params_])
+    assert_allclose(theirs.params_, own, atol=1e-4)
+    proba = ours.predict_proba(X, groups=groups)
+    assert_allclose(theirs.predict_proba(X, groups=groups), proba, atol=1e-4)
+    assert theirs.calls_ == ours.calls_
+    assert (theirs.floats_up_, theirs.floats_down_) == (ours.floats_up_, ours.floats_down_)
+    new, everywhere = np.full(20, "new"), np.repeat("new", len(X))
+    found, wanted = (
+        fit.adapt(X[:20], y[:20], new).predict(X, everywhere) for fit in (theirs, ours)
+    )
+    assert_array_equal(found, wanted)
 
 
 def test_parameters_of_the_class_are_parameters():
@@ -353,14 +342,7 @@ def test_images():
         flat, data.y, groups=data.groups
     )
     assert method.n_features_in_ == 64
-    federation = StrictFederation(
-        FanOutFederation(
-            [
-                InProcessFederation(data.X[here], data.y[here], data.groups[here])
-                for here in (data.groups < 2, data.groups >= 2)
-            ]
-        )
-    )
+    federation = elsewhere(data, data.groups < 2)
     other = clone(method).fit_federation(federation)
     assert_allclose(other.params_, method.params_, atol=1e-6)
     assert other.score_federation(federation) == pytest.approx(
@@ -446,17 +428,8 @@ def test_dropout_is_drawn_by_client_and_round(batch_size):
     """The same for any number of threads and wherever clients are; other seeds, other draws."""
     model = net(dropout=0.5)
     before = torch.get_rng_state()
-    method = fitted(model, batch_size=batch_size)
+    method = fitted_anywhere(model, batch_size=batch_size)
     assert torch.equal(torch.get_rng_state(), before)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inprocess, "PARALLEL_WORK", 0)
-        assert_array_equal(fitted(model, batch_size=batch_size, n_jobs=2).params_, method.params_)
-    parts = [
-        InProcessFederation(DATA.X[here], DATA.y[here], DATA.groups[here])
-        for here in (DATA.groups > "client04", DATA.groups <= "client04")
-    ]
-    other = clone(method).fit_federation(StrictFederation(FanOutFederation(parts)))
-    assert_allclose(other.params_, method.params_, atol=1e-6)
     dry = fitted(net(), batch_size=batch_size)
     assert np.abs(dry.params_ - method.params_).max() > 1e-3
     pool = open_rows(model.bind(10, 2), *pooled(DATA), random_state=0)
@@ -547,13 +520,6 @@ def test_what_needs_no_gradient_stays():
     assert model.alpha_ == 1e-4
 
 
-def test_lost_and_false_clients():
-    faults = Faults(dropout=0.3, dead=["client02"], random_state=0)
-    federation = InProcessFederation(DATA.X, DATA.y, DATA.groups, faults=faults)
-    method = FedAvg(net(dropout=0.2), **SHORT).fit_federation(federation)
-    assert "client02" in method.missing_clients_
-
-
 # ------------------------------------------------------------------ layers
 
 
@@ -582,26 +548,6 @@ def test_the_last_layer_is_that_named():
     apart = np.ptp(method.params_, axis=0) > 0
     assert not apart[~method.model_.head_mask()].any()
     assert apart[method.model_.head_mask()].any()
-
-
-@pytest.mark.parametrize(
-    "method",
-    [FedProtoClassifier, FedPACClassifier, FedRep, partial(FedALA, blend_rate=10.0)],
-)
-def test_methods_of_representations_and_layers_equal_those_with_an_mlp(method):
-    X, y, groups = DATA.X, DATA.y, DATA.groups
-    bound = MLP((12,)).bind(X.shape[1], 2)
-    start = bound.start(3)
-    ours = method(model=Started((12,), first=start), **SHORT).fit(X, y, groups=groups)
-    module = TorchModel(modules.as_module(bound, start))
-    theirs = method(model=module, **SHORT).fit(X, y, groups=groups)
-    own = np.array([modules.as_vector(bound, w) for w in ours.params_])
-    assert_allclose(theirs.params_, own, atol=1e-4)
-    new = np.full(20, "new")
-    assert_array_equal(
-        theirs.adapt(X[:20], y[:20], new).predict(X, np.repeat("new", len(X))),
-        ours.adapt(X[:20], y[:20], new).predict(X, np.repeat("new", len(X))),
-    )
 
 
 def test_representations_need_a_layer_that_has_one():
@@ -777,24 +723,13 @@ def test_buffers_of_their_own_do_not_travel():
 def test_buffers_of_their_own_wherever_clients_are():
     data = shifted()
     model = TorchModel(modules.Normed, buffers="local")
-    method = fitted(model, IFCA, data, n_clusters=2, hold_out=0.3)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inprocess, "PARALLEL_WORK", 0)
-        other = fitted(model, IFCA, data, n_clusters=2, hold_out=0.3, n_jobs=2)
-    assert_array_equal(other.params_, method.params_)
-    parts = [
-        InProcessFederation(data.X[here], data.y[here], data.groups[here])
-        for here in (data.groups > "client04", data.groups <= "client04")
-    ]
-    federation = FanOutFederation(parts)
-    other = clone(method).fit_federation(StrictFederation(federation))
-    assert_allclose(other.params_, method.params_, atol=1e-6)
+    method = fitted_anywhere(model, IFCA, data=data, n_clusters=2, hold_out=0.3)
     personal = fitted(model, FedRep, data)
     assert (np.ptp(personal.params_, axis=0)[personal.model_.own] > 0).any()
     adapted = method.adapt(data.X[:40], data.y[:40], np.full(40, "new"))
     assert len(adapted.params_) == len(method.params_) + 1
     with pytest.raises(ValueError, match="buffers must be 'average' where models are judged"):
-        federation.open_with_folds(method.model_)[1].deal(3, 0)
+        elsewhere(data, data.groups < "client04").open_with_folds(method.model_)[1].deal(3, 0)
 
 
 # ------------------------------------------------------------------ wherever models go
