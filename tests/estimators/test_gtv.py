@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import GridSearchCV, ShuffleSplit, cross_val_predict
 from trials import examples
 
@@ -14,7 +15,7 @@ import skcfl
 from skcfl import GTV, GTVClassifier, GTVRegressor, LamSearch, LocalModels
 from skcfl.certificates import certify_partition, duality_gap
 from skcfl.fusion.solvers import InexactPrimalDual, PrimalDual
-from skcfl.graphs import Graph, chain_graph, from_adjacency, star_graph
+from skcfl.graphs import Graph, chain_graph, from_adjacency, star_graph, stochastic_block_model
 from skcfl.model_selection import ClientKFold, lam_max, lam_path
 from skcfl.models import LinearModel, Location
 
@@ -240,6 +241,24 @@ def test_without_rows_at_lam_zero():
     assert_allclose(gtv.params_.ravel(), [(0 + 18 + 9) / 6, 0.0, 9.0, 3.0])
     complete = GTV(Location(), 0.0, graph="complete", nodes=range(5)).fit(X, groups=[1, 2, 3])
     assert_allclose(complete.params_[[0, 4], 0], 4.0)
+
+
+def test_two_clusters_of_a_block_model_without_data_at_many_nodes():
+    """40 % of the nodes without rows, fewer rows than features at the others."""
+    rng = np.random.RandomState(0)
+    graph, labels = stochastic_block_model([25, 25], 0.5, 0.01, random_state=0)
+    sizes = np.where(rng.uniform(size=50) < 0.4, 0, 8)
+    codes = np.repeat(np.arange(50), sizes)
+    X = rng.normal(size=(len(codes), 12))
+    truth = rng.choice([-1.0, 1.0], size=(2, 12))
+    y = np.einsum("rd,rd->r", X, truth[labels[codes]])
+    model = LinearModel(alpha=0.0, fit_intercept=False)
+    for solver in ("admm", "primal_dual"):
+        gtv = GTV(model, 0.05, graph=graph, nodes=range(50), refit=True, solver=solver)
+        gtv.fit(X, y, groups=codes)
+        assert adjusted_rand_score(labels, gtv.labels_) == 1.0
+        assert gtv.partition_optimal_
+        assert_allclose(gtv.params_, truth[labels], atol=1e-8)
 
 
 @pytest.mark.parametrize("classes", [False, True], ids=["regression", "classification"])
