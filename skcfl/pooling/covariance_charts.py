@@ -15,8 +15,8 @@ from scipy.linalg import block_diag
 
 from .population import FLOOR
 
-# Coordinates up to which the curvature is a matrix; beyond it is one of each row of T. A matrix of
-# this size is factorised in a few milliseconds.
+# Coordinates up to which the curvature is one matrix; with more it is a matrix for each row of T.
+# One of this size is factorised in a few milliseconds.
 MOST_CURVED = 300
 # Part of a curvature of one a client that is added to it. Benchmark: benchmarks/fits.py.
 RIDGE = 0.1

@@ -139,6 +139,25 @@ def test_many_coordinates_have_the_curvature_of_each_row(shrinkage, monkeypatch)
         assert_allclose(block, whole[of_row], rtol=1e-10)
 
 
+@pytest.mark.parametrize("most", [300, 0])
+@pytest.mark.parametrize("shrinkage", [0.0, 4.0])
+def test_slopes_are_those_of_the_posterior_density(shrinkage, most, monkeypatch):
+    """Intercepts, which have a prior of their own, among them; the noise curves by one."""
+    monkeypatch.setattr("skcfl.pooling.covariance_charts.MOST_CURVED", most)
+    pool, _, start = opened(*drawn(40, 30), prior="auto", shrinkage=shrinkage)
+    fit = evaluate(pool, replace(start, covariance=FULL, dispersion=0.3))
+    chart = Chart(fit, em.whitening(fit.population, fit.sums), float, True)
+    moves = 1e-4 * np.eye(len(chart.start))
+    values, back = (
+        np.array([evaluate(pool, chart.at(chart.start + z)).value for z in sign * moves])
+        for sign in (1.0, -1.0)
+    )
+    slopes = chart.gradient(chart.start, fit)
+    assert_allclose((values - back) / 2e-4, slopes, rtol=1e-5, atol=1e-4)
+    curved = (2.0 * fit.value - values - back) / 1e-8
+    assert 0.3 < curved[-1] < 3.0
+
+
 def test_covariances_of_many_parameters_end_in_few_exchanges():
     rng = np.random.default_rng(0)
     X, groups = rng.normal(size=(600, 30)), np.repeat(np.arange(20), 30)
