@@ -56,7 +56,12 @@ class DenseCurvature:
 
     def __init__(self, root, H):
         self.root, self.hessian, self.bent = root, H, sandwich(root, H)
-        self.inner, self.log_det = _inverse(root, self.bent.copy())
+        bent, at = of_varying(root, self.bent)
+        inner, self.log_det = inverted(plus_one(bent.copy()))
+        self.inner = inner
+        if bent is not self.bent:
+            self.inner = plus_one(np.zeros(H.shape))
+            self.inner[at] = inner
 
     def covariance_times(self, g):
         """``A^-1 g``: (c, p) -> (c, p)."""
@@ -102,7 +107,9 @@ class DenseCurvature:
     @cached_property
     def information(self):
         half = self.hessian * self.root if self.root.ndim == 1 else self.hessian @ self.root
-        return self.hessian - np.matmul(half, np.matmul(self.inner, half.transpose(0, 2, 1)))
+        inner, (*_, at) = of_varying(self.root, self.inner)
+        half = half[:, :, at]
+        return self.hessian - np.matmul(half, np.matmul(inner, half.transpose(0, 2, 1)))
 
     def information_sums(self, r):
         """Sums of P over the clients, with weights: (K, c) -> (K, p, p)."""
@@ -264,6 +271,18 @@ class FewRowsCurvature(DenseCurvature):
         p = other.shape[2]
         weighted = (own[:, None, None] * self._half for own in r)
         return np.array([w.reshape(-1, p).T @ other.reshape(-1, p) for w in weighted])
+
+
+def of_varying(root, matrices):
+    """Blocks of matrices (c, p, p) of parameters that differ between clients, and their place.
+
+    The matrices themselves unless the root is a diagonal that has zeros.
+    """
+    if root.ndim > 1 or root.all():
+        return matrices, (slice(None),) * 3
+    varying = np.flatnonzero(root)
+    at = slice(None), varying[:, None], varying
+    return matrices[at], at
 
 
 def plus_one(matrices):

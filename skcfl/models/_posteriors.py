@@ -33,6 +33,7 @@ from ._posterior_curvatures import (
     RowCurvature,
     gather,
     inverted,
+    of_varying,
     plus_one,
     product,
     spread,
@@ -323,12 +324,14 @@ class _PosteriorOracle:
         rows = self._by_rows(damping)
         if rows is not None:
             return -rows.covariance_times(g)
-        A = plus_one(sandwich(self.root, self._hessian(damping)))
+        A, (*_, at) = of_varying(self.root, sandwich(self.root, self._hessian(damping)))
+        A, direction = plus_one(A), -g
         try:
-            return -np.linalg.solve(A, g[:, :, None])[:, :, 0]
+            direction[:, at] = -np.linalg.solve(A, g[:, at, None])[:, :, 0]
         except np.linalg.LinAlgError:
             # The identity is lost in the rounding of what some rows weigh.
-            return -product(inverted(A)[0], g)
+            direction[:, at] = -product(inverted(A)[0], g[:, at])
+        return direction
 
 
 def _from_moments(about, losses, slopes, H, unit, theta, root):

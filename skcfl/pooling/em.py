@@ -42,6 +42,7 @@ from .normal_equations import (
     is_lean,
     mean_variances,
     newton_means,
+    next_prior,
     solve,
     whitening,
 )
@@ -330,7 +331,11 @@ def pooled(pool, options):
         means = newton_means(pool, population, ahead.sums)
         current, more = evaluate(pool, replace(population, means=means)), 1
     else:
-        current, more = _newton(pool, evaluate(pool, population), options)
+        current = evaluate(pool, population)
+        if is_lean(current.sums) and not pool.model.quadratic:
+            current = _with_prior_of_its_own(pool, current, options)
+        current, more = _newton(pool, current, options)
+        more += current.n_iter
     population = current.population
     n_iter += more
     if not known:
@@ -385,13 +390,31 @@ def _most_spent(population, sums):
     return MOST_SPENT * max(float(sums["weight"]) - np.count_nonzero(population.kept), 0.0)
 
 
-def _newton(pool, current, options):
+def _with_prior_of_its_own(pool, fit, options):
+    """The fit of one model near its mean and the prior that explains it, a step of each in turn.
+
+    What variances a fit ends with depends on the prior of its start: a mean that is held too
+    close to zero leaves to them what clients have in common.
+    """
+    move, n_iter = None, 0
+    for _ in range(MAX_PRIORS):
+        before = fit.population
+        fit, tried = _newton(pool, fit, options, steps=1)
+        n_iter += tried - 1
+        fit, settled = _with_prior(pool, fit, options)
+        if settled:
+            break
+        fit, move = _farther(fit, before, move)
+    return replace(fit, n_iter=n_iter)
+
+
+def _newton(pool, current, options, steps=POOLED_STEPS):
     """The mean of a population without variance, by Newton's method with halving.
 
     Also the number of exchanges, with that of the fit to begin with.
     """
     n_iter = 1
-    for _ in range(1 if pool.model.quadratic else POOLED_STEPS):
+    for _ in range(1 if pool.model.quadratic else steps):
         ahead = newton_means(pool, current.population, current.sums) - current.population.means
         slopes = current.sums["slopes"] - current.population.precision * current.population.means
         gain, length = float((slopes * ahead).sum()), 1.0
@@ -507,8 +530,9 @@ def _with_prior(pool, fit, options):
             new["prior"] = np.maximum(explaining_prior(population, sums), 1e-300)
             ahead = replace(population, **new)
         else:
-            expected = (population.means**2 + variances)[:, slopes].mean(axis=1)
-            new["prior"] = np.maximum(expected, 1e-300)
+            # Beside a dispersion that moves as well long steps end in interpolation.
+            far = population.n_clusters == 1 and not pool.model.quadratic
+            new["prior"] = np.maximum(next_prior(population, sums, variances, far), 1e-300)
         change = np.abs(np.log(new["prior"]) - np.log(population.prior)).max()
     spent = _spent(pool, ahead, sums, options, variances)
     if spent and _is_held(pool, population, sums):

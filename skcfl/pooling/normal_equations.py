@@ -55,7 +55,11 @@ def mean_covariances(population, sums):
 
 
 def mean_variances(pool, population, sums):
-    """Their diagonals, (K, p): of wide models unbiased estimates, sums of which are accurate."""
+    """Their diagonals, (K, p), of parameters that have a prior.
+
+    Of wide models they are unbiased estimates, sums of which are accurate.  Probes of free
+    parameters would not be: intercepts of classes have no least-norm solution.
+    """
     if not is_lean(sums):
         return np.einsum("kpp->kp", mean_covariances(population, sums))
     K, p = population.means.shape
@@ -64,7 +68,7 @@ def mean_variances(pool, population, sums):
     else:
         # The same for all clusters, whose shared parameters are one.
         probes = np.where(np.random.RandomState(0).uniform(size=(PROBES, p)) < 0.5, -1.0, 1.0)
-    every = np.broadcast_to(probes, (K, *probes.shape))
+    every = np.broadcast_to(np.where(population.free, 0.0, probes), (K, *probes.shape))
     solved = _solve_lean(pool, population, sums, every, gathered=True)
     return (probes * solved).sum(axis=1) / (1 if p <= PROBES else PROBES)
 
@@ -76,6 +80,25 @@ def degrees_of_freedom(population, variances):
     # Of shared parameters each cluster has its part of the prior.
     share[:, ~population.varying] = 1.0 / K - (1.0 - share[:, ~population.varying])
     return float(np.maximum(share, 0.0).sum())
+
+
+def next_prior(population, sums, variances, far):
+    """Variances of the priors (K,) by a step of empirical Bayes, given those of the means' errors.
+
+    A `far` step is MacKay's (1992), of one cluster; others are EM's.
+    """
+    slopes = ~population.free
+    squares = (population.means**2)[:, slopes]
+    if not far:
+        return (squares + variances[:, slopes]).mean(axis=1)
+    prior, known = population.prior, sums["curvature"][:, slopes]
+    number = np.clip(1.0 - variances[:, slopes] / prior, 0.0, 1.0).sum()
+    return np.maximum(squares.sum() / max(number, SINGULAR), _least_prior(prior, known))
+
+
+def _least_prior(prior, known):
+    """The variance that a prior does not fall below, of the curvatures without it."""
+    return np.minimum(prior, LEAST_PRIOR / max(known.mean(), 1e-300))
 
 
 def explaining_prior(population, sums):
@@ -98,7 +121,7 @@ def explaining_prior(population, sums):
     determined = known > SINGULAR * max(known[-1], 1e-300)
     known, pull = known * determined, pull * determined
     prior = population.prior[0]
-    least = min(prior, LEAST_PRIOR / max(known.mean(), 1e-300))
+    least = _least_prior(prior, known)
     for _ in range(PRIOR_STEPS):
         size = np.maximum(known + 1.0 / prior, 1e-300)
         number = max(float((known / size).sum()), SINGULAR)

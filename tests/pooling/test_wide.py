@@ -163,6 +163,31 @@ def test_wide_classes_have_the_likelihood_of_matrices(request):
     assert wide.loglik_ == pytest.approx(dense.loglik_, abs=0.2)
 
 
+def test_means_of_wide_classes_have_the_prior_that_explains_them(monkeypatch):
+    """From few probes, and from a start far below it; intercepts have no least-norm errors."""
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(600, 12)), np.repeat(np.arange(6), 100)
+    z = X @ rng.normal(size=(12, 3)) + rng.gumbel(size=(600, 3))
+    pool = InProcessFederation(X, z.argmax(axis=1), groups).open(
+        LinearModel("log_loss").bind(12, 3), random_state=0
+    )
+    free = np.tile(np.arange(13) == 12, 3)
+    options = em.Options(200, 1e-8, "auto", free, np.ones(39, dtype=bool), None)
+    monkeypatch.setattr(em, "SETTLED", 1e-6)
+    dense = em.pooled(pool, options)
+    wanted = normal_equations.explaining_prior(dense.population, dense.sums)
+    monkeypatch.setattr(em, "MAX_DENSE", 0)
+    monkeypatch.setattr(normal_equations, "PROBES", 30)
+    wide = em.pooled(pool, options)
+    assert normal_equations.is_lean(wide.sums)
+    assert_allclose(wide.population.prior, wanted, rtol=0.1)
+    variances = normal_equations.mean_variances(pool, wide.population, wide.sums)
+    of_matrix = normal_equations.mean_variances(
+        pool, wide.population, pool.ask(PosteriorSums, *wide.population.arguments)
+    )
+    assert_allclose(variances[:, ~free].sum(), of_matrix[:, ~free].sum(), rtol=0.1)
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("cls", some([PartialPoolingClassifier, PartialPoolingRegressor], 1))
 def test_memory_is_that_of_vectors(cls):
