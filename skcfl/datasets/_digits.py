@@ -12,11 +12,7 @@ from sklearn.utils._param_validation import StrOptions
 from skcfl._checks import Count
 from skcfl._typing import ArrayLike, Data, RandomState, Sizes, validate_params
 from skcfl.datasets._layout import COUNT, ROWS, clients_of_clusters
-from skcfl.datasets._partitions import (
-    ROTATION_ID,
-    check_angles,
-    partition_rotations,
-)
+from skcfl.datasets._partitions import ROTATION_ID, check_angles, partition_rotations
 
 # The paper's choices: IFCA has 0 and 180 for two clusters, all four for four.
 _DEFAULT_ANGLES = {1: (0,), 2: (0, 180), 3: (0, 90, 180), 4: (0, 90, 180, 270)}

@@ -94,11 +94,7 @@ def partition_iid(
 
 
 @validate_params(
-    {
-        "X": "no_validation",
-        "angle": [Integral, "array-like"],
-        "image_shape": [tuple, list, None],
-    }
+    {"X": "no_validation", "angle": [Integral, "array-like"], "image_shape": [tuple, list, None]}
 )
 def rotate_images(
     X: ArrayLike, angle: int | ArrayLike, *, image_shape: tuple[int, ...] | None = None

@@ -483,11 +483,7 @@ def _draw_labels(
 
 @validate_params(
     FEDERATION
-    | {
-        "n_features": COUNT,
-        "n_classes": [Count(2, MOST)],
-        "beta": [*NON_NEGATIVE, None],
-    }
+    | {"n_features": COUNT, "n_classes": [Count(2, MOST)], "beta": [*NON_NEGATIVE, None]}
 )
 def make_fedprox_classification(
     n_clients: int = 100,

@@ -42,10 +42,7 @@ class ClustersOnce(BaseFederated):
 
     _option_classes = {"training": Training}
     _option_names = {"training": ROUNDS}
-    _parameter_constraints = {
-        **ROUND_CONSTRAINTS,
-        "n_clusters": [Count(1), StrOptions({"auto"})],
-    }
+    _parameter_constraints = {**ROUND_CONSTRAINTS, "n_clusters": [Count(1), StrOptions({"auto"})]}
 
     @abstractmethod
     def _evidence(self, pool, options):

@@ -16,11 +16,7 @@ from ..calls.kept_models import Recall
 from ..personal.layers import BlendedAverage
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
-from ._base_personal import (
-    PersonalMethod,
-    own_rates,
-    training_options,
-)
+from ._base_personal import PersonalMethod, own_rates, training_options
 
 # Default step of the blend, by kind of local model: the paper's 1, and for networks one step
 # for all batches of an epoch together, found by trial: a gradient is spread over so many weights

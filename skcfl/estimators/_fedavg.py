@@ -12,12 +12,7 @@ from ..base import BaseFederated
 from ..base.everyday import everyday
 from ..base.private_plans import rounds_plan
 from ..rounds.alternate import alternate
-from ..rounds.round_options import (
-    ROUND_CONSTRAINTS,
-    ROUNDS,
-    make_options,
-    robust_aggregator,
-)
+from ..rounds.round_options import ROUND_CONSTRAINTS, ROUNDS, make_options, robust_aggregator
 from ..rounds.training_options import Training
 
 

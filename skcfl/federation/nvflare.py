@@ -142,12 +142,7 @@ def fit_recipe(
     path = None if checkpoint is None else str(checkpoint)
     about = text, min_clients, retries, float(timeout), trusted, repr(estimator), max_share, path
     about += (int(released),)
-    recipe = recipe_class(
-        name,
-        server=FitApp(*about),
-        client=SiteApp(rows),
-        min_clients=min_sites,
-    )
+    recipe = recipe_class(name, server=FitApp(*about), client=SiteApp(rows), min_clients=min_sites)
     # Otherwise the source files of the classes would be copied into the job.
     recipe.finalize().set_app_packages(["skcfl"])
     return recipe

@@ -29,12 +29,7 @@ from ..clients.last_answers import Forgotten
 from ..exceptions import FederationError
 from ..numerics.matrices import in_a_row
 from .bounds import EXITS, Limits, check_hello
-from .federation import (
-    Federation,
-    Handshake,
-    _check_counts,
-    joined_hellos,
-)
+from .federation import Federation, Handshake, _check_counts, joined_hellos
 from .hosted_parts import ROOT
 from .made_columns import made_columns
 from .shares import check_share
