@@ -16,7 +16,7 @@ from sklearn.base import ClusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike, fit_context
+from .._typing import Array, Groups, IntArray, MatrixLike, Weights, fit_context
 from ..clients.ids import check_ids, describe_unseen, encode, family, joined_ids, locate
 from ..federation.checking import FLOATS
 from ..federation.federation import InProcessFederation
@@ -63,11 +63,7 @@ class ClusteredRows(ClusterMixin, OfClients):
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(
-        self,
-        X: MatrixLike,
-        y: Any = None,
-        groups: ClientIds | None = None,
-        sample_weight: ArrayLike | None = None,
+        self, X: MatrixLike, y: Any = None, groups: Groups = None, sample_weight: Weights = None
     ) -> Self:
         """Cluster rows.
 
@@ -235,7 +231,7 @@ class ClusteredRows(ClusterMixin, OfClients):
 
     # -------------------------------------------------------------------------------- predict
 
-    def predict(self, X: MatrixLike, groups: ClientIds | None = None) -> IntArray:
+    def predict(self, X: MatrixLike, groups: Groups = None) -> IntArray:
         """Cluster of the nearest centre.
 
         Parameters
@@ -288,7 +284,7 @@ class ClusteredRows(ClusterMixin, OfClients):
         own = [("predict",)] * len(parts)
         return federation.collected(iter(ask_each(parts, "outputs", own, whole=True)))
 
-    def assign(self, X: MatrixLike, y: Any = None, groups: ClientIds | None = None) -> IntArray:
+    def assign(self, X: MatrixLike, y: Any = None, groups: Groups = None) -> IntArray:
         """Find the cluster of most rows of each of some clients.
 
         Parameters
@@ -332,7 +328,7 @@ class ClusteredRows(ClusterMixin, OfClients):
         return self._met(federation, self._hello_of(federation, None))[-1]
 
     @fit_context(prefer_skip_nested_validation=True)
-    def adapt(self, X: MatrixLike, y: Any = None, groups: ClientIds | None = None) -> Self:
+    def adapt(self, X: MatrixLike, y: Any = None, groups: Groups = None) -> Self:
         """Copy of this estimator that also knows some new clients.
 
         New clients find centres in their rows, and each belongs to the cluster with the centre
@@ -404,7 +400,7 @@ class ClusteredRows(ClusterMixin, OfClients):
 
     # ----------------------------------------------------------------------------- validation
 
-    def _take_rows(self, X: Any, groups: ClientIds | None) -> tuple[Any, Any]:
+    def _take_rows(self, X: Any, groups: Groups) -> tuple[Any, Any]:
         """Checked features, and ids as they are, None if there are none."""
         X, ids = self._take_ids(X, groups)
         return self._check_features(X, FLOATS), ids

@@ -21,12 +21,13 @@ from .._option_objects import parameters
 from .._progress import announce
 from .._typing import (
     Array,
-    ArrayLike,
-    ClientIds,
     DTypeLike,
+    Groups,
     MatrixLike,
     RandomState,
+    Targets,
     Unseen,
+    Weights,
     fit_context,
 )
 from ..calls.kept_models import Recall
@@ -174,9 +175,9 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
     def fit(
         self,
         X: MatrixLike,
-        y: ArrayLike | None = None,
-        groups: ClientIds | None = None,
-        sample_weight: ArrayLike | None = None,
+        y: Targets = None,
+        groups: Groups = None,
+        sample_weight: Weights = None,
     ) -> Self:
         """Find the clusters of clients and fit a model for each.
 

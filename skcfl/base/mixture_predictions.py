@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from scipy.special import logsumexp
 
-from .._typing import Array, ArrayLike, ClientIds, FloatArray, MatrixLike
+from .._typing import Array, FloatArray, Groups, MatrixLike, Targets
 from ..clients.ids import locate
 from ..rounds.mixture import fit_shares
 from .federated import BaseFederated
@@ -48,9 +48,7 @@ class MixturePredictions(BaseFederated):
         theta = pool.units.from_user(self.mixture_params_)
         return shares.argmax(axis=1), own_models(self.model_, theta, shares)
 
-    def adapt(
-        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
-    ) -> Self:
+    def adapt(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> Self:
         """Copy of this estimator that also knows some new clients.
 
         Each new client gets shares of the models that are there, by maximum likelihood. Nothing
@@ -127,7 +125,7 @@ class MixturePredictions(BaseFederated):
             )
         return super().client_model(group)
 
-    def _decide(self, X: Any, groups: ClientIds | None) -> Array:
+    def _decide(self, X: Any, groups: Groups) -> Array:
         """Raw predictions with the outputs of the mixture."""
         X, table, index = self._rows_and_models(X, groups)
         shares = self.mixture_weights_

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import Array, ArrayLike, ClientIds, FloatArray, IntArray, MatrixLike, fit_context
+from .._typing import Array, FloatArray, Groups, IntArray, MatrixLike, Targets, fit_context
 from ..calls.curvatures import Prox
 from ..calls.first_order import Losses
 from ..clients.ids import check_ids, describe_unseen, encode, joined_ids, locate
@@ -78,9 +78,7 @@ class NewClients(Host):
     _seen_weights: FloatArray
     _seen_losses: FloatArray | None
 
-    def assign(
-        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
-    ) -> IntArray:
+    def assign(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> IntArray:
         """Find the cluster that fits each of some new clients best.
 
         A few labelled rows per client are enough. The estimator does not change: predict for the
@@ -155,9 +153,7 @@ class NewClients(Host):
             Presence(hello.ids, federation.min_clients, federation.retries),
         )
 
-    def cluster_losses(
-        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
-    ) -> Array:
+    def cluster_losses(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> Array:
         """Mean loss of each client's rows under each cluster's model.
 
         The matrix of losses: IFCA takes the least by rows, and CLoVE clusters its rows.
@@ -187,9 +183,7 @@ class NewClients(Host):
         return pool.ask(Losses, pool.units.from_user(self.cluster_params_))
 
     @fit_context(prefer_skip_nested_validation=False)
-    def adapt(
-        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
-    ) -> Self:
+    def adapt(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> Self:
         """Copy of this estimator that also knows some new clients.
 
         A few labelled rows per client are enough. Each new client belongs to the cluster of least
@@ -254,9 +248,7 @@ class NewClients(Host):
         return adapted
 
     @fit_context(prefer_skip_nested_validation=False)
-    def update(
-        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
-    ) -> Self:
+    def update(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> Self:
         """Copy of this estimator that also knows new rows of known clients.
 
         What the clients have in common stays as it was fitted: clusters' models, populations,
@@ -415,7 +407,7 @@ class NewClients(Host):
         return model.loss_degree * loss * (1 + share) / (1 - share)
 
     def _new_clients(
-        self, X: Any, y: Any, groups: ClientIds | None, with_targets: bool = True
+        self, X: Any, y: Any, groups: Groups, with_targets: bool = True
     ) -> tuple[ClientPool, Array | None]:
         """Pool of clients that need not be those of fit, in the units of fit, and their ids.
 

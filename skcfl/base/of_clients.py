@@ -14,7 +14,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._checks import about
-from .._typing import Array, ArrayLike, ClientIds, Kind, MatrixLike
+from .._typing import Array, Groups, Kind, MatrixLike, Targets, Weights
 from ..clients.ids import check_ids, column_position, encode, locate
 from ..exceptions import PrivacyError, RejectedClientWarning, SingleClientWarning
 from ..federation.checking import FLOATS, as_rows, check_features, check_targets, check_weights
@@ -103,13 +103,7 @@ class OfClients(BaseFit):
 
     # ------------------------------------------------------------------------------------ fit
 
-    def _task(
-        self,
-        X: MatrixLike,
-        y: ArrayLike | None,
-        groups: ClientIds | None,
-        sample_weight: ArrayLike | None,
-    ) -> Task:
+    def _task(self, X: MatrixLike, y: Targets, groups: Groups, sample_weight: Weights) -> Task:
         """Check the rows and find their clients: what a fit is about, the estimator unchanged."""
         header = copy.copy(self)  # takes n_features_in_ and feature_names_in_
         X, ids = self._take_ids(X, groups, header=header, reset=True)
@@ -221,7 +215,7 @@ class OfClients(BaseFit):
     # ------------------------------------------------------------------------------------ rows
 
     def _take_ids(
-        self, X: Any, groups: ClientIds | None, header: Any = None, reset: bool = False
+        self, X: Any, groups: Groups, header: Any = None, reset: bool = False
     ) -> tuple[Any, Any]:
         """Check the columns of X and take the ids out of them: features, ids (None if none)."""
         header = self if header is None else header
@@ -247,7 +241,7 @@ class OfClients(BaseFit):
         """X with numbers in the place of whatever is none."""
         return X
 
-    def _take_column(self, X: Any, groups: ClientIds | None, header: Any) -> tuple[Any, Any]:
+    def _take_column(self, X: Any, groups: Groups, header: Any) -> tuple[Any, Any]:
         if groups is not None:
             raise ValueError(
                 f"groups and group_col={self.group_col!r} are both given. The ids come from one "

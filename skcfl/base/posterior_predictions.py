@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import Count
-from .._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike
+from .._typing import Array, ArrayLike, Groups, IntArray, MatrixLike, Targets
 from ..clients.ids import check_ids, locate
 from ..federation.made import MadeFederation
 from ..pooling.updates import KnownPosteriors, narrowed_covariances
@@ -76,7 +76,7 @@ class PosteriorPredictions(BaseFederated):
         return hello, header
 
     def _take_ids(
-        self, X: Any, groups: ClientIds | None, header: Any = None, reset: bool = False
+        self, X: Any, groups: Groups, header: Any = None, reset: bool = False
     ) -> tuple[Any, Any]:
         if not reset and self._design.columns is not None:
             X, ids = self._user_rows(X, groups)
@@ -90,7 +90,7 @@ class PosteriorPredictions(BaseFederated):
         kept = sum(groupings(self, header, X.shape[1]), [])
         return super()._numbers(header._design.encoded(X, kept), header, reset, kept)
 
-    def _user_rows(self, X: Any, groups: ClientIds | None) -> tuple[Any, Any]:
+    def _user_rows(self, X: Any, groups: Groups) -> tuple[Any, Any]:
         """Rows with the user's columns, numbers in the place of levels, and their ids."""
         X, ids = super()._take_ids(X, groups)
         return self._check_features(X, dtype=float), ids
@@ -132,7 +132,7 @@ class PosteriorPredictions(BaseFederated):
     def _predicts_by_client(self) -> bool:
         return all(effect.of_features for effect in self._effects)
 
-    def _decide(self, X: Any, groups: ClientIds | None) -> Array:
+    def _decide(self, X: Any, groups: Groups) -> Array:
         raw = super()._decide(X, groups)
         for effect in self._effects:
             raw = effect.added(self, raw, *self._user_rows(X, groups))
@@ -153,7 +153,7 @@ class PosteriorPredictions(BaseFederated):
     # ----------------------------------------------------------------------------- new clients
 
     def _new_clients(
-        self, X: Any, y: Any, groups: ClientIds | None, with_targets: bool = True
+        self, X: Any, y: Any, groups: Groups, with_targets: bool = True
     ) -> tuple[ClientPool, Array | None]:
         if with_targets and y is not None:
             for effect in self._effects:
@@ -172,9 +172,7 @@ class PosteriorPredictions(BaseFederated):
         r, means, *_ = self._stack.posteriors(pool)
         return r.argmax(axis=1), pool.model.centre(means)
 
-    def adapt(
-        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
-    ) -> Self:
+    def adapt(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> Self:
         """Copy of this estimator that also knows some new clients.
 
         Each new client gets its posterior: the mean of the population, as far as its labelled
@@ -222,9 +220,7 @@ class PosteriorPredictions(BaseFederated):
         adapted.params_std_ = np.vstack([self.params_std_, fresh])[order]
         return adapted
 
-    def update(
-        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
-    ) -> Self:
+    def update(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> Self:
         """Copy of this estimator that also knows new rows of known clients.
 
         The population stays as it was fitted. Each client gets its posterior given its old and
@@ -277,9 +273,7 @@ class PosteriorPredictions(BaseFederated):
             getattr(self, name)[places] = new
         return r.argmax(axis=1), pool.model.centre(means)
 
-    def assign(
-        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
-    ) -> IntArray:
+    def assign(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> IntArray:
         """Find the most probable cluster of each of some new clients.
 
         Parameters
@@ -326,16 +320,16 @@ class PosteriorPredictions(BaseFederated):
 
     @overload
     def predict(
-        self, X: MatrixLike, groups: ClientIds | None = None, return_std: Literal[False] = False
+        self, X: MatrixLike, groups: Groups = None, return_std: Literal[False] = False
     ) -> Array: ...
 
     @overload
     def predict(
-        self, X: MatrixLike, groups: ClientIds | None = None, *, return_std: Literal[True]
+        self, X: MatrixLike, groups: Groups = None, *, return_std: Literal[True]
     ) -> tuple[Array, Array]: ...
 
     def predict(
-        self, X: MatrixLike, groups: ClientIds | None = None, return_std: bool = False
+        self, X: MatrixLike, groups: Groups = None, return_std: bool = False
     ) -> Array | tuple[Array, Array]:
         """Predict with each row's client's posterior mean.
 
@@ -376,7 +370,7 @@ class PosteriorPredictions(BaseFederated):
             )
         return predicted, np.sqrt(self._variances(X, groups))
 
-    def _variances(self, X: Any, groups: ClientIds | None) -> Array:
+    def _variances(self, X: Any, groups: Groups) -> Array:
         """Variances of the targets of rows."""
         beside = [effect.variances(self, *self._user_rows(X, groups)) for effect in self._effects]
         X, ids = self._take_ids(X, groups)
@@ -433,7 +427,7 @@ class PosteriorPredictions(BaseFederated):
     def partial_effect(
         self,
         feature: str | int,
-        groups: ClientIds | None = None,
+        groups: Groups = None,
         *,
         values: ArrayLike | None = None,
         n_values: int = 50,

@@ -12,7 +12,18 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import about, check_size
-from .._typing import Array, ArrayLike, ClientIds, FloatArray, IntArray, MatrixLike, available_if
+from .._typing import (
+    Array,
+    ArrayLike,
+    ClientIds,
+    FloatArray,
+    Groups,
+    IntArray,
+    MatrixLike,
+    Targets,
+    Weights,
+    available_if,
+)
 from ..clients.ids import check_ids, describe_unseen, locate
 from ..federation.checking import check_target, check_weights
 from ..federation.sites import ask_each
@@ -131,7 +142,7 @@ class Predictions(Host):
                 state.pop(name, None)
         return state
 
-    def predict(self, X: MatrixLike, groups: ClientIds | None = None) -> Array:
+    def predict(self, X: MatrixLike, groups: Groups = None) -> Array:
         """Predict with the model of each row's client.
 
         Parameters
@@ -154,7 +165,7 @@ class Predictions(Host):
         return self._output(self._decide(X, groups))
 
     @available_if(_is_classifier)
-    def decision_function(self, X: MatrixLike, groups: ClientIds | None = None) -> Array:
+    def decision_function(self, X: MatrixLike, groups: Groups = None) -> Array:
         """Confidence scores of the classes under each row's client's model.
 
         Parameters
@@ -173,7 +184,7 @@ class Predictions(Host):
         return self.model_.scores(raw)
 
     @available_if(_has_proba)
-    def predict_proba(self, X: MatrixLike, groups: ClientIds | None = None) -> Array:
+    def predict_proba(self, X: MatrixLike, groups: Groups = None) -> Array:
         """Class probabilities under each row's client's model.
 
         Parameters
@@ -192,7 +203,7 @@ class Predictions(Host):
         return self.model_.proba(raw)
 
     @available_if(_has_proba)
-    def predict_log_proba(self, X: MatrixLike, groups: ClientIds | None = None) -> Array:
+    def predict_log_proba(self, X: MatrixLike, groups: Groups = None) -> Array:
         """Logarithms of the class probabilities.
 
         Parameters
@@ -213,9 +224,9 @@ class Predictions(Host):
     def score(
         self,
         X: MatrixLike,
-        y: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-        groups: ClientIds | None = None,
+        y: Targets = None,
+        sample_weight: Weights = None,
+        groups: Groups = None,
     ) -> float:
         """Accuracy of a classifier, R^2 of a regressor, else minus the mean loss.
 
@@ -452,7 +463,7 @@ class Predictions(Host):
 
     # ------------------------------------------------------------------------ models of rows
 
-    def _decide(self, X: MatrixLike, groups: ClientIds | None) -> Array:
+    def _decide(self, X: MatrixLike, groups: Groups) -> Array:
         X, params, index = self._rows_and_models(X, groups)
         return self.model_.decision(X, params, index)
 
@@ -465,7 +476,7 @@ class Predictions(Host):
         """True if predictions are those of the local model with the client's parameters."""
         return type(self)._decide is Predictions._decide
 
-    def _rows_and_models(self, X: Any, groups: ClientIds | None) -> tuple[Any, Array, Array]:
+    def _rows_and_models(self, X: Any, groups: Groups) -> tuple[Any, Array, Array]:
         """Checked rows, a table of models (m, n_params), and which of them each row uses."""
         check_is_fitted(self)
         X, ids = self._take_ids(X, groups)

@@ -14,7 +14,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _get_feature_names
 
 from .._checks import Count, about, check_size
-from .._typing import Array, ArrayLike, ClientIds, DTypeLike, Kind, MatrixLike, RandomState
+from .._typing import Array, ClientIds, DTypeLike, Kind, MatrixLike, RandomState, Targets, Weights
 from ..clients.ids import check_ids, encode, encode_runs, family, joined_ids, locate
 from .checking import as_rows, check_features, check_targets, check_weights
 from .fanout import joined
@@ -344,9 +344,9 @@ class InProcessFederation(Federation):
     def __init__(
         self,
         X: MatrixLike,
-        y: ArrayLike | None,
+        y: Targets,
         groups: ClientIds,
-        sample_weight: ArrayLike | None = None,
+        sample_weight: Weights = None,
         *,
         n_jobs: int | None = None,
         faults: Faults | None = None,

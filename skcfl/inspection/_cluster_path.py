@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.utils.extmath import svd_flip
 
-from .._typing import Array, ArrayLike, ClientIds, MatrixLike
+from .._typing import Array, ArrayLike, Groups, MatrixLike, Targets
 from ..numerics.by_cluster import numbered_by_size
 from ._axes import Axes, Display, colour_of
 
@@ -91,7 +91,7 @@ class ClusterPathDisplay(Display):
     lams: ArrayLike
     params: ArrayLike
     labels: ArrayLike
-    groups: ClientIds | None = None
+    groups: Groups = None
     partition: ArrayLike | None = None
     lam: float | None = None
 
@@ -102,9 +102,9 @@ class ClusterPathDisplay(Display):
         cls,
         estimator: Any,
         X: MatrixLike,
-        y: ArrayLike | None = None,
+        y: Targets = None,
         *,
-        groups: ClientIds | None = None,
+        groups: Groups = None,
         n_lams: int = 30,
         partition: ArrayLike | None = None,
         kind: Literal["models", "n_clusters", "tree"] = "models",
@@ -155,7 +155,7 @@ class ClusterPathDisplay(Display):
         cls,
         path: Any,
         *,
-        groups: ClientIds | None = None,
+        groups: Groups = None,
         partition: ArrayLike | None = None,
         lam: float | None = None,
         kind: Literal["models", "n_clusters", "tree"] = "models",

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import norm
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import ArrayLike, ClientIds
+from .._typing import ArrayLike, Groups
 from ._axes import LEVEL, Axes, Display, check_name
 
 # Clients up to which each curve has its name in the legend.
@@ -81,7 +81,7 @@ class EffectDisplay(Display):
         cls,
         estimator: Any,
         feature: str | int,
-        groups: ClientIds | None = None,
+        groups: Groups = None,
         *,
         values: ArrayLike | None = None,
         level: float = 0.95,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._typing import Array, ArrayLike, ClientIds, MatrixLike
+from .._typing import Array, ArrayLike, Groups, MatrixLike, Targets
 from ..clients.ids import check_ids, encode
 from ._axes import Axes, Display, check_shows
 
@@ -80,16 +80,16 @@ class LossMatrixDisplay(Display):
     _: KW_ONLY
     losses: ArrayLike
     labels: ArrayLike | None = None
-    groups: ClientIds | None = None
+    groups: Groups = None
 
     @classmethod
     def from_estimator(
         cls,
         estimator: Any,
         X: MatrixLike,
-        y: ArrayLike | None = None,
+        y: Targets = None,
         *,
-        groups: ClientIds | None = None,
+        groups: Groups = None,
         ax: Axes | None = None,
         **kwargs: Any,
     ) -> LossMatrixDisplay:
@@ -296,9 +296,9 @@ class RoundsDisplay(Display):
         cls,
         estimator: Any,
         X: MatrixLike | None = None,
-        y: ArrayLike | None = None,
+        y: Targets = None,
         *,
-        groups: ClientIds | None = None,
+        groups: Groups = None,
         curve: Literal["ari", "score"] | None = None,
         name: str | None = None,
         ax: Axes | None = None,
@@ -406,9 +406,7 @@ class RoundsDisplay(Display):
         return self
 
 
-def _round_scores(
-    estimator: Any, X: MatrixLike, y: ArrayLike | None, groups: ClientIds | None
-) -> Array:
+def _round_scores(estimator: Any, X: MatrixLike, y: Targets, groups: Groups) -> Array:
     """Score of the models of every round, as the estimator itself scores."""
     one = copy.copy(estimator)
     scores = []

@@ -13,7 +13,16 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import Count
-from .._typing import Array, ArrayLike, ClientIds, FloatArray, IntArray, MatrixLike, RandomState
+from .._typing import (
+    Array,
+    ArrayLike,
+    FloatArray,
+    Groups,
+    IntArray,
+    MatrixLike,
+    RandomState,
+    Targets,
+)
 from ..clients.ids import check_ids, encode
 from ..model_selection._columns import ids_in_column
 from ._axes import Axes, Display
@@ -105,8 +114,8 @@ class ClusterStability:
 def cluster_stability(
     estimator: Any,
     X: MatrixLike,
-    y: ArrayLike | None = None,
-    groups: ClientIds | None = None,
+    y: Targets = None,
+    groups: Groups = None,
     *,
     n_resamples: int = 20,
     random_state: RandomState = 0,
@@ -250,8 +259,8 @@ class ClusterStabilityDisplay(Display):
         cls,
         estimator: Any,
         X: MatrixLike,
-        y: ArrayLike | None = None,
-        groups: ClientIds | None = None,
+        y: Targets = None,
+        groups: Groups = None,
         *,
         n_resamples: int = 20,
         random_state: RandomState = 0,

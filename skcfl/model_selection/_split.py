@@ -22,7 +22,7 @@ from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import _num_samples
 
 from .._checks import about, is_missing, refuse_masked
-from .._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike, RandomState
+from .._typing import Array, Groups, IntArray, MatrixLike, RandomState, Targets
 from ..clients.ids import check_ids, encode
 from ._columns import ids_in_column
 
@@ -140,7 +140,7 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
         return self.n_splits
 
     def split(
-        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
+        self, X: MatrixLike, y: Targets = None, groups: Groups = None
     ) -> Iterator[tuple[IntArray, IntArray]]:
         """Generate training and test rows.
 
@@ -179,7 +179,7 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
             routing.split.add_request(param="groups", alias=False)
         return routing
 
-    def _folds(self, X: MatrixLike, y: ArrayLike | None, groups: ClientIds | None) -> Array:
+    def _folds(self, X: MatrixLike, y: Targets, groups: Groups) -> Array:
         """Fold in which each row is tested, -1 for rows that stay in training."""
         with about("X"):
             n_samples = _num_samples(X)
@@ -211,7 +211,7 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
         folds[dealt] = _deal(clients[dealt], classes[dealt], self.n_splits, rng)
         return folds
 
-    def _ids(self, X: MatrixLike, groups: ClientIds | None, n_samples: int) -> Array:
+    def _ids(self, X: MatrixLike, groups: Groups, n_samples: int) -> Array:
         if self.group_col is not None:
             if groups is not None:
                 raise ValueError(
@@ -227,7 +227,7 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
         return check_ids(groups, n_samples)
 
 
-def _encode_classes(y: ArrayLike | None) -> Array | None:
+def _encode_classes(y: Targets) -> Array | None:
     """Class of each row, None if y has no classes."""
     if y is None:
         return None
