@@ -171,7 +171,7 @@ class ClusteredRows(ClusterMixin, OfClients):
         return Task(header, pool, groups, None, {}, federation=federation, hello=hello)
 
     def _pool_of(self, federation: Federation, hello: Handshake) -> ClientPool:
-        model = self._local_model().bind(hello.n_features, dtype=hello.dtype)
+        model = hello.bound(self._local_model())
         return federation.open(model, check_random_state(self.random_state), hello)
 
     def _solve(self, pool: ClientPool, **options: Any) -> Result:
@@ -279,7 +279,7 @@ class ClusteredRows(ClusterMixin, OfClients):
         """
         hello = self._hello_of(federation, None)
         model, table = self._nearest()
-        rows = federation.rows(Location().bind(hello.n_features, dtype=hello.dtype), hello)
+        rows = federation.rows(hello.bound(Location()), hello)
         parts = scored(rows, model, table, self._positions(hello.ids))
         own = [("predict",)] * len(parts)
         return federation.collected(iter(ask_each(parts, "outputs", own, whole=True)))
@@ -412,7 +412,8 @@ class ClusteredRows(ClusterMixin, OfClients):
         return encode(check_ids(ids, X.shape[0], self._ids_name()))
 
     def _federation(self, X: Any, clients: Array, codes: Array) -> InProcessFederation:
-        return InProcessFederation.of_checked(X, None, codes, clients, None, self.n_jobs, None)
+        about = {"sample_weight": None, "n_jobs": self.n_jobs}
+        return InProcessFederation.of_checked(None, X=X, y=None, codes=codes, ids=clients, **about)
 
     def __sklearn_tags__(self) -> Any:
         """Tags: sparse rows are made dense client by client."""

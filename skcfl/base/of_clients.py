@@ -110,17 +110,12 @@ class OfClients(BaseFit):
         X, y = self._check_rows(X, y, dtype=FLOATS)
         sample_weight = check_weights(sample_weight, X)
         groups, codes = self._check_clients(ids, X.shape[0])
-        federation = InProcessFederation.of_checked(
-            X,
-            y,
-            codes,
-            np.zeros(1, dtype=int) if groups is None else groups,
-            sample_weight,
-            self.n_jobs,
-            self._kind(),
-            header._row_shape,
-        )
-        return self._open(federation, federation.hello(self._kind()), header, groups)
+        ids = np.zeros(1, dtype=int) if groups is None else groups
+        about = {"sample_weight": sample_weight, "n_jobs": self.n_jobs}
+        about |= {"row_shape": header._row_shape, "codes": codes, "ids": ids}
+        kind = self._kind()
+        federation = InProcessFederation.of_checked(kind, X=X, y=y, **about)
+        return self._open(federation, federation.hello(kind), header, groups)
 
     def _federation_task(self, federation: Federation) -> Task:
         """Ask the clients who they are: what a fit is about, the estimator unchanged."""
@@ -175,20 +170,13 @@ class OfClients(BaseFit):
         missing, complete = pool.roll_call()
         fitted = {
             "groups_": ids,
-            "floats_up_": pool.ledger.up,
-            "floats_down_": pool.ledger.down,
-            "calls_": pool.ledger.calls,
-            "client_calls_": pool.ledger.client_calls,
-            "wire_bytes_": pool.ledger.wire_bytes,
             "missing_clients_": ids[missing],
             "absences_": pool.presence.absences.listed(),
             "rejected_clients_": ids[pool.rejected],
             "_n_rows": pool.n_samples,
-            "_site_bytes": (pool.ledger.shared_bytes, pool.ledger.own_bytes),
-            "_envelopes": pool.ledger.envelopes,
-            "_requests": pool.ledger.requests,
             "_has_groups": task.groups is not None,
             "_row_shape": task.header._row_shape,
+            **pool.ledger.published(),
         }
         return fitted, missing, complete
 

@@ -10,8 +10,8 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import Count
-from .._typing import Array, ArrayLike, Groups, IntArray, MatrixLike, Targets
-from ..clients.ids import check_ids, locate
+from .._typing import Array, ArrayLike, Groups, MatrixLike
+from ..clients.ids import check_ids
 from ..federation.made import MadeFederation
 from ..pooling.updates import KnownPosteriors, narrowed_covariances
 from .curve_effects import rows_along, spread_along
@@ -172,43 +172,9 @@ class PosteriorPredictions(BaseFederated):
         r, means, *_ = self._stack.posteriors(pool)
         return r.argmax(axis=1), pool.model.centre(means)
 
-    def adapt(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> Self:
-        """Copy of this estimator that also knows some new clients.
-
-        Each new client gets its posterior: the mean of the population, as far as its labelled
-        rows do not say otherwise. Nothing else changes, and this estimator stays as it is.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
-            Rows of the new clients, with the columns of fit.
-        y : array-like of shape (n_samples,), default=None
-            Their targets.
-        groups : array-like of shape (n_samples,), default=None
-            Id of each row's client; not with ``group_col``.
-
-        Returns
-        -------
-        adapted : estimator
-            With the new clients in ``groups_``, ``labels_``, ``responsibilities_``, ``params_``,
-            ``coef_``, ``client_dispersion_`` and ``cluster_sizes_``.
-
-        Raises
-        ------
-        ValueError
-            If there are no ids, an id was seen in fit, or y is missing or holds a class not seen
-            in fit.
-        """
-        if self._is_private:
-            return self._for_clients().adapt(X, y, groups=groups)
-        adapted = super().adapt(X, y, groups=groups)
-        pool, clients = self._new_clients(X, y, groups)
+    def _take_in(self, adapted: Self, pool: ClientPool, order: Array) -> None:
         dense = self._covariances is not None
         r, _, covariances, noise = self._stack.posteriors(pool, dense)
-        known = self.groups_ if len(self.groups_) else adapted.groups_[:0]
-        old, _ = locate(adapted.groups_, known)
-        new, _ = locate(adapted.groups_, clients)
-        order = np.argsort(np.concatenate([old, new]))
         adapted.responsibilities_ = np.vstack([self.responsibilities_, r])[order]
         adapted.client_dispersion_ = np.concatenate([self.client_dispersion_, noise])[order]
         if dense:
@@ -218,38 +184,6 @@ class PosteriorPredictions(BaseFederated):
         fresh = posterior_std(covariances, pool.units.user_map())
         fresh[:, np.isnan(self.params_std_).any(axis=0)] = np.nan
         adapted.params_std_ = np.vstack([self.params_std_, fresh])[order]
-        return adapted
-
-    def update(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> Self:
-        """Copy of this estimator that also knows new rows of known clients.
-
-        The population stays as it was fitted. Each client gets its posterior given its old and
-        its new rows: of squared error exactly that which :meth:`adapt` finds for a new client
-        with all of these rows, of other losses with a normal distribution in the place of the old
-        rows. This estimator stays as it is. Fit again once many clients have many new rows.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
-            New rows, with the columns of fit.
-        y : array-like of shape (n_samples,), default=None
-            Their targets.
-        groups : array-like of shape (n_samples,), default=None
-            Id of each row's client, all of them known; not with ``group_col``.
-
-        Returns
-        -------
-        updated : estimator
-            With the clients' new ``labels_``, ``responsibilities_``, ``params_``, ``coef_``,
-            ``params_std_``, ``client_dispersion_`` and ``cluster_sizes_``.
-
-        Raises
-        ------
-        ValueError
-            If there are no ids, an id is not known, y is missing or holds a class not seen in fit,
-            or the posteriors would take more than 64 MB, or the rows of the fit were elsewhere.
-        """
-        return super().update(X, y, groups=groups)
 
     def _updated(self, pool: ClientPool, places: Array) -> tuple[Array, Array]:
         if self._known is None:
@@ -272,46 +206,6 @@ class PosteriorPredictions(BaseFederated):
             setattr(self, name, getattr(self, name).copy())
             getattr(self, name)[places] = new
         return r.argmax(axis=1), pool.model.centre(means)
-
-    def assign(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> IntArray:
-        """Find the most probable cluster of each of some new clients.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
-            Rows of the new clients, with the columns of fit.
-        y : array-like of shape (n_samples,), default=None
-            Their targets.
-        groups : array-like of shape (n_samples,), default=None
-            Id of each row's client, seen in fit or not. None without ``group_col``: all rows
-            belong to one client.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_new_clients,)
-            In the order of ``np.unique(groups)``.
-
-        Raises
-        ------
-        ValueError
-            If y is missing, or holds a class not seen in fit.
-        """
-        return super().assign(X, y, groups=groups)
-
-    def assign_federation(self, federation: Federation) -> Any:
-        """Find the most probable cluster of each client of a federation.
-
-        Parameters
-        ----------
-        federation : Federation
-            The clients, seen in fit or not.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_clients,)
-            As from ``assign``, in the order of the sorted ids; -1 of clients that do not answer.
-        """
-        return super().assign_federation(federation)
 
     def _clusters_of(self, pool: ClientPool) -> Array:
         return self._models_of(pool)[0]
@@ -392,31 +286,6 @@ class PosteriorPredictions(BaseFederated):
             out[rows] = np.einsum("rp,rp->r", np.matmul(V, D[:, :, None])[:, :, 0], D)
         noise = np.append(self.client_dispersion_, self._stack.new_noise)
         return np.maximum(out, 0.0) + noise[positions] + sum(beside)
-
-    def client_model(self, group: Hashable | None = None) -> Any:
-        """Model of one client as a fitted estimator of plain scikit-learn.
-
-        Parameters
-        ----------
-        group : object, default=None
-            Id of the client; one not seen in fit is treated as ``unseen`` says. None only after a
-            fit without ids.
-
-        Returns
-        -------
-        estimator : estimator
-            ``LinearRegression``, ``PoissonRegressor``, ``GammaRegressor`` or
-            ``LogisticRegression``, of curves behind a ``ColumnTransformer`` with
-            ``SplineTransformer`` in a pipeline, of trees behind a ``FunctionTransformer``. It
-            predicts as this estimator does for the client.
-
-        Raises
-        ------
-        ValueError
-            If the id is needed or not seen in fit, or if predictions depend on the levels of
-            other groupings.
-        """
-        return super().client_model(group)
 
     def _plain_model(self, group: Hashable | None) -> Any:
         plain = super()._plain_model(group)

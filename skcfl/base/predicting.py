@@ -48,25 +48,6 @@ def _is_classifier(estimator: Any) -> bool:
     return estimator._kind() == "classifier"
 
 
-class OfCluster:
-    """Attribute of each client that is its cluster's: computed when it is first asked for.
-
-    A fit with a model for each client sets the attribute, which is found before this.
-    """
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name, self.source = name, f"cluster_{name}"
-
-    def __get__(self, estimator: Any, owner: type | None = None) -> Any:
-        if estimator is None:
-            return self
-        values = vars(estimator)
-        if self.source not in values or values.get("_is_private"):
-            raise AttributeError(not_there(estimator, self.name))
-        values[self.name] = values[self.source][values["labels_"]]
-        return values[self.name]
-
-
 class NotReleased:
     """Attribute that a private fit leaves with the clients; other fits set it."""
 
@@ -77,6 +58,20 @@ class NotReleased:
         if estimator is None:
             return self
         raise AttributeError(not_there(estimator, self.name))
+
+
+class OfCluster(NotReleased):
+    """Attribute of each client that is its cluster's: computed when it is first asked for.
+
+    A fit with a model for each client sets the attribute, which is found before this.
+    """
+
+    def __get__(self, estimator: Any, owner: type | None = None) -> Any:
+        values, source = getattr(estimator, "__dict__", {}), f"cluster_{self.name}"
+        if source not in values or values.get("_is_private"):
+            return super().__get__(estimator, owner)
+        values[self.name] = values[source][values["labels_"]]
+        return values[self.name]
 
 
 def not_there(estimator: Any, name: str) -> str:
@@ -303,14 +298,17 @@ class Predictions(Host):
             ``LinearRegression``, ``HuberRegressor``, ``QuantileRegressor``, ``PoissonRegressor``,
             ``GammaRegressor``, ``TweedieRegressor``,
             ``LogisticRegression``, ``LinearSVC``, ``MLPClassifier`` or ``MLPRegressor``, with
-            the names of the features if fit had some. It needs no groups, knows nothing of other
+            the names of the features if fit had some. Curves are behind a ``ColumnTransformer``
+            with ``SplineTransformer`` in a pipeline, and trees behind a ``FunctionTransformer``.
+            It needs no groups, knows nothing of other
             clients, and predicts as this estimator does for the client. Of a module of PyTorch the
             module with the client's weights, in ``eval`` mode.
 
         Raises
         ------
         ValueError
-            If the id is needed or not seen in fit, or if scikit-learn has no such estimator.
+            If the id is needed or not seen in fit, if scikit-learn has no such estimator, or if
+            predictions depend on the levels of other groupings.
         """
         return self._behind_table(self._plain_model(group))
 

@@ -76,6 +76,13 @@ class Handshake:
     weights: np.ndarray = field(default_factory=lambda: np.zeros(0))
     privacy: dict[str, Any] | None = None
 
+    def bound(self, model: LocalModel) -> LocalModel:
+        """A local model for the rows of these clients."""
+        if self.row_shape is not None:
+            model = model.for_rows(self.row_shape)
+        n_classes = None if self.classes is None else len(self.classes)
+        return model.bind(self.n_features, n_classes=n_classes, dtype=self.dtype)
+
 
 class _FewerPlaces(Exception):
     """Raised where some of the places that are measured are lost."""
@@ -341,6 +348,14 @@ class InProcessFederation(Federation):
     (12,)
     """
 
+    names: Any = None
+    faults: Faults | None = None
+    row_shape: tuple[int, ...] | None = None
+    _guard: Guard | None = None
+    _account: Account | None = None
+    # The place of a policy is one party.
+    _parties_are_clients = True
+
     def __init__(
         self,
         X: MatrixLike,
@@ -371,32 +386,16 @@ class InProcessFederation(Federation):
         check_policy(policy)
         self._guard = None if policy is None else Guard(policy)
         declared = None if policy is None else policy.privacy
-        # The place of a policy is one party.
         self._parties_are_clients = declared is None
         self._account = None if declared is None else self._opened(declared)
         self.min_clients, self.retries = _check_counts(min_clients, retries)
         self.max_share = check_share(max_share)
 
     @classmethod
-    def of_checked(
-        cls,
-        X: Any,
-        y: Any,
-        codes: Array,
-        ids: Array,
-        sample_weight: Any,
-        n_jobs: int | None,
-        kind: Kind,
-        row_shape: tuple[int, ...] | None = None,
-    ) -> Self:
-        """Federation of rows that an estimator has checked."""
+    def of_checked(cls, kind: Kind, **checked: Any) -> Self:
+        """Federation of what an estimator has checked: attributes by name."""
         self = object.__new__(cls)
-        self.row_shape = row_shape
-        self.X, self.y, self.codes, self.ids = X, y, codes, ids
-        self.sample_weight, self.n_jobs, self.names = sample_weight, n_jobs, None
-        self.faults = self._guard = self._account = None
-        self._parties_are_clients = True
-        self._kind = kind
+        vars(self).update(checked, _kind=kind)
         return self
 
     def _opened(self, privacy: ClientPrivacy, number: int = 0) -> Account:
@@ -408,7 +407,7 @@ class InProcessFederation(Federation):
                 "faults must be None under privacy: clients then answer sums, in which no single "
                 f"client fails, got {self.faults!r}."
             )
-        return Account(privacy, number, getattr(self, "_account", None))
+        return Account(privacy, number, self._account)
 
     @property
     def carries_objects(self) -> bool:  # type: ignore[override]
