@@ -26,6 +26,34 @@ def colour_of(cluster: int, most: int = COLOURS) -> str:
     return f"C{cluster}" if cluster < most else GREY
 
 
+def name_clients(
+    axis: Any, order: Any, groups: Any, most: int, label: str = "clients", **text: Any
+) -> None:
+    """Name clients along an axis, in an order, where they are few; else label the axis.
+
+    Parameters
+    ----------
+    axis : matplotlib Axis
+        Horizontal or vertical.
+    order : ndarray of shape (n_clients,)
+        Positions of the clients, in the order of their places.
+    groups : sequence or None
+        Their ids; None takes the positions.
+    most : int
+        Clients up to which each has its name.
+    label : str
+        What is there if they are more.
+    **text
+        Properties of the names.
+    """
+    if len(order) > most:
+        axis.set_ticks([])
+        axis.set_label_text(label)
+        return
+    names = order if groups is None else (groups[i] for i in order)
+    axis.set_ticks(range(len(order)), list(map(str, names)), **text)
+
+
 def check_name(name: Any) -> str | None:
     """Return the name of a curve, a string or None.
 

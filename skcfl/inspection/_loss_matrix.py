@@ -10,7 +10,7 @@ import numpy as np
 
 from .._typing import Array, ArrayLike, Groups, MatrixLike, Targets
 from ..clients.ids import check_ids, encode
-from ._axes import Axes, Display, check_shows
+from ._axes import Axes, Display, check_shows, name_clients
 
 # Clients up to which rows have names, and their cells numbers.
 MAX_NAMES = 40
@@ -187,12 +187,7 @@ class LossMatrixDisplay(Display):
         ax.set_xlabel("model of cluster")
         if K <= MAX_TICKS:
             ax.set_xticks(np.arange(K))
-        ids = np.arange(n) if self.groups is None else np.asarray(self.groups)
-        if n <= MAX_NAMES:
-            ax.set_yticks(np.arange(n), [str(i) for i in ids[order].tolist()])
-        else:
-            ax.set_yticks([])
-            ax.set_ylabel("clients, by cluster")
+        name_clients(ax.yaxis, order, self.groups, MAX_NAMES, "clients, by cluster")
         if colorbar:
             self.figure_.colorbar(self.image_, ax=ax, label="mean loss")
         return self

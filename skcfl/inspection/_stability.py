@@ -25,7 +25,7 @@ from .._typing import (
 )
 from ..clients.ids import check_ids, encode
 from ..model_selection._columns import ids_in_column
-from ._axes import Axes, Display
+from ._axes import Axes, Display, name_clients
 
 # Shares of the fits in which a pair is together, between which it is unsure.
 LEAST, MOST = 0.1, 0.9
@@ -325,13 +325,6 @@ class ClusterStabilityDisplay(Display):
 def heat_map(ax: Axes, matrix: ArrayLike, order: Array, groups: Array, **kwargs: Any) -> Any:
     """Draw a matrix between clients in an order, with their names where they are few."""
     image = ax.imshow(np.asarray(matrix)[np.ix_(order, order)], **kwargs)
-    if len(order) <= NAMED:
-        names = [str(groups[i]) for i in order]
-        ax.set_xticks(range(len(order)), names, rotation=90, fontsize=6)
-        ax.set_yticks(range(len(order)), names, fontsize=6)
-    else:
-        ax.set_xticks([])
-        ax.set_yticks([])
-        ax.set_xlabel("clients")
-        ax.set_ylabel("clients")
+    name_clients(ax.xaxis, order, groups, NAMED, rotation=90, fontsize=6)
+    name_clients(ax.yaxis, order, groups, NAMED, fontsize=6)
     return image
