@@ -7,7 +7,7 @@ import numpy as np
 from scipy import sparse
 
 from .._checks import LEAST, Count
-from ..clients.draws import mixed, order_of_rows
+from ..clients.draws import dealt, order_of_rows
 from ..clients.fitted_estimators import fit_by_client, out_of_folds
 from ..numerics.regression_trees import forest_outputs
 from .checking import check_numbers, check_trees
@@ -336,19 +336,9 @@ class Rows(Endpoint):
         Rows are dealt as by :class:`~skcfl.model_selection.ClientKFold`: those of a client evenly,
         and those of each of its classes.
         """
-        sizes = np.bincount(self.codes, minlength=len(self.places))
-        start = np.concatenate([[0], np.cumsum(sizes)])
-        own = order_of_rows(self.codes, self._X, self.y, self.sample_weight)
-        number = np.empty(len(own), dtype=np.intp)
-        number[own] = np.arange(len(own)) - start[self.codes[own]]
-        key = mixed(seed, self.numbers[self.codes], number)
-        order = np.lexsort((key, self.y, self.codes) if by_class else (key, self.codes))
-        rank = np.empty(len(order), dtype=np.intp)
-        rank[order] = np.arange(len(order)) - start[self.codes[order]]
-        first = (mixed(seed, self.numbers) % np.uint64(n_folds)).astype(np.intp)
-        fold = (rank + first[self.codes]) % n_folds
-        fold[(sizes == 1)[self.codes]] = -1
-        return fold
+        order = order_of_rows(self.codes, self._X, self.y, self.sample_weight)
+        classes = self.y if by_class else None
+        return dealt(n_folds, seed, self.numbers, self.codes, order, classes)
 
     def scored(self, model, table, index, classes):
         """The rows beside the predictions of their clients' models; see ScoredRows."""
