@@ -51,6 +51,15 @@ def about(name):
         raise kind(f"{name} is not valid: {error}") from error
 
 
+@contextmanager
+def needs(text):
+    """Raise an ImportError with a text, how to install it, where an extra package is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(text) from error
+
+
 def caller_level():
     """The ``stacklevel`` of who called this package, whatever is between here and there."""
     frame, level = sys._getframe(1), 1

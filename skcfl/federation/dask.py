@@ -17,6 +17,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from .._checks import needs
 from ..exceptions import FederationError
 from .hosted_parts import Host
 from .policy import check_policy
@@ -479,12 +480,8 @@ def _split(frame, target, client_column, weight):
 
 
 def _check_client(client):
-    try:
+    with needs("DaskFederation needs dask.distributed: pip install 'skcfl[dask]'."):
         from distributed import Client
-    except ImportError as error:
-        raise ImportError(
-            "DaskFederation needs dask.distributed: pip install 'skcfl[dask]'."
-        ) from error
     if not isinstance(client, Client) or client.asynchronous:
         raise TypeError(f"client must be a synchronous distributed.Client, got {client!r}.")
 

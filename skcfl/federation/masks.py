@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from .._checks import needs
 from .._typing import Array
 from .sites import Refused
 
@@ -36,13 +37,11 @@ DEGREE = 24
 
 def need_cryptography() -> Any:
     """The package cryptography; raise an ImportError that says how to install it."""
-    try:
+    with needs(
+        "masked sums need cryptography, which is not installed. Install it: python -m pip install "
+        '"skcfl[privacy]".'
+    ):
         import cryptography
-    except ImportError as error:
-        raise ImportError(
-            "masked sums need cryptography, which is not installed. Install it: python -m pip "
-            'install "skcfl[privacy]".'
-        ) from error
     return cryptography
 
 

@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from .._checks import Count
+from .._checks import Count, needs
 from ..exceptions import FederationError, MessageError
 from .collab import FITTED, REPORT, FitApp, SiteApp, encoded
 from .federation import _check_counts
@@ -243,13 +243,9 @@ def _known_reasons(folder):
 
 
 def _need_nvflare():
-    try:
+    with needs("This needs NVFlare 2.9 or newer: python -m pip install 'skcfl[nvflare]'"):
         from nvflare.collab import CollabRecipe
         from nvflare.recipe import SimEnv
-    except ImportError as error:
-        raise ImportError(
-            "This needs NVFlare 2.9 or newer: python -m pip install 'skcfl[nvflare]'"
-        ) from error
 
     class FitRecipe(CollabRecipe):
         """A job without code: server and sites have the classes that it names."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from .._checks import about
+from .._checks import about, needs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -105,13 +105,11 @@ class Display:
         TypeError
             If `ax` is something else.
         """
-        try:
+        with needs(
+            f"{type(self).__name__}.plot needs matplotlib, which is not installed. Install it, or "
+            "skcfl with its extra: python -m pip install 'skcfl[plot]'."
+        ):
             import matplotlib.pyplot as plt
-        except ImportError as error:
-            raise ImportError(
-                f"{type(self).__name__}.plot needs matplotlib, which is not installed. Install "
-                "it, or skcfl with its extra: python -m pip install 'skcfl[plot]'."
-            ) from error
         if ax is None:
             _, ax = plt.subplots()
         elif not isinstance(ax, plt.Axes):
