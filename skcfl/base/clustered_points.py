@@ -108,12 +108,10 @@ class BasePoints(ClusterMixin, BaseFit):
             (numbers of points between two clusters) and "not_settled".
         """
         check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
-        names = [f"x{j}" for j in range(self.n_features_in_)] if names is None else list(names)
         optimal = getattr(self, "partition_optimal_", None)
         settled = [] if optimal else ["whether these are the clusters of the objective's minimum"]
         ids = [f"point {i}" for i in range(len(self.labels_))]
-        return report_of_points(self, "points", names, ids, settled)
+        return report_of_points(self, "points", ids, settled)
 
     def _check_points(
         self, X: Any, reset: bool = True, dtype: Any = (np.float64, np.float32)

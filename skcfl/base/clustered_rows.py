@@ -220,14 +220,11 @@ class ClusteredRows(ClusterMixin, OfClients):
             "not_settled".
         """
         check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
-        n_features = self.cluster_centers_.shape[1]
-        names = [f"x{j}" for j in range(n_features)] if names is None else list(names)
         clients, _ = np.nonzero(self.local_labels_ >= 0)
         ids = [str(self.groups_[i]) for i in clients]
         lost = [*self.missing_clients_, *self.rejected_clients_]
         settled = [f"what the rows of client {str(id)!r} say, which took no part" for id in lost]
-        return report_of_points(self, "rows", names, ids, settled)
+        return report_of_points(self, "rows", ids, settled)
 
     # -------------------------------------------------------------------------------- predict
 

@@ -442,14 +442,6 @@ class NewClients(Host):
             n_clients = len(clients)
         if self._scaling is not None:
             X = self._scaling.transform(X)
-        pool = open_rows(
-            self.model_,
-            X,
-            y,
-            codes,
-            n_clients,
-            n_jobs=self.n_jobs,
-            random_state=check_random_state(self.random_state),
-            scaling=self._scaling,
-        )
-        return pool, clients
+        rng = check_random_state(self.random_state)
+        about = {"n_jobs": self.n_jobs, "random_state": rng, "scaling": self._scaling}
+        return open_rows(self.model_, X, y, codes, n_clients, **about), clients

@@ -435,18 +435,6 @@ class InProcessSite(Site):
         return X[order], np.concatenate(y)[order], np.concatenate(w)[order], codes[order]
 
 
-def open_rows(
-    model,
-    X,
-    y,
-    codes,
-    n_clients,
-    sample_weight=None,
-    n_jobs=None,
-    random_state=None,
-    block_bytes=None,
-    scaling=None,
-):
+def open_rows(model, *rows, random_state=None, scaling=None, **more):
     """Pool of clients of this process; arguments as of InProcessSite and ClientPool."""
-    site = InProcessSite(model, X, y, codes, n_clients, sample_weight, n_jobs, block_bytes)
-    return ClientPool(site, model, random_state, scaling)
+    return ClientPool(InProcessSite(model, *rows, **more), model, random_state, scaling)

@@ -17,6 +17,7 @@ from .._checks import Count
 from .._typing import Array
 from ..calls.answers import check_arguments
 from ..calls.call import CALLS, sizes_of
+from ..calls.posteriors_asked import are_same
 from ..calls.releases import RELEASES
 from ..clients.ids import joined_ids
 from ..exceptions import PrivacyError
@@ -595,7 +596,7 @@ class PrivateRows(Endpoint):
 
     def _in_units(self, units: tuple[Any, ...]) -> Any:
         """Site of the clients in some units, made once."""
-        if self._measured is None or not _are_same(self._measured[0], units):
+        if self._measured is None or not are_same(self._measured[0], units):
             mean, scale, centre, spread = units
             model = self._model if centre is None else self._model.in_units(centre, spread)
             rows = self._rows if mean is None else self._rows.scaled(Scaling(mean, scale))
@@ -636,8 +637,3 @@ def in_one_place(places: list[Any]) -> list[Any]:
     if len(set(ids)) < len(ids):
         raise ValueError("A client's rows must be in one place, and those of some are in several.")
     return places
-
-
-def _are_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Whether two tuples of arrays, numbers and None are the same."""
-    return len(one) == len(other) and all(map(np.array_equal, one, other))
