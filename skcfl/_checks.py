@@ -205,6 +205,17 @@ def real_number(value, name, least=-np.inf, most=np.inf):
     return float(number)
 
 
+def whole_number(value, name, least=1, most=None, optional=False):
+    """An integer in a range, no bool, as an int; or None if it is optional."""
+    if optional and value is None:
+        return None
+    if not Count(least, most).is_satisfied_by(value):
+        allowed = f"of at least {least}" if most is None else f"from {least} to {most}"
+        allowed += " or None" * optional
+        raise ValueError(f"{name} must be an integer {allowed}, got {value!r}.")
+    return int(value)
+
+
 def strengths(values, name):
     """Strengths of a penalty that a user gives: ascending, each once.
 

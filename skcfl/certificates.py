@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from ._checks import LEAST, MOST, about, real_array
+from ._checks import LEAST, MOST, about, real_array, real_number
 from ._typing import Array, ArrayLike, ClientIds, FloatArray, Groups, MatrixLike, Targets, Weights
 from .clients.ids import check_ids, encode
 from .federation.federation import Federation
@@ -567,11 +567,7 @@ def _clusters_of_graph(
             f"labels must have one entry for each of the {graph.n_nodes} nodes of A, got shape "
             f"{labels.shape}."
         )
-    number = real_array(lam, "lam", finite=False)
-    if number.ndim or not LEAST <= number <= MOST:
-        raise ValueError(
-            f"lam must be a positive number, between {LEAST:g} and {MOST:g}, got {lam!r}."
-        )
+    real_number(lam, "lam", LEAST, MOST)
     values, labels = encode(labels)
     return graph, labels, len(values), _each(alpha, len(values), "alpha", "cluster")
 

@@ -254,7 +254,7 @@ class ConcavePenalty(Penalty):
     def _parameters(self) -> tuple[float, float, float]:
         """``lam``, ``a`` and ``xi``, or what is wrong with them."""
         name = type(self).__name__
-        lam, a = self._positive("lam"), real_number(self.a, "a")
+        lam, a = real_number(self.lam, f"lam of {name}", LEAST, MOST), real_number(self.a, "a")
         if not (self.least_a < a <= MOST):
             raise ValueError(
                 f"a of {name} must be larger than {self.least_a:g} and finite, or the penalty "
@@ -271,18 +271,9 @@ class ConcavePenalty(Penalty):
     @property
     def factor(self) -> float:
         """The factor of the function, ``scale``, or 1."""
-        return 1.0 if self.scale is None else self._positive("scale")
-
-    def _positive(self, name: str) -> float:
-        """A parameter that is multiplied and divided by."""
-        given = getattr(self, name)
-        number = real_number(given, name)
-        if not (LEAST <= number <= MOST):
-            raise ValueError(
-                f"{name} of {type(self).__name__} must be positive and finite, between {LEAST:g} "
-                f"and {MOST:g}, got {given!r}."
-            )
-        return number
+        if self.scale is None:
+            return 1.0
+        return real_number(self.scale, f"scale of {type(self).__name__}", LEAST, MOST)
 
     @property
     def smoothing(self) -> float:

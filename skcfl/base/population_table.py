@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
+
+from .._checks import whole_number
 
 
 def population_table(fit: Any, max_params: int) -> str:
@@ -106,8 +107,7 @@ def _shares_text(fit: Any) -> Any:
 
 def _shown(fit: Any, n_params: Any, max_params: Any) -> Any:
     """Positions of the parameters of a summary, in their order."""
-    if not isinstance(max_params, Integral) or max_params < 1:
-        raise ValueError(f"max_params must be an int of at least 1, got {max_params!r}.")
+    max_params = whole_number(max_params, "max_params")
     order = np.arange(n_params)
     if fit.model_.fit_intercept:
         column = order % fit.model_.n_columns

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from .._checks import Count
+from .._checks import whole_number
 from .._typing import Array, ArrayLike, Groups, MatrixLike
 from ..clients.ids import check_ids
 from ..federation.made import MadeFederation
@@ -340,8 +340,7 @@ class PosteriorPredictions(BaseFederated):
                 f"regression or two classes; got {model.n_outputs} outputs, "
                 f"standardize={self._scaling is not None}, fit_intercept={model.fit_intercept}."
             )
-        if not Count(2, 10**6).is_satisfied_by(n_values):
-            raise ValueError(f"n_values must be an integer of at least 2, got {n_values!r}.")
+        n_values = whole_number(n_values, "n_values", 2, 10**6)
         rows, places, x = rows_along(self, feature, values, n_values)
         beside = sum(effect.along(int(places[0]), x) for effect in self._effects)
         centred = np.zeros((len(rows), model.n_params))

@@ -42,16 +42,6 @@ FEDERATION = {
 }
 
 
-def true_array(values: Any, shape: tuple[int, ...], name: str) -> Array:
-    """Check parameters that the caller gives."""
-    array = real_array(values, name)
-    if array.shape != shape:
-        raise ValueError(
-            f"{name} must be a finite array of shape {shape}, got one of shape {array.shape}."
-        )
-    return array
-
-
 def _gaussian(n_clusters: int, size: Any, separation: float, rng: np.random.RandomState) -> Array:
     """Gaussian vectors; the nearest two are ``separation`` from each other (one has that norm)."""
     vectors = rng.standard_normal((n_clusters, size))
@@ -290,7 +280,7 @@ def make_clustered_regression(
         coef[:, informative] = values
     else:
         _refuse_informative(n_informative)
-        coef = true_array(coef, (n_clusters, n_features), "coef")
+        coef = real_array(coef, "coef", shape=(n_clusters, n_features))
     intercept = _intercepts(bias, (n_clusters,), rng)
 
     check_numbers(n_samples=len(owner), n_features=n_features)
@@ -319,7 +309,7 @@ def _refuse_informative(n_informative: int | None) -> None:
 def _intercepts(bias: Any, shape: tuple[int, ...], rng: np.random.RandomState) -> Array:
     if isinstance(bias, Real):
         return float(bias) * rng.standard_normal(shape)
-    return true_array(bias, shape, "bias")
+    return real_array(bias, "bias", shape=shape)
 
 
 @validate_params(
@@ -446,7 +436,7 @@ def make_clustered_classification(
         coef[..., informative] = values * (separation / nearest)
     else:
         _refuse_informative(n_informative)
-        coef = true_array(coef, (n_clusters, *heads, n_features), "coef")
+        coef = real_array(coef, "coef", shape=(n_clusters, *heads, n_features))
     intercept = _intercepts(bias, (n_clusters, *heads), rng)
     if heads:
         coef, intercept = _centred(coef), _centred(intercept)

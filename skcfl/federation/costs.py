@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._checks import about
+from .._checks import about, whole_number
 from .._typing import Array
 
 __all__ = ["Cost", "estimate_cost"]
@@ -176,12 +176,10 @@ def estimate_cost(
     given = {name: value for name, value in open_.items() if value is not None}
     for name, value in {**times, **rates, **given}.items():
         _check_number(name, value, name in times)
-    for name, value in (("n_clients", n_clients), ("n_sites", n_sites)):
-        if value is not None and (not isinstance(value, Integral) or value < 1):
-            raise ValueError(f"{name} must be a positive integer or None, got {value!r}.")
-    n = n_fit if n_clients is None else int(n_clients)
+    n = whole_number(n_clients, "n_clients", optional=True) or n_fit
+    n_sites = whole_number(n_sites, "n_sites", optional=True)
     asked = asked_in_fit / n_fit * n if participants is None else float(participants)
-    sites = asked if n_sites is None else min(int(n_sites), asked)
+    sites = asked if n_sites is None else min(n_sites, asked)
     if asked > n:
         raise ValueError(f"participants={participants!r} is more than the {n} clients.")
     if n_sites is not None and n_sites > n:

@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _get_feature_names
 
-from .._checks import Count, about, check_size
+from .._checks import about, check_size, whole_number
 from .._typing import Array, ClientIds, DTypeLike, Kind, MatrixLike, RandomState, Targets, Weights
 from ..clients.ids import check_ids, encode, encode_runs, family, joined_ids, locate
 from .checking import as_rows, check_features, check_targets, check_weights
@@ -678,10 +678,7 @@ def _present(parts: Any, presence: Presence, hello: Handshake, model: LocalModel
 
 
 def _check_counts(min_clients: int, retries: int) -> tuple[int, int]:
-    for name, value, least in (("min_clients", min_clients, 1), ("retries", retries, 0)):
-        if not Count(least).is_satisfied_by(value):
-            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
-    return int(min_clients), int(retries)
+    return whole_number(min_clients, "min_clients"), whole_number(retries, "retries", 0)
 
 
 def _equal(a: Any, b: Any) -> bool:

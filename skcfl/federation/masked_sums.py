@@ -222,7 +222,7 @@ def believed(
     Returns
     -------
     answers : dict of int to object
-        By the numbers of the places.
+        Those that count, by the numbers of the places.
     lost : list of str
         Why others are not there.
     """

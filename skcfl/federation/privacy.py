@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import Count
+from .._checks import whole_number
 from .._typing import Array
 from ..calls.answers import check_arguments
 from ..calls.call import CALLS, sizes_of
@@ -112,9 +112,7 @@ class ClientPrivacy:
         identity: Any = None,
         random_state: int | None = None,
     ) -> None:
-        if masked is not None and not Count(2).is_satisfied_by(masked):
-            raise ValueError(f"masked must be an integer of at least 2 or None, got {masked!r}.")
-        self.masked = None if masked is None else int(masked)
+        self.masked = whole_number(masked, "masked", 2, optional=True)
         for name, value, most in (("epsilon", epsilon, np.inf), ("delta", delta, 1.0)):
             number = isinstance(value, Real) and not isinstance(value, bool)
             masks = masked is not None and unit == "client"
@@ -125,10 +123,8 @@ class ClientPrivacy:
                 raise ValueError(f"{name} must be {allowed}, got {value!r}.")
         if unit not in ("client", "record"):
             raise ValueError(f"unit must be 'client' or 'record', got {unit!r}.")
-        if not Count(1).is_satisfied_by(n_fits):
-            raise ValueError(f"n_fits must be a positive integer, got {n_fits!r}.")
-        if random_state is not None and not Count(0).is_satisfied_by(random_state):
-            raise ValueError(f"random_state must be an integer or None, got {random_state!r}.")
+        self.n_fits, self.account = whole_number(n_fits, "n_fits"), account
+        self.random_state = whole_number(random_state, "random_state", 0, optional=True)
         share = isinstance(participation, Real) and not isinstance(participation, bool)
         if not share or not 0.0 < participation <= 1.0:
             raise ValueError(
@@ -149,7 +145,6 @@ class ClientPrivacy:
         self.participation = float(participation)
         self.epsilon, self.delta, self.unit = float(epsilon), float(delta), unit
         self.bounds, self._given = _check_bounds(bounds, np.isfinite(self.epsilon)), bounds
-        self.n_fits, self.account, self.random_state = int(n_fits), account, random_state
         #: What was declared before sums were masked.
         self.unmasked: ClientPrivacy | None = None
 

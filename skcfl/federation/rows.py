@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 from scipy import sparse
 
-from .._checks import LEAST, Count
+from .._checks import LEAST, whole_number
 from ..clients.draws import dealt, order_of_rows
 from ..clients.fitted_estimators import fit_by_client, out_of_folds
 from ..numerics.regression_trees import forest_outputs
@@ -324,8 +324,7 @@ class Rows(Endpoint):
 
     def folds(self, n_folds, seed, by_class):
         """The rows, dealt out: a list of :class:`~skcfl.federation.judging.FoldRows`."""
-        if not Count(2, MAX_FOLDS).is_satisfied_by(n_folds):
-            raise ValueError(f"n_folds must be an integer from 2 to {MAX_FOLDS}, got {n_folds!r}.")
+        n_folds = whole_number(n_folds, "n_folds", 2, MAX_FOLDS)
         rows, fold = np.arange(self.n_rows)[self.present], self.deal(n_folds, seed, by_class)
         fold = fold[rows]
         return [FoldRows(self, rows[fold != k], rows[fold == k]) for k in range(n_folds)]

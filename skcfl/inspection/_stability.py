@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._checks import Count
+from .._checks import whole_number
 from .._typing import (
     Array,
     ArrayLike,
@@ -165,8 +165,7 @@ def cluster_stability(
     >>> found.is_stable
     True
     """
-    if not Count(1).is_satisfied_by(n_resamples):
-        raise ValueError(f"n_resamples must be a positive integer, got {n_resamples!r}.")
+    n_resamples = whole_number(n_resamples, "n_resamples")
     ids = groups
     if groups is None:
         if getattr(estimator, "group_col", None) is None:

@@ -21,7 +21,7 @@ from sklearn.model_selection._split import GroupsConsumerMixin
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import _num_samples
 
-from .._checks import about, is_missing, refuse_masked
+from .._checks import about, is_missing, refuse_masked, whole_number
 from .._typing import Array, Groups, IntArray, MatrixLike, RandomState, Targets
 from ..clients.ids import check_ids, encode
 from ._columns import ids_in_column
@@ -103,8 +103,7 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
         random_state: RandomState = None,
         singletons: Literal["train", "test"] = "train",
     ) -> None:
-        if not isinstance(n_splits, Integral) or isinstance(n_splits, bool) or n_splits < 2:
-            raise ValueError(f"n_splits must be an integer of at least 2, got {n_splits!r}.")
+        self.n_splits = whole_number(n_splits, "n_splits", 2)
         if group_col is not None and not isinstance(group_col, (str, Integral)):
             raise ValueError(
                 f"group_col must be a column's name, its position or None, got {group_col!r}."
@@ -118,7 +117,6 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
             )
         if not isinstance(singletons, str) or singletons not in ("train", "test"):
             raise ValueError(f"singletons must be 'train' or 'test', got {singletons!r}.")
-        self.n_splits = int(n_splits)
         self.group_col = group_col
         self.shuffle = bool(shuffle)
         self.random_state = random_state
