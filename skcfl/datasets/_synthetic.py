@@ -100,16 +100,17 @@ def _client_rows(
     cluster_sizes: Any,
     id_format: str | None,
     shuffle: bool,
-    rng: np.random.RandomState,
+    random_state: RandomState,
 ) -> Any:
-    """Return the layout and the client of each row: the draws before any data."""
+    """Return the generator, the layout and the client of each row: the draws before any data."""
+    rng = check_random_state(random_state)
     layout = make_layout(
         split_clients(cluster_sizes, n_clients, n_clusters, rng), id_format, shuffle, rng
     )
     sizes = client_sizes(n_samples, n_clients, "n_samples", rng)
     owner = np.repeat(np.arange(n_clients), sizes)
     # A client's rows are independent and alike, so shuffling rows is shuffling their owners.
-    return layout, rng.permutation(owner) if shuffle else owner
+    return rng, layout, rng.permutation(owner) if shuffle else owner
 
 
 def _decision(X: Array, coef: Array, intercept: Array, clusters: Array) -> Array:
@@ -260,9 +261,8 @@ def make_clustered_regression(
     [3, 3]
     """
     check_numbers(n_clusters=n_clusters, n_features=n_features)
-    rng = check_random_state(random_state)
-    layout, owner = _client_rows(
-        n_clients, n_clusters, n_samples, cluster_sizes, id_format, shuffle, rng
+    rng, layout, owner = _client_rows(
+        n_clients, n_clusters, n_samples, cluster_sizes, id_format, shuffle, random_state
     )
     if isinstance(coef, str):
         informative = _informative(n_informative, n_features, rng)
@@ -420,9 +420,8 @@ def make_clustered_classification(
     [0, 1]
     """
     check_numbers(n_clusters=n_clusters, n_classes=n_classes, n_features=n_features)
-    rng = check_random_state(random_state)
-    layout, owner = _client_rows(
-        n_clients, n_clusters, n_samples, cluster_sizes, id_format, shuffle, rng
+    rng, layout, owner = _client_rows(
+        n_clients, n_clusters, n_samples, cluster_sizes, id_format, shuffle, random_state
     )
     heads = () if n_classes == 2 else (n_classes,)
     if isinstance(coef, str):
@@ -557,9 +556,8 @@ def make_fedprox_classification(
     [2, 2, 2, 2]
     """
     check_numbers(n_clusters=n_clusters, n_classes=n_classes, n_features=n_features)
-    rng = check_random_state(random_state)
-    layout, owner = _client_rows(
-        n_clients, n_clusters, n_samples, cluster_sizes, id_format, shuffle, rng
+    rng, layout, owner = _client_rows(
+        n_clients, n_clusters, n_samples, cluster_sizes, id_format, shuffle, random_state
     )
     u = rng.standard_normal((n_clusters, 1))
     coef = _centred(u[:, :, None] + rng.standard_normal((n_clusters, n_classes, n_features)))

@@ -595,14 +595,14 @@ def joined_hellos(said: Sequence[tuple[str, Handshake]]) -> Handshake:
                 f"{first.row_shape or (first.n_features,)}, those of {name} "
                 f"{other.row_shape or (other.n_features,)}."
             )
-        names = first.feature_names, other.feature_names
+        names: Any = (first.feature_names, other.feature_names)
         if (names[0] is None) != (names[1] is None):
             lacks, has = (first_name, name) if names[0] is None else (name, first_name)
             raise ValueError(
                 f"{lacks} has no names of the features, and {has} has some: an order of columns "
                 "that differs would go unnoticed. Load a table with named columns in both."
             )
-        if not _equal(*names):
+        if names[0] is not None and list(names[0]) != list(names[1]):
             raise ValueError(
                 f"All clients must have the same features in the same order: {first_name} has "
                 f"{names[0]}, {name} has {names[1]}."
@@ -679,10 +679,6 @@ def _present(parts: Any, presence: Presence, hello: Handshake, model: LocalModel
 
 def _check_counts(min_clients: int, retries: int) -> tuple[int, int]:
     return whole_number(min_clients, "min_clients"), whole_number(retries, "retries", 0)
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return (a is None and b is None) or (a is not None and b is not None and list(a) == list(b))
 
 
 def _class_factors(class_weight: dict[Any, float], classes: Any) -> Array:

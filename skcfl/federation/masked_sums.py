@@ -222,7 +222,7 @@ def believed(
     Returns
     -------
     answers : dict of int to object
-        Those that count, by the numbers of the places.
+        One of each place that answers, by its number.
     lost : list of str
         Why others are not there.
     """
