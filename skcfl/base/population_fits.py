@@ -430,7 +430,8 @@ class PopulationFits(Host):
         stack, n_iter, unstacked = stacked(pool, fits)
         if errors is not None:
             stack = replace(stack, errors=[errors])
-        dense = self._keeps_covariances(pool)
+        # Standard deviations need each client's covariance.
+        dense = 8 * pool.n_clients * pool.n_params**2 <= MAX_COVARIANCES
         r, means, covariances, noise = stack.posteriors(pool, dense)
         labels = r.argmax(axis=1)
         # Numbered as published: by size, then by the first client. Clusters that are no client's
@@ -467,10 +468,6 @@ class PopulationFits(Host):
             shortfall=shortfall,
             extra=extra,
         )
-
-    def _keeps_covariances(self, pool: Any) -> Any:
-        """True if each client's covariance is asked for, which standard deviations need."""
-        return 8 * pool.n_clients * pool.n_params**2 <= MAX_COVARIANCES
 
     def _publish(self, task: Any, result: Any) -> None:
         state, effects = result.extra.pop("state"), result.extra.pop("effects")

@@ -32,13 +32,14 @@ def population_table(fit: Any, max_params: int) -> str:
     levels = getattr(fit, "level_variances_", {})
     width = max(map(len, [*names, *levels, "(Intercept)"]))
     rows, new = int(fit._n_rows), len(fit.groups_) - fit._n_fitted
+    shares = ", ".join(f"{name} {share:.2f}" for name, share in fit.stacking_shares_.items())
     lines = [
         f"{type(fit).__name__}, loss {model.loss}, covariance {fit.covariance_type_}",
         f"{rows} rows of {fit._n_fitted} clients, {fit.n_clusters_} "
         f"cluster{'s' if fit.n_clusters_ > 1 else ''}",
         *[f"and {new} newcomer{'s' if new > 1 else ''}, see adapt"] * bool(new),
         f"log-likelihood {fit.loglik_:.3f}   BIC {fit.bic_:.3f}{_fit_text(fit)}",
-        *[f"stacking shares {_shares_text(fit)}"] * (len(fit.stacking_shares_) > 1),
+        *[f"stacking shares {shares}"] * (len(fit.stacking_shares_) > 1),
         *[f"dispersion {fit.dispersion_:.5g}"] * model.describe_loss().overdispersed,
         *[f"degrees of freedom of scales {fit.df_:.3g}"] * bool(np.isfinite(fit.df_)),
         *[line for effect in fit._effects for line in effect.lines(fit)],
@@ -99,10 +100,6 @@ def _variance_shares(fit: Any) -> str:
         parts["residual"] = fit.dispersion_ if loss.quadratic else np.pi**2 / 3.0
     total = max(sum(parts.values()), 1e-300)
     return ", ".join(f"{name} {max(v / total, 0.0):.2f}" for name, v in parts.items())
-
-
-def _shares_text(fit: Any) -> Any:
-    return ", ".join(f"{name} {share:.2f}" for name, share in fit.stacking_shares_.items())
 
 
 def _shown(fit: Any, n_params: Any, max_params: Any) -> Any:

@@ -12,7 +12,7 @@ from .._typing import Array
 from ..calls.answer_bounds import OutOfBounds
 from ..exceptions import FederationError, PrivacyError
 from .bounds import require
-from .masks import BITS, KEY, decoded, scale_of
+from .masks import BITS, INTRODUCED, KEY, decoded, scale_of
 from .serialization import size_of
 from .sites import PlaceLost, Refused, raising
 
@@ -26,8 +26,6 @@ PRECISE, CANCEL = 50, 8
 #: A number as large as those by which places know what they keep.
 SOME_NUMBER = 2**62
 NO_PARTIES = np.zeros(0, dtype=bool)
-#: What places say before they agree on masks.
-INTRODUCED = {"key", "certificate", "signature"}
 
 
 class TooLarge(FederationError):
@@ -81,7 +79,7 @@ class MaskedPlaces:
             self.places = [places[k] for k in found]
             self._need(range(len(self.places)))
             keys = np.array([one["key"] for one in found.values()])
-            proofs = [(one["certificate"], one["signature"]) for one in found.values()]
+            proofs = [tuple(map(one.get, INTRODUCED[1:])) for one in found.values()]
             asked = {k: (k, keys, proofs) for k in range(len(keys))}
             agreed = self._ask(asked, "mask_agree", lambda said: None)
             self.here = np.isin(np.arange(len(keys)), list(agreed))
@@ -254,7 +252,7 @@ def _finer(values: Array, room: int, needed: int) -> int:
 
 def _check_key(said: Any) -> None:
     """Raise OutOfBounds unless a place has sent its key."""
-    whole = isinstance(said, dict) and said.keys() == INTRODUCED
+    whole = isinstance(said, dict) and said.keys() == {*INTRODUCED}
     require(whole, "it sent something else than a key of masked sums")
     _check_array(said["key"], (KEY,), np.uint8)
 

@@ -361,7 +361,10 @@ def merged(rows):
     if isinstance(rows[0], PrivateRows):
         return rows[0].joined(rows[1:], merged)
     first, parts = rows[0], [part.X for part in rows]
-    X = np.concatenate(parts) if not any(map(sparse.issparse, parts)) else _stacked(parts)
+    if any(map(sparse.issparse, parts)):
+        X = sparse.csr_array(sparse.vstack(list(map(sparse.csr_array, parts))))
+    else:
+        X = np.concatenate(parts)
     starts = np.cumsum([0, *(len(part.places) for part in rows[:-1])])
     codes = [part.codes + start for part, start in zip(rows, starts, strict=True)]
     weights = None
@@ -376,10 +379,6 @@ def merged(rows):
         first.n_jobs,
         guard=first.guard,
     )
-
-
-def _stacked(parts):
-    return sparse.csr_array(sparse.vstack([sparse.csr_array(part) for part in parts]))
 
 
 def _some(part, index):
