@@ -51,6 +51,15 @@ def about(name):
         raise kind(f"{name} is not valid: {error}") from error
 
 
+@contextmanager
+def needs(text):
+    """Raise an ImportError with a text, how to install it, where an extra package is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(text) from error
+
+
 def caller_level():
     """The ``stacklevel`` of who called this package, whatever is between here and there."""
     frame, level = sys._getframe(1), 1
@@ -194,6 +203,17 @@ def real_number(value, name, least=-np.inf, most=np.inf):
             f"{name} must be a number between {least:g} and {most:g}, got {_brief(value)}."
         )
     return float(number)
+
+
+def whole_number(value, name, least=1, most=None, optional=False):
+    """An integer in a range, no bool, as an int; or None if it is optional."""
+    if optional and value is None:
+        return None
+    if not Count(least, most).is_satisfied_by(value):
+        allowed = f"of at least {least}" if most is None else f"from {least} to {most}"
+        allowed += " or None" * optional
+        raise ValueError(f"{name} must be an integer {allowed}, got {value!r}.")
+    return int(value)
 
 
 def strengths(values, name):

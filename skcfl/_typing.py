@@ -18,6 +18,10 @@ SparseMatrix: TypeAlias = sparse.spmatrix | sparse.sparray
 MatrixLike: TypeAlias = ArrayLike | SparseMatrix
 #: Ids of clients, of any type that can be hashed; NumPy's ArrayLike knows no dates, for instance.
 ClientIds: TypeAlias = ArrayLike | Sequence[Hashable]
+#: What estimators are given beside the features: targets, the client of each row, weights.
+Targets: TypeAlias = ArrayLike | None
+Groups: TypeAlias = ClientIds | None
+Weights: TypeAlias = ArrayLike | None
 #: A label for each client: by id, or in the order of the sorted ids.
 ClientLabels: TypeAlias = dict[Any, Any] | ClientIds
 #: One size for all clients, a range (low, high) to draw from, or a size for each client.

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
-from ._checks import LEAST, MOST, about, real_array
-from ._typing import Array, ArrayLike, ClientIds, FloatArray, MatrixLike
+from ._checks import LEAST, MOST, about, real_array, real_number
+from ._typing import Array, ArrayLike, ClientIds, FloatArray, Groups, MatrixLike, Targets, Weights
 from .clients.ids import check_ids, encode
 from .federation.federation import Federation
 from .federation.inprocess import open_rows
@@ -55,10 +55,10 @@ __all__ = [
 def certify_partition(
     est: Any,
     X: MatrixLike | Federation,
-    y: ArrayLike | None = None,
-    groups: ClientIds | None = None,
+    y: Targets = None,
+    groups: Groups = None,
     *,
-    sample_weight: ArrayLike | None = None,
+    sample_weight: Weights = None,
 ) -> PartitionCertificate:
     r"""Prove or refute that the clusters of a fit are those of the exact solution at ``lam_``.
 
@@ -151,10 +151,10 @@ def certify_partition(
 def recovery_interval(
     est: Any,
     X: MatrixLike | Federation,
-    y: ArrayLike | None = None,
-    groups: ClientIds | None = None,
+    y: Targets = None,
+    groups: Groups = None,
     *,
-    sample_weight: ArrayLike | None = None,
+    sample_weight: Weights = None,
 ) -> RecoveryInterval:
     """Bounds of lam between which the clusters of a fit are recovered, by theorems.
 
@@ -242,10 +242,10 @@ def recovery_interval(
 def duality_gap(
     est: Any,
     X: MatrixLike | Federation,
-    y: ArrayLike | None = None,
-    groups: ClientIds | None = None,
+    y: Targets = None,
+    groups: Groups = None,
     *,
-    sample_weight: ArrayLike | None = None,
+    sample_weight: Weights = None,
 ) -> float:
     """Duality gap of a fit, computed anew from its rows.
 
@@ -302,11 +302,11 @@ def duality_gap(
 def clustering_constants(
     est: Any,
     X: MatrixLike | Federation,
-    y: ArrayLike | None = None,
-    groups: ClientIds | None = None,
+    y: Targets = None,
+    groups: Groups = None,
     *,
     labels: ClientIds | None = None,
-    sample_weight: ArrayLike | None = None,
+    sample_weight: Weights = None,
 ) -> ClusteringConstants:
     r"""Constants that the GTV paper's Theorem 2 needs, computed from the rows of a fit.
 
@@ -567,11 +567,7 @@ def _clusters_of_graph(
             f"labels must have one entry for each of the {graph.n_nodes} nodes of A, got shape "
             f"{labels.shape}."
         )
-    number = real_array(lam, "lam", finite=False)
-    if number.ndim or not LEAST <= number <= MOST:
-        raise ValueError(
-            f"lam must be a positive number, between {LEAST:g} and {MOST:g}, got {lam!r}."
-        )
+    real_number(lam, "lam", LEAST, MOST)
     values, labels = encode(labels)
     return graph, labels, len(values), _each(alpha, len(values), "alpha", "cluster")
 
@@ -596,11 +592,7 @@ def _each(values: ArrayLike, n: int, name: str, thing: str, finite: bool = True)
 
 
 def _fitted_problem(
-    est: Any,
-    X: MatrixLike | Federation,
-    y: ArrayLike | None,
-    groups: ClientIds | None,
-    sample_weight: ArrayLike | None,
+    est: Any, X: MatrixLike | Federation, y: Targets, groups: Groups, sample_weight: Weights
 ) -> tuple[FusionProblem, Array]:
     """The fusion problem of a fit, and the penalised models of its clients."""
     with about("est"):
@@ -636,11 +628,7 @@ def _fitted_problem(
 
 
 def _clients_of(
-    est: Any,
-    X: MatrixLike | Federation,
-    y: ArrayLike | None,
-    groups: ClientIds | None,
-    sample_weight: ArrayLike | None,
+    est: Any, X: MatrixLike | Federation, y: Targets, groups: Groups, sample_weight: Weights
 ) -> ClientPool:
     if isinstance(X, Federation):
         if any(rest is not None for rest in (y, groups, sample_weight)):

@@ -70,7 +70,31 @@ class Penalty(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
         return Z - self.prox(Z, t)
 
 
-class L2(Penalty):
+class _Norm(Penalty):
+    """Base of the norms: slopes are projected to a ball of the dual norm."""
+
+    norm = True
+
+    @abstractmethod
+    def dual_norm(self, U: Array) -> Array:
+        """Dual norm of every edge."""
+
+    @abstractmethod
+    def project(self, Z: Array, t: float | Array) -> Array:
+        """The nearest point to each difference with a dual norm of `t` at most."""
+
+    def prox(self, Z: Array, t: float | Array) -> Array:
+        """Shorten every difference, or entry of one, by `t`, down to zero."""
+        Z = _differences(Z)
+        return Z - self.project(Z, t)
+
+    def conjugate(self, U: Array, t: float | Array) -> Array:
+        """0 where the dual norm is `t` at most, else infinite."""
+        t = _scales(t)
+        return np.where(self.dual_norm(U) <= t * (1 + 1e-12), 0.0, np.inf)
+
+
+class L2(_Norm):
     """Euclidean norm: sum-of-norms fusion, the network lasso.
 
     Fuses whole models: the prox takes a difference shorter than `t` to zero.
@@ -85,22 +109,15 @@ class L2(Penalty):
     """
 
     fuses = True
-    norm = True
     radial = True
 
     def value(self, Z: Array) -> Array:
         """``|z|`` of every edge."""
-        Z = _differences(Z)
-        return np.sqrt(np.einsum("d...,d...->...", Z, Z))
+        return _length(Z)
 
     def dual_norm(self, U: Array) -> Array:
         """``|u|`` of every edge."""
         return self.value(U)
-
-    def prox(self, Z: Array, t: float | Array) -> Array:
-        """Shorten every difference by `t`, down to zero."""
-        Z = _differences(Z)
-        return Z - self.project(Z, t)
 
     def project(self, Z: Array, t: float | Array) -> Array:
         """Shorten every vector to length `t` at most."""
@@ -108,13 +125,8 @@ class L2(Penalty):
         r = self.value(Z)
         return Z * np.divide(t, r, out=np.ones_like(r), where=r > t)
 
-    def conjugate(self, U: Array, t: float | Array) -> Array:
-        """0 within length `t`, else infinite."""
-        t = _scales(t)
-        return np.where(self.dual_norm(U) <= t * (1 + 1e-12), 0.0, np.inf)
 
-
-class L1(Penalty):
+class L1(_Norm):
     """Sum of absolute values: fuses single coordinates.
 
     Examples
@@ -126,8 +138,6 @@ class L1(Penalty):
            [0.]])
     """
 
-    norm = True
-
     def value(self, Z: Array) -> Array:
         """``|z|_1`` of every edge."""
         return np.abs(_differences(Z)).sum(axis=0)
@@ -136,20 +146,10 @@ class L1(Penalty):
         """Largest entry of every edge, in absolute value."""
         return np.abs(_differences(U, "U")).max(axis=0)
 
-    def prox(self, Z: Array, t: float | Array) -> Array:
-        """Shrink every entry by `t`, down to zero."""
-        Z = _differences(Z)
-        return Z - self.project(Z, t)
-
     def project(self, Z: Array, t: float | Array) -> Array:
         """Clip every entry to ``[-t, t]``."""
         t = _scales(t)
         return np.clip(_differences(Z), -t, t)
-
-    def conjugate(self, U: Array, t: float | Array) -> Array:
-        """0 where no entry exceeds `t`, else infinite."""
-        t = _scales(t)
-        return np.where(self.dual_norm(U) <= t * (1 + 1e-12), 0.0, np.inf)
 
 
 class SquaredL2(Penalty):
@@ -254,12 +254,7 @@ class ConcavePenalty(Penalty):
     def _parameters(self) -> tuple[float, float, float]:
         """``lam``, ``a`` and ``xi``, or what is wrong with them."""
         name = type(self).__name__
-        lam, a = real_number(self.lam, "lam"), real_number(self.a, "a")
-        if not (LEAST <= lam <= MOST):
-            raise ValueError(
-                f"lam of {name} must be positive and finite, between {LEAST:g} and {MOST:g}, got "
-                f"{self.lam!r}."
-            )
+        lam, a = real_number(self.lam, f"lam of {name}", LEAST, MOST), real_number(self.a, "a")
         if not (self.least_a < a <= MOST):
             raise ValueError(
                 f"a of {name} must be larger than {self.least_a:g} and finite, or the penalty "
@@ -278,13 +273,7 @@ class ConcavePenalty(Penalty):
         """The factor of the function, ``scale``, or 1."""
         if self.scale is None:
             return 1.0
-        scale = real_number(self.scale, "scale")
-        if not (LEAST <= scale <= MOST):
-            raise ValueError(
-                f"scale of {type(self).__name__} must be positive and finite, between {LEAST:g} "
-                f"and {MOST:g}, got {self.scale!r}."
-            )
-        return scale
+        return real_number(self.scale, f"scale of {type(self).__name__}", LEAST, MOST)
 
     @property
     def smoothing(self) -> float:

@@ -357,7 +357,7 @@ def test_clusters_of_one_node_in_pieces_and_without_boundary():
 
 NO_CONSTANTS = [
     *(
-        ({"lam": lam}, "lam must be a positive number")
+        ({"lam": lam}, "lam must be a number between 1e-100")
         for lam in (0.0, -1.0, np.inf, np.nan, [1.0])
     ),
     ({"labels": [0, 1]}, "one entry for each of the 6 nodes"),

@@ -309,7 +309,7 @@ def test_concave_conjugate(drawn, Z, U):
         (SquaredL2(Q=np.eye(3) + np.eye(3, k=-1)), 1.0, "symmetric"),
         (SquaredL2(Q=np.diag([1.0, 1.0, 0.0])), 1.0, "positive definite"),
         (SCAD(1.0, xi=1.0), 0.1, r"xi of SCAD must be in \(0, lam\) = \(0, 1\)"),
-        (SCAD(0.0), 0.1, "lam of SCAD must be positive"),
+        (SCAD(0.0), 0.1, "lam of SCAD must be a number between"),
         (SCAD(1.0, a=2.0), 0.1, "a of SCAD must be larger than 2"),
         (MCP(1.0, a=1.0), 0.1, "a of MCP must be larger than 1"),
         (MCP(1.0, xi=0.0), 0.1, "xi of MCP must be in"),

@@ -14,7 +14,7 @@ from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._checks import about, check_size, refuse_masked
-from .._typing import Array, ArrayLike, ClientIds, MatrixLike, fit_context
+from .._typing import Array, ArrayLike, Groups, MatrixLike, Targets, Weights, fit_context
 from ..calls.curvatures import Solve
 from ..federation.inprocess import open_rows
 from ..numerics.by_cluster import numbered_by_size
@@ -78,9 +78,9 @@ class BasePoints(ClusterMixin, BaseFit):
     def _task(
         self,
         X: MatrixLike,
-        y: ArrayLike | None = None,
-        groups: ClientIds | None = None,
-        sample_weight: ArrayLike | None = None,
+        y: Targets = None,
+        groups: Groups = None,
+        sample_weight: Weights = None,
     ) -> Task:
         """Check the points and make clients of them: what a fit is about."""
         for name, value in {"groups": groups, "sample_weight": sample_weight}.items():
@@ -108,12 +108,10 @@ class BasePoints(ClusterMixin, BaseFit):
             (numbers of points between two clusters) and "not_settled".
         """
         check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
-        names = [f"x{j}" for j in range(self.n_features_in_)] if names is None else list(names)
         optimal = getattr(self, "partition_optimal_", None)
         settled = [] if optimal else ["whether these are the clusters of the objective's minimum"]
         ids = [f"point {i}" for i in range(len(self.labels_))]
-        return report_of_points(self, "points", names, ids, settled)
+        return report_of_points(self, "points", ids, settled)
 
     def _check_points(
         self, X: Any, reset: bool = True, dtype: Any = (np.float64, np.float32)

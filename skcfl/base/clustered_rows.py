@@ -16,7 +16,7 @@ from sklearn.base import ClusterMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike, fit_context
+from .._typing import Array, Groups, IntArray, MatrixLike, Weights, fit_context
 from ..clients.ids import check_ids, describe_unseen, encode, family, joined_ids, locate
 from ..federation.checking import FLOATS
 from ..federation.federation import InProcessFederation
@@ -63,11 +63,7 @@ class ClusteredRows(ClusterMixin, OfClients):
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(
-        self,
-        X: MatrixLike,
-        y: Any = None,
-        groups: ClientIds | None = None,
-        sample_weight: ArrayLike | None = None,
+        self, X: MatrixLike, y: Any = None, groups: Groups = None, sample_weight: Weights = None
     ) -> Self:
         """Cluster rows.
 
@@ -175,7 +171,7 @@ class ClusteredRows(ClusterMixin, OfClients):
         return Task(header, pool, groups, None, {}, federation=federation, hello=hello)
 
     def _pool_of(self, federation: Federation, hello: Handshake) -> ClientPool:
-        model = self._local_model().bind(hello.n_features, dtype=hello.dtype)
+        model = hello.bound(self._local_model())
         return federation.open(model, check_random_state(self.random_state), hello)
 
     def _solve(self, pool: ClientPool, **options: Any) -> Result:
@@ -224,18 +220,15 @@ class ClusteredRows(ClusterMixin, OfClients):
             "not_settled".
         """
         check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
-        n_features = self.cluster_centers_.shape[1]
-        names = [f"x{j}" for j in range(n_features)] if names is None else list(names)
         clients, _ = np.nonzero(self.local_labels_ >= 0)
         ids = [str(self.groups_[i]) for i in clients]
         lost = [*self.missing_clients_, *self.rejected_clients_]
         settled = [f"what the rows of client {str(id)!r} say, which took no part" for id in lost]
-        return report_of_points(self, "rows", names, ids, settled)
+        return report_of_points(self, "rows", ids, settled)
 
     # -------------------------------------------------------------------------------- predict
 
-    def predict(self, X: MatrixLike, groups: ClientIds | None = None) -> IntArray:
+    def predict(self, X: MatrixLike, groups: Groups = None) -> IntArray:
         """Cluster of the nearest centre.
 
         Parameters
@@ -283,12 +276,12 @@ class ClusteredRows(ClusterMixin, OfClients):
         """
         hello = self._hello_of(federation, None)
         model, table = self._nearest()
-        rows = federation.rows(Location().bind(hello.n_features, dtype=hello.dtype), hello)
+        rows = federation.rows(hello.bound(Location()), hello)
         parts = scored(rows, model, table, self._positions(hello.ids))
         own = [("predict",)] * len(parts)
         return federation.collected(iter(ask_each(parts, "outputs", own, whole=True)))
 
-    def assign(self, X: MatrixLike, y: Any = None, groups: ClientIds | None = None) -> IntArray:
+    def assign(self, X: MatrixLike, y: Any = None, groups: Groups = None) -> IntArray:
         """Find the cluster of most rows of each of some clients.
 
         Parameters
@@ -332,7 +325,7 @@ class ClusteredRows(ClusterMixin, OfClients):
         return self._met(federation, self._hello_of(federation, None))[-1]
 
     @fit_context(prefer_skip_nested_validation=True)
-    def adapt(self, X: MatrixLike, y: Any = None, groups: ClientIds | None = None) -> Self:
+    def adapt(self, X: MatrixLike, y: Any = None, groups: Groups = None) -> Self:
         """Copy of this estimator that also knows some new clients.
 
         New clients find centres in their rows, and each belongs to the cluster with the centre
@@ -404,7 +397,7 @@ class ClusteredRows(ClusterMixin, OfClients):
 
     # ----------------------------------------------------------------------------- validation
 
-    def _take_rows(self, X: Any, groups: ClientIds | None) -> tuple[Any, Any]:
+    def _take_rows(self, X: Any, groups: Groups) -> tuple[Any, Any]:
         """Checked features, and ids as they are, None if there are none."""
         X, ids = self._take_ids(X, groups)
         return self._check_features(X, FLOATS), ids
@@ -416,7 +409,8 @@ class ClusteredRows(ClusterMixin, OfClients):
         return encode(check_ids(ids, X.shape[0], self._ids_name()))
 
     def _federation(self, X: Any, clients: Array, codes: Array) -> InProcessFederation:
-        return InProcessFederation.of_checked(X, None, codes, clients, None, self.n_jobs, None)
+        about = {"sample_weight": None, "n_jobs": self.n_jobs}
+        return InProcessFederation.of_checked(None, X=X, y=None, codes=codes, ids=clients, **about)
 
     def __sklearn_tags__(self) -> Any:
         """Tags: sparse rows are made dense client by client."""

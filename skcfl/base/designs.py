@@ -170,9 +170,8 @@ class Draft:
 
     def wide(self, estimator: Any) -> tuple[Any, Any]:
         """The hello in double precision, and the local model of the user's columns."""
-        n_classes = None if self.hello.classes is None else len(self.hello.classes)
-        model = estimator._local_model().bind(self.hello.n_features, n_classes, float)
-        return replace(self.hello, dtype=np.dtype(float)), model
+        wide = replace(self.hello, dtype=np.dtype(float))
+        return wide, wide.bound(estimator._local_model())
 
 
 class Effect:

@@ -21,12 +21,13 @@ from .._option_objects import parameters
 from .._progress import announce
 from .._typing import (
     Array,
-    ArrayLike,
-    ClientIds,
     DTypeLike,
+    Groups,
     MatrixLike,
     RandomState,
+    Targets,
     Unseen,
+    Weights,
     fit_context,
 )
 from ..calls.kept_models import Recall
@@ -174,9 +175,9 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
     def fit(
         self,
         X: MatrixLike,
-        y: ArrayLike | None = None,
-        groups: ClientIds | None = None,
-        sample_weight: ArrayLike | None = None,
+        y: Targets = None,
+        groups: Groups = None,
+        sample_weight: Weights = None,
     ) -> Self:
         """Find the clusters of clients and fit a model for each.
 
@@ -363,11 +364,7 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
                 "y: The number of classes has to be greater than one; got 1 class, "
                 f"{classes.tolist()[0]!r}."
             )
-        n_classes = None if classes is None else len(classes)
-        model = self._model_of(hello)
-        if hello.row_shape is not None:
-            model = model.for_rows(hello.row_shape)
-        model = model.bind(hello.n_features, n_classes=n_classes, dtype=hello.dtype)
+        model = hello.bound(self._model_of(hello))
         options = self._solve_options(groups)
         random_state, clients = check_random_state(self.random_state), federation
         if model.fits_whole:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from scipy.special import logsumexp
 
-from .._typing import Array, ArrayLike, ClientIds, FloatArray, MatrixLike
-from ..clients.ids import locate
+from .._typing import Array, FloatArray, Groups
 from ..rounds.mixture import fit_shares
 from .federated import BaseFederated
 
@@ -48,45 +47,11 @@ class MixturePredictions(BaseFederated):
         theta = pool.units.from_user(self.mixture_params_)
         return shares.argmax(axis=1), own_models(self.model_, theta, shares)
 
-    def adapt(
-        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
-    ) -> Self:
-        """Copy of this estimator that also knows some new clients.
-
-        Each new client gets shares of the models that are there, by maximum likelihood. Nothing
-        else changes, and this estimator stays as it is.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
-            Rows of the new clients, with the columns of fit.
-        y : array-like of shape (n_samples,), default=None
-            Their targets.
-        groups : array-like of shape (n_samples,), default=None
-            Id of each row's client; not with ``group_col``.
-
-        Returns
-        -------
-        adapted : estimator
-            With the new clients in ``groups_``, ``labels_``, ``mixture_weights_``, ``params_``,
-            ``coef_`` and ``cluster_sizes_``.
-
-        Raises
-        ------
-        ValueError
-            If there are no ids, an id was seen in fit, or y is missing or holds a class not seen
-            in fit.
-        """
-        adapted = super().adapt(X, y, groups=groups)
-        pool, clients = self._new_clients(X, y, groups)
-        old, _ = locate(adapted.groups_, self.groups_)
-        new, _ = locate(adapted.groups_, clients)
-        order = np.argsort(np.concatenate([old, new]))
+    def _take_in(self, adapted: Self, pool: ClientPool, order: Array) -> None:
         shares = np.vstack([self.mixture_weights_, self._shares_of(pool)])
         adapted.mixture_weights_ = shares[order]
         weights = np.concatenate([self._client_weights, pool.client_weights])
         adapted._client_weights = weights[order]
-        return adapted
 
     def _updated(self, pool: ClientPool, places: Array) -> tuple[Array, Array]:
         # Rows that a client had have chosen as its shares say.
@@ -127,7 +92,7 @@ class MixturePredictions(BaseFederated):
             )
         return super().client_model(group)
 
-    def _decide(self, X: Any, groups: ClientIds | None) -> Array:
+    def _decide(self, X: Any, groups: Groups) -> Array:
         """Raw predictions with the outputs of the mixture."""
         X, table, index = self._rows_and_models(X, groups)
         shares = self.mixture_weights_

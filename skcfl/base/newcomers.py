@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import Array, ArrayLike, ClientIds, FloatArray, IntArray, MatrixLike, fit_context
+from .._typing import Array, FloatArray, Groups, IntArray, MatrixLike, Targets, fit_context
 from ..calls.curvatures import Prox
 from ..calls.first_order import Losses
 from ..clients.ids import check_ids, describe_unseen, encode, joined_ids, locate
@@ -78,9 +78,7 @@ class NewClients(Host):
     _seen_weights: FloatArray
     _seen_losses: FloatArray | None
 
-    def assign(
-        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
-    ) -> IntArray:
+    def assign(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> IntArray:
         """Find the cluster that fits each of some new clients best.
 
         A few labelled rows per client are enough. The estimator does not change: predict for the
@@ -99,8 +97,8 @@ class NewClients(Host):
         Returns
         -------
         labels : ndarray of shape (n_new_clients,)
-            The cluster of least mean loss for each client, in the order of
-            ``np.unique(groups)``.
+            The cluster of least mean loss for each client, or the most probable one where
+            clients have posteriors, in the order of ``np.unique(groups)``.
 
         Raises
         ------
@@ -155,9 +153,7 @@ class NewClients(Host):
             Presence(hello.ids, federation.min_clients, federation.retries),
         )
 
-    def cluster_losses(
-        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
-    ) -> Array:
+    def cluster_losses(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> Array:
         """Mean loss of each client's rows under each cluster's model.
 
         The matrix of losses: IFCA takes the least by rows, and CLoVE clusters its rows.
@@ -187,17 +183,17 @@ class NewClients(Host):
         return pool.ask(Losses, pool.units.from_user(self.cluster_params_))
 
     @fit_context(prefer_skip_nested_validation=False)
-    def adapt(
-        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
-    ) -> Self:
+    def adapt(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> Self:
         """Copy of this estimator that also knows some new clients.
 
         A few labelled rows per client are enough. Each new client belongs to the cluster of least
         mean loss. Its linear model is the mean of the clusters' models by the probabilities that
         its rows give them: the mean of all if they say little, its cluster's if they say enough.
         Fused methods and networks give it the model of its cluster, and
-        :class:`~skcfl.LocalModels` fits one to its rows. Nothing else changes, and this estimator
-        stays as it is.
+        :class:`~skcfl.LocalModels` fits one to its rows. :class:`~skcfl.PartialPooling` gives it
+        its posterior: the mean of the population, as far as its rows do not say otherwise.
+        :class:`~skcfl.FedEM` gives it shares of the models that are there, by maximum likelihood.
+        Nothing else changes, and this estimator stays as it is.
 
         Parameters
         ----------
@@ -212,8 +208,9 @@ class NewClients(Host):
         -------
         adapted : estimator
             With the new clients in ``groups_``, ``labels_``, ``params_``, ``coef_`` and
-            ``cluster_sizes_``. What belongs to the problem that was solved, such as a graph or
-            a proof, is not copied: a new client has no part in it.
+            ``cluster_sizes_``, and in attributes of posteriors and of shares. What belongs to the
+            problem that was solved, such as a graph or a proof, is not copied: a new client has
+            no part in it.
 
         Raises
         ------
@@ -248,23 +245,23 @@ class NewClients(Host):
         adapted.cluster_sizes_ = np.bincount(adapted.labels_, minlength=adapted.n_clusters_)
         adapted._seen_weights = np.append(self._seen_weights, pool.client_weights)[order]
         adapted._seen_losses = None  # unknown for new clients
-        for prefix, models in (("", adapted.params_), ("cluster_", adapted.cluster_params_)):
-            for name, value in self.model_.coefficients(models).items():
-                setattr(adapted, f"{prefix}{name}_", value)
+        adapted._set_coefficients("", adapted.params_)
+        adapted._set_coefficients("cluster_", adapted.cluster_params_)
+        self._take_in(adapted, pool, order)
         return adapted
 
     @fit_context(prefer_skip_nested_validation=False)
-    def update(
-        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
-    ) -> Self:
+    def update(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> Self:
         """Copy of this estimator that also knows new rows of known clients.
 
         What the clients have in common stays as it was fitted: clusters' models, populations,
         graphs. A client with the model of its cluster moves to the cluster of least loss of its
         old and new rows together. A client with a separate linear model moves to the minimum of
-        the loss of its new rows, plus a parabola about its model in place of its old rows; see
-        :class:`~skcfl.PartialPooling` for posteriors. Fit again once many clients have many new
-        rows. :meth:`adapt` is for new clients.
+        the loss of its new rows, plus a parabola about its model in place of its old rows.
+        :class:`~skcfl.PartialPooling` gives each client its posterior given its old and its new
+        rows: of squared error exactly that which :meth:`adapt` finds for a new client with all of
+        these rows, of other losses with a normal distribution in the place of the old rows. Fit
+        again once many clients have many new rows. :meth:`adapt` is for new clients.
 
         Parameters
         ----------
@@ -278,14 +275,16 @@ class NewClients(Host):
         Returns
         -------
         updated : estimator
-            With the clients' new ``labels_``, ``params_``, ``coef_`` and ``cluster_sizes_``. What
-            belongs to the problem that was solved, such as a proof, is not copied.
+            With the clients' new ``labels_``, ``params_``, ``coef_`` and ``cluster_sizes_``, and
+            attributes of posteriors. What belongs to the problem that was solved, such as a proof,
+            is not copied.
 
         Raises
         ------
         ValueError
-            If there are no ids, an id is not known, a client's own model is not linear, or y is
-            needed and missing or holds a class not seen in fit.
+            If there are no ids, an id is not known, a client's own model is not linear, y is
+            needed and missing or holds a class not seen in fit, or posteriors would take more than
+            64 MB, or the rows of their fit were elsewhere.
         """
         check_is_fitted(self)
         pool, clients = self._new_clients(X, y, groups)
@@ -310,11 +309,17 @@ class NewClients(Host):
         updated.cluster_sizes_ = np.bincount(updated.labels_, minlength=self.n_clusters_)
         if not self._shared_params:
             updated.params_[places] = pool.units.to_user(params)
-            for name, value in self.model_.coefficients(updated.params_).items():
-                setattr(updated, f"{name}_", value)
+            updated._set_coefficients("", updated.params_)
         return updated
 
+    def _set_coefficients(self, prefix: str, models: Array) -> None:
+        for name, value in self.model_.coefficients(models).items():
+            setattr(self, f"{prefix}{name}_", value)
+
     # ------------------------------------------------------------------ what methods override
+
+    def _take_in(self, adapted: Self, pool: ClientPool, order: Array) -> None:
+        """Put more attributes of new clients behind those of known ones, and in their order."""
 
     def _for_clients(self) -> Self:
         """The private fit as clients use it with their rows: an estimator of no client yet."""
@@ -415,7 +420,7 @@ class NewClients(Host):
         return model.loss_degree * loss * (1 + share) / (1 - share)
 
     def _new_clients(
-        self, X: Any, y: Any, groups: ClientIds | None, with_targets: bool = True
+        self, X: Any, y: Any, groups: Groups, with_targets: bool = True
     ) -> tuple[ClientPool, Array | None]:
         """Pool of clients that need not be those of fit, in the units of fit, and their ids.
 
@@ -437,14 +442,6 @@ class NewClients(Host):
             n_clients = len(clients)
         if self._scaling is not None:
             X = self._scaling.transform(X)
-        pool = open_rows(
-            self.model_,
-            X,
-            y,
-            codes,
-            n_clients,
-            n_jobs=self.n_jobs,
-            random_state=check_random_state(self.random_state),
-            scaling=self._scaling,
-        )
-        return pool, clients
+        rng = check_random_state(self.random_state)
+        about = {"n_jobs": self.n_jobs, "random_state": rng, "scaling": self._scaling}
+        return open_rows(self.model_, X, y, codes, n_clients, **about), clients

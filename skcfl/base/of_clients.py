@@ -14,7 +14,7 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._checks import about
-from .._typing import Array, ArrayLike, ClientIds, Kind, MatrixLike
+from .._typing import Array, Groups, Kind, MatrixLike, Targets, Weights
 from ..clients.ids import check_ids, column_position, encode, locate
 from ..exceptions import PrivacyError, RejectedClientWarning, SingleClientWarning
 from ..federation.checking import FLOATS, as_rows, check_features, check_targets, check_weights
@@ -103,30 +103,19 @@ class OfClients(BaseFit):
 
     # ------------------------------------------------------------------------------------ fit
 
-    def _task(
-        self,
-        X: MatrixLike,
-        y: ArrayLike | None,
-        groups: ClientIds | None,
-        sample_weight: ArrayLike | None,
-    ) -> Task:
+    def _task(self, X: MatrixLike, y: Targets, groups: Groups, sample_weight: Weights) -> Task:
         """Check the rows and find their clients: what a fit is about, the estimator unchanged."""
         header = copy.copy(self)  # takes n_features_in_ and feature_names_in_
         X, ids = self._take_ids(X, groups, header=header, reset=True)
         X, y = self._check_rows(X, y, dtype=FLOATS)
         sample_weight = check_weights(sample_weight, X)
         groups, codes = self._check_clients(ids, X.shape[0])
-        federation = InProcessFederation.of_checked(
-            X,
-            y,
-            codes,
-            np.zeros(1, dtype=int) if groups is None else groups,
-            sample_weight,
-            self.n_jobs,
-            self._kind(),
-            header._row_shape,
-        )
-        return self._open(federation, federation.hello(self._kind()), header, groups)
+        ids = np.zeros(1, dtype=int) if groups is None else groups
+        about = {"sample_weight": sample_weight, "n_jobs": self.n_jobs}
+        about |= {"row_shape": header._row_shape, "codes": codes, "ids": ids}
+        kind = self._kind()
+        federation = InProcessFederation.of_checked(kind, X=X, y=y, **about)
+        return self._open(federation, federation.hello(kind), header, groups)
 
     def _federation_task(self, federation: Federation) -> Task:
         """Ask the clients who they are: what a fit is about, the estimator unchanged."""
@@ -181,20 +170,13 @@ class OfClients(BaseFit):
         missing, complete = pool.roll_call()
         fitted = {
             "groups_": ids,
-            "floats_up_": pool.ledger.up,
-            "floats_down_": pool.ledger.down,
-            "calls_": pool.ledger.calls,
-            "client_calls_": pool.ledger.client_calls,
-            "wire_bytes_": pool.ledger.wire_bytes,
             "missing_clients_": ids[missing],
             "absences_": pool.presence.absences.listed(),
             "rejected_clients_": ids[pool.rejected],
             "_n_rows": pool.n_samples,
-            "_site_bytes": (pool.ledger.shared_bytes, pool.ledger.own_bytes),
-            "_envelopes": pool.ledger.envelopes,
-            "_requests": pool.ledger.requests,
             "_has_groups": task.groups is not None,
             "_row_shape": task.header._row_shape,
+            **pool.ledger.published(),
         }
         return fitted, missing, complete
 
@@ -221,7 +203,7 @@ class OfClients(BaseFit):
     # ------------------------------------------------------------------------------------ rows
 
     def _take_ids(
-        self, X: Any, groups: ClientIds | None, header: Any = None, reset: bool = False
+        self, X: Any, groups: Groups, header: Any = None, reset: bool = False
     ) -> tuple[Any, Any]:
         """Check the columns of X and take the ids out of them: features, ids (None if none)."""
         header = self if header is None else header
@@ -247,7 +229,7 @@ class OfClients(BaseFit):
         """X with numbers in the place of whatever is none."""
         return X
 
-    def _take_column(self, X: Any, groups: ClientIds | None, header: Any) -> tuple[Any, Any]:
+    def _take_column(self, X: Any, groups: Groups, header: Any) -> tuple[Any, Any]:
         if groups is not None:
             raise ValueError(
                 f"groups and group_col={self.group_col!r} are both given. The ids come from one "

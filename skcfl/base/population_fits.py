@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -32,7 +31,7 @@ from .level_effects import LevelEffects
 from .population_table import population_table
 from .posterior_predictions import MAX_COVARIANCES, posterior_std
 from .private_fits import PrivatePlan
-from .private_plans import pooling_plan
+from .private_plans import of_stack, pooling_plan, shortfall_of
 from .table_columns import positions_of
 from .tree_effects import TreeEffects, check_trees, cuts_of, in_units_of
 
@@ -431,7 +430,8 @@ class PopulationFits(Host):
         stack, n_iter, unstacked = stacked(pool, fits)
         if errors is not None:
             stack = replace(stack, errors=[errors])
-        dense = self._keeps_covariances(pool)
+        # Standard deviations need each client's covariance.
+        dense = 8 * pool.n_clients * pool.n_params**2 <= MAX_COVARIANCES
         r, means, covariances, noise = stack.posteriors(pool, dense)
         labels = r.argmax(axis=1)
         # Numbered as published: by size, then by the first client. Clusters that are no client's
@@ -442,37 +442,21 @@ class PopulationFits(Host):
             r, means, covariances, noise = stack.posteriors(pool, dense)
             used, labels = numbered_by_size(r.argmax(axis=1))
         stack = stack.ordered(used)
-        user_map = pool.units.user_map()
-        covariance = user_map @ stack.covariance @ user_map.T
-        trail = np.array(fit.trail)
+        user_map, trail = pool.units.user_map(), np.array(fit.trail)
         extra = {
-            "covariance_type": stack.names[0] if len(fits) == 1 else "stacked",
-            "stacking_shares": dict.fromkeys(fits, 0.0)
-            | dict(zip(stack.names, stack.shares.tolist(), strict=True)),
-            "covariance": covariance.tocsr() if sparse.issparse(covariance) else covariance,
+            **of_stack(stack, fits, user_map),
             "mixture_weights": stack.populations[0].weights,
             "responsibilities": r[:, used],
-            "dispersion": stack.dispersion,
             "client_dispersion": noise,
             "df": fit.population.df,
             "loglik": fit.loglik,
             "bic": bic(fit, pool, options),
             "bic_path": path,
-            "standard_errors": _standard_errors(stack, user_map),
-            "prior_variance": stack.prior,
             "params_std": posterior_std(covariances, user_map),
             "state": (stack, covariances if dense else None, pool.n_samples),
             "population": fit.population,
         }
-        shortfall = unstacked and f"{type(self).__name__}: {unstacked}"
-        slow = [name for name in stack.names if not fits[name].converged]
-        if slow:
-            of = f" of the stack's {' and '.join(slow)} fit" if len(fits) > 1 else ""
-            shortfall = (
-                f"{type(self).__name__} stopped after max_iter={self.max_iter} exchanges{of} "
-                f"while the log-likelihood still gained more than tol={self.tol} a client. "
-                "Increase max_iter, or tol."
-            )
+        shortfall = shortfall_of(self, stack, fits, unstacked)
         return Result(
             pool.model.centre(stack.means),
             labels,
@@ -484,10 +468,6 @@ class PopulationFits(Host):
             shortfall=shortfall,
             extra=extra,
         )
-
-    def _keeps_covariances(self, pool: Any) -> Any:
-        """True if each client's covariance is asked for, which standard deviations need."""
-        return 8 * pool.n_clients * pool.n_params**2 <= MAX_COVARIANCES
 
     def _publish(self, task: Any, result: Any) -> None:
         state, effects = result.extra.pop("state"), result.extra.pop("effects")
@@ -541,14 +521,6 @@ class PopulationFits(Host):
         """
         check_is_fitted(self)
         return population_table(self, max_params)
-
-
-def _standard_errors(stack: Any, user_map: Any) -> Any:
-    """Of the clusters' means in the user's units, (K, p), NaN where they are not known."""
-    errors = stack.mean_errors
-    if errors is None:
-        return np.full(stack.means.shape, np.nan)
-    return posterior_std(errors, user_map)
 
 
 def _basis_name(basis: Any) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
+
+from .._checks import whole_number
 
 
 def population_table(fit: Any, max_params: int) -> str:
@@ -31,13 +32,14 @@ def population_table(fit: Any, max_params: int) -> str:
     levels = getattr(fit, "level_variances_", {})
     width = max(map(len, [*names, *levels, "(Intercept)"]))
     rows, new = int(fit._n_rows), len(fit.groups_) - fit._n_fitted
+    shares = ", ".join(f"{name} {share:.2f}" for name, share in fit.stacking_shares_.items())
     lines = [
         f"{type(fit).__name__}, loss {model.loss}, covariance {fit.covariance_type_}",
         f"{rows} rows of {fit._n_fitted} clients, {fit.n_clusters_} "
         f"cluster{'s' if fit.n_clusters_ > 1 else ''}",
         *[f"and {new} newcomer{'s' if new > 1 else ''}, see adapt"] * bool(new),
         f"log-likelihood {fit.loglik_:.3f}   BIC {fit.bic_:.3f}{_fit_text(fit)}",
-        *[f"stacking shares {_shares_text(fit)}"] * (len(fit.stacking_shares_) > 1),
+        *[f"stacking shares {shares}"] * (len(fit.stacking_shares_) > 1),
         *[f"dispersion {fit.dispersion_:.5g}"] * model.describe_loss().overdispersed,
         *[f"degrees of freedom of scales {fit.df_:.3g}"] * bool(np.isfinite(fit.df_)),
         *[line for effect in fit._effects for line in effect.lines(fit)],
@@ -100,14 +102,9 @@ def _variance_shares(fit: Any) -> str:
     return ", ".join(f"{name} {max(v / total, 0.0):.2f}" for name, v in parts.items())
 
 
-def _shares_text(fit: Any) -> Any:
-    return ", ".join(f"{name} {share:.2f}" for name, share in fit.stacking_shares_.items())
-
-
 def _shown(fit: Any, n_params: Any, max_params: Any) -> Any:
     """Positions of the parameters of a summary, in their order."""
-    if not isinstance(max_params, Integral) or max_params < 1:
-        raise ValueError(f"max_params must be an int of at least 1, got {max_params!r}.")
+    max_params = whole_number(max_params, "max_params")
     order = np.arange(n_params)
     if fit.model_.fit_intercept:
         column = order % fit.model_.n_columns

@@ -9,9 +9,9 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
-from .._checks import Count
-from .._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike
-from ..clients.ids import check_ids, locate
+from .._checks import whole_number
+from .._typing import Array, ArrayLike, Groups, MatrixLike
+from ..clients.ids import check_ids
 from ..federation.made import MadeFederation
 from ..pooling.updates import KnownPosteriors, narrowed_covariances
 from .curve_effects import rows_along, spread_along
@@ -76,7 +76,7 @@ class PosteriorPredictions(BaseFederated):
         return hello, header
 
     def _take_ids(
-        self, X: Any, groups: ClientIds | None, header: Any = None, reset: bool = False
+        self, X: Any, groups: Groups, header: Any = None, reset: bool = False
     ) -> tuple[Any, Any]:
         if not reset and self._design.columns is not None:
             X, ids = self._user_rows(X, groups)
@@ -90,7 +90,7 @@ class PosteriorPredictions(BaseFederated):
         kept = sum(groupings(self, header, X.shape[1]), [])
         return super()._numbers(header._design.encoded(X, kept), header, reset, kept)
 
-    def _user_rows(self, X: Any, groups: ClientIds | None) -> tuple[Any, Any]:
+    def _user_rows(self, X: Any, groups: Groups) -> tuple[Any, Any]:
         """Rows with the user's columns, numbers in the place of levels, and their ids."""
         X, ids = super()._take_ids(X, groups)
         return self._check_features(X, dtype=float), ids
@@ -132,7 +132,7 @@ class PosteriorPredictions(BaseFederated):
     def _predicts_by_client(self) -> bool:
         return all(effect.of_features for effect in self._effects)
 
-    def _decide(self, X: Any, groups: ClientIds | None) -> Array:
+    def _decide(self, X: Any, groups: Groups) -> Array:
         raw = super()._decide(X, groups)
         for effect in self._effects:
             raw = effect.added(self, raw, *self._user_rows(X, groups))
@@ -153,7 +153,7 @@ class PosteriorPredictions(BaseFederated):
     # ----------------------------------------------------------------------------- new clients
 
     def _new_clients(
-        self, X: Any, y: Any, groups: ClientIds | None, with_targets: bool = True
+        self, X: Any, y: Any, groups: Groups, with_targets: bool = True
     ) -> tuple[ClientPool, Array | None]:
         if with_targets and y is not None:
             for effect in self._effects:
@@ -172,45 +172,9 @@ class PosteriorPredictions(BaseFederated):
         r, means, *_ = self._stack.posteriors(pool)
         return r.argmax(axis=1), pool.model.centre(means)
 
-    def adapt(
-        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
-    ) -> Self:
-        """Copy of this estimator that also knows some new clients.
-
-        Each new client gets its posterior: the mean of the population, as far as its labelled
-        rows do not say otherwise. Nothing else changes, and this estimator stays as it is.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
-            Rows of the new clients, with the columns of fit.
-        y : array-like of shape (n_samples,), default=None
-            Their targets.
-        groups : array-like of shape (n_samples,), default=None
-            Id of each row's client; not with ``group_col``.
-
-        Returns
-        -------
-        adapted : estimator
-            With the new clients in ``groups_``, ``labels_``, ``responsibilities_``, ``params_``,
-            ``coef_``, ``client_dispersion_`` and ``cluster_sizes_``.
-
-        Raises
-        ------
-        ValueError
-            If there are no ids, an id was seen in fit, or y is missing or holds a class not seen
-            in fit.
-        """
-        if self._is_private:
-            return self._for_clients().adapt(X, y, groups=groups)
-        adapted = super().adapt(X, y, groups=groups)
-        pool, clients = self._new_clients(X, y, groups)
+    def _take_in(self, adapted: Self, pool: ClientPool, order: Array) -> None:
         dense = self._covariances is not None
         r, _, covariances, noise = self._stack.posteriors(pool, dense)
-        known = self.groups_ if len(self.groups_) else adapted.groups_[:0]
-        old, _ = locate(adapted.groups_, known)
-        new, _ = locate(adapted.groups_, clients)
-        order = np.argsort(np.concatenate([old, new]))
         adapted.responsibilities_ = np.vstack([self.responsibilities_, r])[order]
         adapted.client_dispersion_ = np.concatenate([self.client_dispersion_, noise])[order]
         if dense:
@@ -220,40 +184,6 @@ class PosteriorPredictions(BaseFederated):
         fresh = posterior_std(covariances, pool.units.user_map())
         fresh[:, np.isnan(self.params_std_).any(axis=0)] = np.nan
         adapted.params_std_ = np.vstack([self.params_std_, fresh])[order]
-        return adapted
-
-    def update(
-        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
-    ) -> Self:
-        """Copy of this estimator that also knows new rows of known clients.
-
-        The population stays as it was fitted. Each client gets its posterior given its old and
-        its new rows: of squared error exactly that which :meth:`adapt` finds for a new client
-        with all of these rows, of other losses with a normal distribution in the place of the old
-        rows. This estimator stays as it is. Fit again once many clients have many new rows.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
-            New rows, with the columns of fit.
-        y : array-like of shape (n_samples,), default=None
-            Their targets.
-        groups : array-like of shape (n_samples,), default=None
-            Id of each row's client, all of them known; not with ``group_col``.
-
-        Returns
-        -------
-        updated : estimator
-            With the clients' new ``labels_``, ``responsibilities_``, ``params_``, ``coef_``,
-            ``params_std_``, ``client_dispersion_`` and ``cluster_sizes_``.
-
-        Raises
-        ------
-        ValueError
-            If there are no ids, an id is not known, y is missing or holds a class not seen in fit,
-            or the posteriors would take more than 64 MB, or the rows of the fit were elsewhere.
-        """
-        return super().update(X, y, groups=groups)
 
     def _updated(self, pool: ClientPool, places: Array) -> tuple[Array, Array]:
         if self._known is None:
@@ -277,48 +207,6 @@ class PosteriorPredictions(BaseFederated):
             getattr(self, name)[places] = new
         return r.argmax(axis=1), pool.model.centre(means)
 
-    def assign(
-        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
-    ) -> IntArray:
-        """Find the most probable cluster of each of some new clients.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
-            Rows of the new clients, with the columns of fit.
-        y : array-like of shape (n_samples,), default=None
-            Their targets.
-        groups : array-like of shape (n_samples,), default=None
-            Id of each row's client, seen in fit or not. None without ``group_col``: all rows
-            belong to one client.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_new_clients,)
-            In the order of ``np.unique(groups)``.
-
-        Raises
-        ------
-        ValueError
-            If y is missing, or holds a class not seen in fit.
-        """
-        return super().assign(X, y, groups=groups)
-
-    def assign_federation(self, federation: Federation) -> Any:
-        """Find the most probable cluster of each client of a federation.
-
-        Parameters
-        ----------
-        federation : Federation
-            The clients, seen in fit or not.
-
-        Returns
-        -------
-        labels : ndarray of shape (n_clients,)
-            As from ``assign``, in the order of the sorted ids; -1 of clients that do not answer.
-        """
-        return super().assign_federation(federation)
-
     def _clusters_of(self, pool: ClientPool) -> Array:
         return self._models_of(pool)[0]
 
@@ -326,16 +214,16 @@ class PosteriorPredictions(BaseFederated):
 
     @overload
     def predict(
-        self, X: MatrixLike, groups: ClientIds | None = None, return_std: Literal[False] = False
+        self, X: MatrixLike, groups: Groups = None, return_std: Literal[False] = False
     ) -> Array: ...
 
     @overload
     def predict(
-        self, X: MatrixLike, groups: ClientIds | None = None, *, return_std: Literal[True]
+        self, X: MatrixLike, groups: Groups = None, *, return_std: Literal[True]
     ) -> tuple[Array, Array]: ...
 
     def predict(
-        self, X: MatrixLike, groups: ClientIds | None = None, return_std: bool = False
+        self, X: MatrixLike, groups: Groups = None, return_std: bool = False
     ) -> Array | tuple[Array, Array]:
         """Predict with each row's client's posterior mean.
 
@@ -376,7 +264,7 @@ class PosteriorPredictions(BaseFederated):
             )
         return predicted, np.sqrt(self._variances(X, groups))
 
-    def _variances(self, X: Any, groups: ClientIds | None) -> Array:
+    def _variances(self, X: Any, groups: Groups) -> Array:
         """Variances of the targets of rows."""
         beside = [effect.variances(self, *self._user_rows(X, groups)) for effect in self._effects]
         X, ids = self._take_ids(X, groups)
@@ -399,31 +287,6 @@ class PosteriorPredictions(BaseFederated):
         noise = np.append(self.client_dispersion_, self._stack.new_noise)
         return np.maximum(out, 0.0) + noise[positions] + sum(beside)
 
-    def client_model(self, group: Hashable | None = None) -> Any:
-        """Model of one client as a fitted estimator of plain scikit-learn.
-
-        Parameters
-        ----------
-        group : object, default=None
-            Id of the client; one not seen in fit is treated as ``unseen`` says. None only after a
-            fit without ids.
-
-        Returns
-        -------
-        estimator : estimator
-            ``LinearRegression``, ``PoissonRegressor``, ``GammaRegressor`` or
-            ``LogisticRegression``, of curves behind a ``ColumnTransformer`` with
-            ``SplineTransformer`` in a pipeline, of trees behind a ``FunctionTransformer``. It
-            predicts as this estimator does for the client.
-
-        Raises
-        ------
-        ValueError
-            If the id is needed or not seen in fit, or if predictions depend on the levels of
-            other groupings.
-        """
-        return super().client_model(group)
-
     def _plain_model(self, group: Hashable | None) -> Any:
         plain = super()._plain_model(group)
         for effect in self._effects:
@@ -433,7 +296,7 @@ class PosteriorPredictions(BaseFederated):
     def partial_effect(
         self,
         feature: str | int,
-        groups: ClientIds | None = None,
+        groups: Groups = None,
         *,
         values: ArrayLike | None = None,
         n_values: int = 50,
@@ -477,8 +340,7 @@ class PosteriorPredictions(BaseFederated):
                 f"regression or two classes; got {model.n_outputs} outputs, "
                 f"standardize={self._scaling is not None}, fit_intercept={model.fit_intercept}."
             )
-        if not Count(2, 10**6).is_satisfied_by(n_values):
-            raise ValueError(f"n_values must be an integer of at least 2, got {n_values!r}.")
+        n_values = whole_number(n_values, "n_values", 2, 10**6)
         rows, places, x = rows_along(self, feature, values, n_values)
         beside = sum(effect.along(int(places[0]), x) for effect in self._effects)
         centred = np.zeros((len(rows), model.n_params))

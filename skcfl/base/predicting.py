@@ -12,7 +12,18 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import about, check_size
-from .._typing import Array, ArrayLike, ClientIds, FloatArray, IntArray, MatrixLike, available_if
+from .._typing import (
+    Array,
+    ArrayLike,
+    ClientIds,
+    FloatArray,
+    Groups,
+    IntArray,
+    MatrixLike,
+    Targets,
+    Weights,
+    available_if,
+)
 from ..clients.ids import check_ids, describe_unseen, locate
 from ..federation.checking import check_target, check_weights
 from ..federation.sites import ask_each
@@ -37,25 +48,6 @@ def _is_classifier(estimator: Any) -> bool:
     return estimator._kind() == "classifier"
 
 
-class OfCluster:
-    """Attribute of each client that is its cluster's: computed when it is first asked for.
-
-    A fit with a model for each client sets the attribute, which is found before this.
-    """
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name, self.source = name, f"cluster_{name}"
-
-    def __get__(self, estimator: Any, owner: type | None = None) -> Any:
-        if estimator is None:
-            return self
-        values = vars(estimator)
-        if self.source not in values or values.get("_is_private"):
-            raise AttributeError(not_there(estimator, self.name))
-        values[self.name] = values[self.source][values["labels_"]]
-        return values[self.name]
-
-
 class NotReleased:
     """Attribute that a private fit leaves with the clients; other fits set it."""
 
@@ -66,6 +58,20 @@ class NotReleased:
         if estimator is None:
             return self
         raise AttributeError(not_there(estimator, self.name))
+
+
+class OfCluster(NotReleased):
+    """Attribute of each client that is its cluster's: computed when it is first asked for.
+
+    A fit with a model for each client sets the attribute, which is found before this.
+    """
+
+    def __get__(self, estimator: Any, owner: type | None = None) -> Any:
+        values, source = getattr(estimator, "__dict__", {}), f"cluster_{self.name}"
+        if source not in values or values.get("_is_private"):
+            return super().__get__(estimator, owner)
+        values[self.name] = values[source][values["labels_"]]
+        return values[self.name]
 
 
 def not_there(estimator: Any, name: str) -> str:
@@ -131,7 +137,7 @@ class Predictions(Host):
                 state.pop(name, None)
         return state
 
-    def predict(self, X: MatrixLike, groups: ClientIds | None = None) -> Array:
+    def predict(self, X: MatrixLike, groups: Groups = None) -> Array:
         """Predict with the model of each row's client.
 
         Parameters
@@ -154,7 +160,7 @@ class Predictions(Host):
         return self._output(self._decide(X, groups))
 
     @available_if(_is_classifier)
-    def decision_function(self, X: MatrixLike, groups: ClientIds | None = None) -> Array:
+    def decision_function(self, X: MatrixLike, groups: Groups = None) -> Array:
         """Confidence scores of the classes under each row's client's model.
 
         Parameters
@@ -173,7 +179,7 @@ class Predictions(Host):
         return self.model_.scores(raw)
 
     @available_if(_has_proba)
-    def predict_proba(self, X: MatrixLike, groups: ClientIds | None = None) -> Array:
+    def predict_proba(self, X: MatrixLike, groups: Groups = None) -> Array:
         """Class probabilities under each row's client's model.
 
         Parameters
@@ -192,7 +198,7 @@ class Predictions(Host):
         return self.model_.proba(raw)
 
     @available_if(_has_proba)
-    def predict_log_proba(self, X: MatrixLike, groups: ClientIds | None = None) -> Array:
+    def predict_log_proba(self, X: MatrixLike, groups: Groups = None) -> Array:
         """Logarithms of the class probabilities.
 
         Parameters
@@ -213,9 +219,9 @@ class Predictions(Host):
     def score(
         self,
         X: MatrixLike,
-        y: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-        groups: ClientIds | None = None,
+        y: Targets = None,
+        sample_weight: Weights = None,
+        groups: Groups = None,
     ) -> float:
         """Accuracy of a classifier, R^2 of a regressor, else minus the mean loss.
 
@@ -292,14 +298,17 @@ class Predictions(Host):
             ``LinearRegression``, ``HuberRegressor``, ``QuantileRegressor``, ``PoissonRegressor``,
             ``GammaRegressor``, ``TweedieRegressor``,
             ``LogisticRegression``, ``LinearSVC``, ``MLPClassifier`` or ``MLPRegressor``, with
-            the names of the features if fit had some. It needs no groups, knows nothing of other
+            the names of the features if fit had some. Curves are behind a ``ColumnTransformer``
+            with ``SplineTransformer`` in a pipeline, and trees behind a ``FunctionTransformer``.
+            It needs no groups, knows nothing of other
             clients, and predicts as this estimator does for the client. Of a module of PyTorch the
             module with the client's weights, in ``eval`` mode.
 
         Raises
         ------
         ValueError
-            If the id is needed or not seen in fit, or if scikit-learn has no such estimator.
+            If the id is needed or not seen in fit, if scikit-learn has no such estimator, or if
+            predictions depend on the levels of other groupings.
         """
         return self._behind_table(self._plain_model(group))
 
@@ -452,7 +461,7 @@ class Predictions(Host):
 
     # ------------------------------------------------------------------------ models of rows
 
-    def _decide(self, X: MatrixLike, groups: ClientIds | None) -> Array:
+    def _decide(self, X: MatrixLike, groups: Groups) -> Array:
         X, params, index = self._rows_and_models(X, groups)
         return self.model_.decision(X, params, index)
 
@@ -465,7 +474,7 @@ class Predictions(Host):
         """True if predictions are those of the local model with the client's parameters."""
         return type(self)._decide is Predictions._decide
 
-    def _rows_and_models(self, X: Any, groups: ClientIds | None) -> tuple[Any, Array, Array]:
+    def _rows_and_models(self, X: Any, groups: Groups) -> tuple[Any, Array, Array]:
         """Checked rows, a table of models (m, n_params), and which of them each row uses."""
         check_is_fitted(self)
         X, ids = self._take_ids(X, groups)

@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 
 from .._checks import caller_level
 from ..exceptions import PrivacyError, PrivacyWarning
-from ..federation.privacy import EXAMPLE
+from ..federation.privacy import EXAMPLE, target_units
 from ..federation.private_sums import Releases
 
 if TYPE_CHECKING:
@@ -111,14 +111,8 @@ def _private_model(estimator: Any, hello: Handshake) -> LocalModel:
         )
     if getattr(model, "class_weight", None) is not None:
         raise PrivacyError("class_weight must be None where clients are private.")
-    if hello.row_shape is not None:
-        model = model.for_rows(hello.row_shape)
-    n_classes = None if hello.classes is None else len(hello.classes)
-    model = model.bind(hello.n_features, n_classes=n_classes, dtype=hello.dtype)
-    if model.has_units and "target" in terms:
-        low, high = map(float, terms["target"])
-        model = model.in_units(0.5 * (low + high), 0.25 * (high - low))
-    return model
+    model = hello.bound(model)
+    return model.in_units(*target_units(terms)) if model.has_units and "target" in terms else model
 
 
 def _is_drowned(
@@ -157,7 +151,6 @@ def _released(
     weights = np.asarray(result.extra.pop("shares", np.ones(len(theta))))
     order = np.argsort(-weights, kind="stable")
     theta, weights = theta[order], weights[order] / weights.sum()
-    ledger = releases.ledger
     fitted = {
         "model_": model,
         "n_clusters_": len(theta),
@@ -169,14 +162,6 @@ def _released(
         "missing_clients_": hello.ids[:0],
         "rejected_clients_": hello.ids[:0],
         "absences_": [],
-        "floats_up_": ledger.up,
-        "floats_down_": ledger.down,
-        "calls_": ledger.calls,
-        "client_calls_": ledger.client_calls,
-        "wire_bytes_": ledger.wire_bytes,
-        "_site_bytes": (ledger.shared_bytes, (0, 0)),
-        "_envelopes": ledger.envelopes,
-        "_requests": ledger.requests,
         "_n_asked": releases.n_clients,
         "_is_masked": bool(releases.terms["masked"]),
         "_scaling": releases.scaling,
@@ -186,6 +171,7 @@ def _released(
         "_has_groups": True,
         "_row_shape": header._row_shape,
         "_is_private": True,
+        **releases.ledger.published(),
         **releases.published(),
     }
     if hasattr(model, "alpha_"):

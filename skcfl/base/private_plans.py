@@ -163,13 +163,7 @@ def pooling_plan(estimator: Any, model: LocalModel, dispersion_of: Any) -> Priva
         fit, _, fits = fit_population(pool, *about)
         stack, more, shortfall = stacked(pool, fits)
         found = _of_stack(releases, stack, fit.population, fits)
-        slow = [name for name in stack.names if not fits[name].converged]
-        if slow:
-            shortfall = (
-                f"stopped after max_iter={estimator.max_iter} exchanges while the log-likelihood "
-                f"still gained more than tol={estimator.tol} a client. Increase max_iter, or tol."
-            )
-        shortfall = shortfall and f"{type(estimator).__name__}: {shortfall}"
+        shortfall = shortfall_of(estimator, stack, fits, shortfall)
         how = {"shortfall": shortfall, "converged": not shortfall, "n_iter": fit.n_iter + more}
         return replace(found, **how)
 
@@ -196,23 +190,15 @@ def _of_stack(
     releases: Releases, stack: Stack, population: Population, fits: dict[str, Any]
 ) -> Result:
     """What is published of a stack of populations, one of which is that of a likelihood."""
-    user_map = releases.units.user_map()
-    covariance = user_map @ stack.covariance @ user_map.T
-    errors = stack.mean_errors
-    shares = dict.fromkeys(fits, 0.0) | dict(zip(stack.names, stack.shares.tolist(), strict=True))
+    published = of_stack(stack, fits, releases.units.user_map())
+    covariance = published["covariance"]
     extra = {
+        **{f"{name}_": value for name, value in published.items()},
         "shares": population.weights,
         "basis_": "linear",
-        "covariance_type_": stack.names[0] if len(fits) == 1 else "stacked",
         "covariance_": covariance.toarray() if sparse.issparse(covariance) else covariance,
         "mixture_weights_": population.weights,
-        "dispersion_": stack.dispersion,
         "df_": population.df,
-        "standard_errors_": np.full(stack.means.shape, np.nan)
-        if errors is None
-        else posterior_std(errors, user_map),
-        "prior_variance_": stack.prior,
-        "stacking_shares_": shares,
         "_stack": stack,
         "_population": population,
         "_covariances": None,
@@ -221,3 +207,31 @@ def _of_stack(
         "_effects": (),
     }
     return Result(releases.model.centre(stack.means), np.zeros(0, dtype=np.intp), extra=extra)
+
+
+def of_stack(stack: Stack, fits: dict[str, Any], user_map: Any) -> dict[str, Any]:
+    """Attributes of a stack of populations in the user's units, by names without underscores."""
+    covariance, errors = user_map @ stack.covariance @ user_map.T, stack.mean_errors
+    known = dict(zip(stack.names, stack.shares.tolist(), strict=True))
+    nothing = np.full(stack.means.shape, np.nan)
+    return {
+        "covariance_type": stack.names[0] if len(fits) == 1 else "stacked",
+        "stacking_shares": dict.fromkeys(fits, 0.0) | known,
+        "covariance": covariance.tocsr() if sparse.issparse(covariance) else covariance,
+        "dispersion": stack.dispersion,
+        "standard_errors": nothing if errors is None else posterior_std(errors, user_map),
+        "prior_variance": stack.prior,
+    }
+
+
+def shortfall_of(estimator: Any, stack: Stack, fits: dict[str, Any], unstacked: str) -> str:
+    """Why fits of a stack, or the stack, fell short; empty if they did not."""
+    name, slow = type(estimator).__name__, [one for one in stack.names if not fits[one].converged]
+    if not slow:
+        return unstacked and f"{name}: {unstacked}"
+    of = f" of the stack's {' and '.join(slow)} fit" if len(fits) > 1 else ""
+    return (
+        f"{name} stopped after max_iter={estimator.max_iter} exchanges{of} while the "
+        f"log-likelihood still gained more than tol={estimator.tol} a client. Increase max_iter, "
+        "or tol."
+    )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from .._checks import needs
 from .._typing import Array, FloatArray
 from ..calls.first_order import Losses
 from ..reports.evidence import gather
@@ -128,13 +129,11 @@ class Reports(Host):
         (6, 12)
         """
         check_is_fitted(self)
-        try:
+        with needs(
+            f"{type(self).__name__}.to_frame needs pandas, which is not installed. Install it: "
+            "python -m pip install pandas."
+        ):
             import pandas as pd
-        except ImportError as error:
-            raise ImportError(
-                f"{type(self).__name__}.to_frame needs pandas, which is not installed. Install "
-                "it: python -m pip install pandas."
-            ) from error
         if not hasattr(self, "coef_"):
             raise ValueError(
                 f"{type(self).__name__}.to_frame needs a local model with coefficients, got "

@@ -143,21 +143,9 @@ class MixtureUpdate(Mixture):
         down, up = super().count(sizes, arguments)
         return down, up + n * K * (p + 1)
 
-    def kernel(
-        cls,
-        clients,
-        block,
-        slots,
-        theta,
-        shares,
-        dispersion,
-        share_steps,
-        steps,
-        rate,
-        draw,
-        **how,
-    ):
-        q, *answers = _responsibilities(clients, block, theta, shares, dispersion, share_steps)
+    def kernel(cls, clients, block, slots, theta, steps, rate, draw, **how):
+        about = [how.pop(name) for name in ("shares", "dispersion", "share_steps")]
+        q, *answers = _responsibilities(clients, block, theta, *about)
         mass, n = answers[0], clients.client_weights[slots]
         moves, masses = np.zeros(theta.shape), n @ mass
         many, rates = np.full(len(slots), steps), np.full(len(slots), rate, dtype=theta.dtype)

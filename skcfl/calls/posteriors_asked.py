@@ -314,7 +314,7 @@ def last_modes(part, shape):
 def kept_for(cache, name, about, make):
     """What is kept under a name for the same arguments `about`; it is made anew for others."""
     known, kept = cache.get(name, ((), None))
-    if len(known) != len(about) or not all(map(_same, known, about)):
+    if not are_same(known, about):
         kept = make()
         cache[name] = about, kept
     return kept
@@ -410,8 +410,11 @@ def _diagonal_or_whole(root):
     return root
 
 
-def _same(one, other):
-    return one is other or (one is not None and np.array_equal(one, other))
+def are_same(one, other):
+    """True if two tuples of arrays, numbers and None are the same."""
+    if len(one) != len(other):
+        return False
+    return all(a is b or np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def _information(found, r):

@@ -73,6 +73,15 @@ class Block:
         """Type of the design matrix."""
         return self.X.dtype
 
+    @property
+    def _about(self):
+        """What a block has beside the design matrix."""
+        return self.y, self.weights, self.clients, self.lengths
+
+    def _made(self, X, *about):
+        """Block of this kind with another design matrix."""
+        return Block(X, *about)
+
     def forward_all(self, theta):
         """Predictions of every model on every client: (M, d) -> (c, M, n)."""
         return np.matmul(theta, self.X.transpose(0, 2, 1))
@@ -140,20 +149,15 @@ class Block:
 
     def take(self, index):
         """Block of some of the clients, by their places in this block."""
-        part = Block(
-            self.X[index],
-            self.y[index],
-            self.weights[index],
-            self.clients[index],
-            self.lengths[index],
-            self._exact_part(index),
-        )
-        return self._hand_on(part, index)
+        about = (values[index] for values in self._about)
+        exact = None
+        if self.exact[1] is not self.weights:
+            exact = tuple(values[index] for values in self.exact)
+        return self._hand_on(self._made(self._of_clients(index), *about, exact), index)
 
-    def _exact_part(self, index):
-        if self.exact[1] is self.weights:
-            return None
-        return tuple(values[index] for values in self.exact)
+    def _of_clients(self, index):
+        """Design matrix of some of the clients."""
+        return self.X[index]
 
     def _hand_on(self, part, index=...):
         """`part` with the factors and directions of its clients, if this block has them."""
@@ -168,7 +172,7 @@ class Block:
 
     def columns(self, index):
         """Block with some of the columns of the design matrix."""
-        return Block(self.X[:, :, index], self.y, self.weights, self.clients, self.lengths)
+        return self._made(self.X[:, :, index], *self._about)
 
     def row_parts(self, size):
         """Rows of all clients, padding included, as blocks of one client of at most `size` rows.
@@ -211,17 +215,16 @@ class Block:
     def column_sizes(self):
         """Weighted root mean squares of the columns, (c, d)."""
         if "column sizes" not in self.cache:
-            squares = np.matmul(self.weights[:, None, :], self.X**2)[:, 0]
-            self.cache["column sizes"] = np.sqrt(squares)
+            self.cache["column sizes"] = np.sqrt(self.squares())
         return self.cache["column sizes"]
 
     def magnitudes(self):
         """Block with the absolute values of the design matrices."""
-        return Block(np.abs(self.X), self.y, self.weights, self.clients, self.lengths)
+        return self._made(abs(self.X), *self._about)
 
     def reweighted(self, weights):
         """Block of the same rows with other weights."""
-        return self._lend(Block(self.X, self.y, weights, self.clients, self.lengths))
+        return self._lend(self._made(self.X, self.y, weights, self.clients, self.lengths))
 
     def with_targets(self, y):
         """Block of the same rows with other encoded targets, in double precision."""
@@ -234,9 +237,8 @@ class Block:
         if self.dtype == dtype:
             return self
         y, weights = _rounded(self.exact, dtype)
-        return self._hand_on(
-            Block(self.X.astype(dtype), y, weights, self.clients, self.lengths, self.exact)
-        )
+        about = y, weights, self.clients, self.lengths, self.exact
+        return self._hand_on(self._made(self.X.astype(dtype), *about))
 
 
 class SparseBlock(Block):
@@ -254,6 +256,16 @@ class SparseBlock(Block):
     def shape(self):
         """Clients, rows per client (with padding) and columns."""
         return len(self.clients), self.n, self.X.shape[1]
+
+    def _made(self, X, *about):
+        return SparseBlock(X, self.n, *about)
+
+    def _hand_on(self, part, index=...):
+        own = self.cache.get("own columns")
+        if own is not None:
+            own = own if index is ... else own.take(index)
+            part.cache["own columns"] = own.astype(part.dtype)
+        return super()._hand_on(part, index)
 
     def _diagonal(self):
         if "diagonal" not in self.cache:
@@ -354,55 +366,24 @@ class SparseBlock(Block):
             self.cache["row sizes"] = np.sqrt(squares).reshape(self.shape[:2])
         return self.cache["row sizes"]
 
-    def column_sizes(self):
-        """Weighted root mean squares of the columns, (c, d)."""
-        if "column sizes" not in self.cache:
-            squares = sparse.csr_array(self.X.multiply(self.X))
-            about = self.y, self.weights, self.clients, self.lengths
-            part = SparseBlock(squares, self.n, *about)
-            self.cache["column sizes"] = np.sqrt(part.backward(self.weights[:, None, :])[:, 0])
-        return self.cache["column sizes"]
-
-    def magnitudes(self):
-        """Block with the absolute values of the design matrices."""
-        return SparseBlock(abs(self.X), self.n, self.y, self.weights, self.clients, self.lengths)
-
-    def reweighted(self, weights):
-        """Block of the same rows with other weights."""
-        return SparseBlock(self.X, self.n, self.y, weights, self.clients, self.lengths)
-
     def scaled(self, factors):
         """Block of the same rows times factors (c, n)."""
         X = self.X
         data = X.data * np.repeat(factors.ravel(), np.diff(X.indptr))
         X = sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
-        return SparseBlock(X, self.n, self.y, self.weights, self.clients, self.lengths)
+        return self._made(X, *self._about)
 
     def _rows(self, rows):
         return sparse.csr_array(self.X[rows.ravel()])
 
-    def take(self, index):
-        """Block of some of the clients, by their places in this block."""
-        index = np.arange(len(self.clients))[index]
-        X = self._rows(index[:, None] * self.n + np.arange(self.n))
-        part = SparseBlock(
-            X,
-            self.n,
-            self.y[index],
-            self.weights[index],
-            self.clients[index],
-            self.lengths[index],
-            self._exact_part(index),
-        )
-        own = self.cache.get("own columns")
-        if own is not None:
-            part.cache["own columns"] = own.take(index)
-        return self._hand_on(part, index)
+    def _of_clients(self, index):
+        clients = np.arange(len(self.clients))[index]
+        return self._rows(clients[:, None] * self.n + np.arange(self.n))
 
     def columns(self, index):
         """Block with some of the columns of the design matrix."""
         X = sparse.csr_array(self.X[:, np.flatnonzero(index)])
-        return SparseBlock(X, self.n, self.y, self.weights, self.clients, self.lengths)
+        return self._made(X, *self._about)
 
     def batch(self, rows, weights, room=None):
         """Block of some rows of every client: rows (c, b), weights (c, b)."""
@@ -410,19 +391,6 @@ class SparseBlock(Block):
         y = self.y[here[:, :, None], np.arange(self.y.shape[1])[None, :, None], rows[:, None, :]]
         X = self._rows(here * self.n + rows)
         return SparseBlock(X, rows.shape[1], y, weights, self.clients, self.lengths)
-
-    def astype(self, dtype):
-        """Same block in another floating type (itself if nothing changes)."""
-        if self.dtype == dtype:
-            return self
-        y, weights = _rounded(self.exact, dtype)
-        part = SparseBlock(
-            self.X.astype(dtype), self.n, y, weights, self.clients, self.lengths, self.exact
-        )
-        own = self.cache.get("own columns")
-        if own is not None:
-            part.cache["own columns"] = own.astype(dtype)
-        return self._hand_on(part)
 
     def own_columns(self):
         """The columns that each client's rows touch, None where that is no smaller problem."""
@@ -465,9 +433,8 @@ class OwnColumns:
         flat = (np.arange(c)[:, None] * d + columns).ravel()
         indices = np.searchsorted(flat, entries) - owner * s
         Xs = sparse.csr_array((X.data, indices, X.indptr), shape=(c * n, s))
-        about = block.y, block.weights, block.clients, block.lengths
-        part = SparseBlock(Xs, n, *about, None if block.exact[1] is block.weights else block.exact)
-        return cls(columns, part)
+        exact = None if block.exact[1] is block.weights else block.exact
+        return cls(columns, SparseBlock(Xs, n, *block._about, exact))
 
     def inside(self, W):
         """Values of the columns in models: (c, C, d) -> (c, C, s)."""

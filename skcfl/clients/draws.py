@@ -78,6 +78,45 @@ def order_of_rows(codes, X, *more):
     return order
 
 
+def ranks(codes, order):
+    """Place of each row among those of its client, of rows that an order sorts by client."""
+    starts = np.cumsum(np.append(0, np.bincount(codes)))
+    out = np.empty(len(order), dtype=np.intp)
+    out[order] = np.arange(len(order)) - starts[codes[order]]
+    return out
+
+
+def shuffled(seed, numbers, codes, order=None, classes=None):
+    """Place of each row among those of its client in a random order, by class if given.
+
+    Parameters
+    ----------
+    seed : int
+        The same for all clients.
+    numbers : ndarray of shape (n_clients,)
+        Numbers of the clients, by which they draw.
+    codes : ndarray of shape (n_rows,)
+        Client of each row.
+    order : ndarray of shape (n_rows,), default=None
+        Positions of the rows, sorted by client, in the order in which they draw; None takes rows
+        that are sorted by client.
+    classes : ndarray of shape (n_rows,), default=None
+        Class of each row.
+    """
+    places = ranks(codes, np.arange(len(codes)) if order is None else order)
+    key = mixed(seed, numbers[codes], places)
+    return ranks(codes, np.lexsort((key, codes) if classes is None else (key, classes, codes)))
+
+
+def dealt(n_folds, seed, numbers, codes, *rows):
+    """Fold in which each row is held out, -1 for a client's only row; see :func:`shuffled`."""
+    # Clients of few rows begin at different folds.
+    first = (mixed(seed, numbers) % np.uint64(n_folds)).astype(np.intp)
+    fold = (shuffled(seed, numbers, codes, *rows) + first[codes]) % n_folds
+    fold[(np.bincount(codes) == 1)[codes]] = -1
+    return fold
+
+
 def fingerprints(X):
     """Hashes of rows, equal for equal rows, (n_rows,) of uint64."""
     if not sparse.issparse(X):

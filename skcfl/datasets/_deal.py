@@ -41,10 +41,7 @@ PARTITION = {
     "random_state": ["random_state"],
 }
 # ... and those with several clusters.
-CLUSTERS = {
-    "n_clusters": COUNT,
-    "clients_per_cluster": [*COUNT, "array-like"],
-}
+CLUSTERS = {"n_clusters": COUNT, "clients_per_cluster": [*COUNT, "array-like"]}
 
 
 def check_rows(X: Any, y: Any, classes: bool = True) -> tuple[Any, Array, Any, Any]:

@@ -7,31 +7,24 @@ from typing import Literal
 
 import numpy as np
 from sklearn.datasets import load_digits
-from sklearn.utils._param_validation import StrOptions
 
 from skcfl._checks import Count
 from skcfl._typing import ArrayLike, Data, RandomState, Sizes, validate_params
-from skcfl.datasets._layout import COUNT, ROWS, clients_of_clusters
-from skcfl.datasets._partitions import (
-    ROTATION_ID,
-    check_angles,
-    partition_rotations,
-)
+from skcfl.datasets._deal import CLUSTERS, PARTITION
+from skcfl.datasets._layout import clients_of_clusters
+from skcfl.datasets._partitions import COPIES, ROTATION_ID, check_angles, partition_rotations
 
 # The paper's choices: IFCA has 0 and 180 for two clusters, all four for four.
 _DEFAULT_ANGLES = {1: (0,), 2: (0, 180), 3: (0, 90, 180), 4: (0, 90, 180, 270)}
 
 
 @validate_params(
-    {
+    PARTITION
+    | COPIES
+    | {
         "n_rotations": [Count(1, 4), "array-like"],
-        "clients_per_rotation": [*COUNT, "array-like"],
-        "samples_per_client": [*ROWS, "array-like", None],
-        "copies": [StrOptions({"one", "all"})],
+        "clients_per_rotation": CLUSTERS["clients_per_cluster"],
         "scale": ["boolean"],
-        "id_format": [str, None],
-        "shuffle": ["boolean"],
-        "random_state": ["random_state"],
         "return_X_y_groups": ["boolean"],
     }
 )

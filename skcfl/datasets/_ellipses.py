@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.utils import check_random_state
 
-from skcfl._checks import Count
+from skcfl._checks import Count, real_array
 from skcfl._typing import Array, ArrayLike, Data, RandomState, Sizes, validate_params
 from skcfl.datasets._layout import (
     MOST_ROWS,
@@ -17,7 +17,7 @@ from skcfl.datasets._layout import (
     make_layout,
     split_clients,
 )
-from skcfl.datasets._synthetic import FEDERATION, NON_NEGATIVE, bunch, true_array
+from skcfl.datasets._synthetic import FEDERATION, NON_NEGATIVE, bunch
 
 
 @validate_params(
@@ -126,12 +126,12 @@ def make_ellipses(
     rng = check_random_state(random_state)
     check_numbers(n_clusters=n_clusters, n_pool=n_pool)
     check_numbers(n_clusters=n_clusters, n_test=n_test)
-    semi_axes = true_array(semi_axes, (2,), "semi_axes")
+    semi_axes = real_array(semi_axes, "semi_axes", shape=(2,))
     if np.any(semi_axes <= 0):
         raise ValueError(f"semi_axes must be positive, got {semi_axes.tolist()}.")
     if angles is None:
         angles = 360.0 * np.arange(n_clusters) / n_clusters
-    angles = np.deg2rad(true_array(angles, (n_clusters,), "angles"))
+    angles = np.deg2rad(real_array(angles, "angles", shape=(n_clusters,)))
     axes = np.column_stack([np.cos(angles), np.sin(angles)])
     layout = make_layout(
         split_clients(cluster_sizes, n_clients, n_clusters, rng), id_format, shuffle, rng

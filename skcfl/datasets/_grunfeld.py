@@ -8,6 +8,7 @@ from importlib.resources import files
 import numpy as np
 from sklearn.utils import Bunch
 
+from skcfl._checks import needs
 from skcfl._typing import Data, validate_params
 
 _DESCRIPTION = """\
@@ -79,10 +80,8 @@ def load_grunfeld(*, as_frame: bool = False, return_X_y_groups: bool = False) ->
     groups = np.array([row["firm"] for row in rows])
     years = np.array([int(row["year"]) for row in rows])
     if as_frame:
-        try:
+        with needs("as_frame=True needs pandas (pip install pandas)."):
             import pandas as pd
-        except ImportError as error:
-            raise ImportError("as_frame=True needs pandas (pip install pandas).") from error
         groups = pd.Series(groups, name="firm")
         y = pd.Series(y, name="invest")
         X = pd.DataFrame(X, columns=names).assign(firm=groups)

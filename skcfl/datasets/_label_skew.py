@@ -480,11 +480,7 @@ def partition_dominant_class(
 @validate_params(
     PARTITION
     | CLUSTERS
-    | {
-        "alpha": _ALPHA,
-        "proportions": ["array-like", None],
-        "min_samples": COUNT,
-    }
+    | {"alpha": _ALPHA, "proportions": ["array-like", None], "min_samples": COUNT}
 )
 def partition_dirichlet(
     X: MatrixLike,

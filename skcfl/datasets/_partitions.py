@@ -22,7 +22,7 @@ from skcfl.datasets._layout import COUNT
 
 ROTATION_ID = "rot{angle:03d}-client{member:0{width}d}"
 
-_COPIES = {"copies": [StrOptions({"one", "all"})]}
+COPIES = {"copies": [StrOptions({"one", "all"})]}
 
 
 @validate_params(PARTITION | {"n_clients": COUNT})
@@ -94,11 +94,7 @@ def partition_iid(
 
 
 @validate_params(
-    {
-        "X": "no_validation",
-        "angle": [Integral, "array-like"],
-        "image_shape": [tuple, list, None],
-    }
+    {"X": "no_validation", "angle": [Integral, "array-like"], "image_shape": [tuple, list, None]}
 )
 def rotate_images(
     X: ArrayLike, angle: int | ArrayLike, *, image_shape: tuple[int, ...] | None = None
@@ -205,7 +201,7 @@ def check_angles(angles: ArrayLike, name: str) -> Array:
 
 @validate_params(
     PARTITION
-    | _COPIES
+    | COPIES
     | {
         "clients_per_cluster": CLUSTERS["clients_per_cluster"],
         "angles": ["array-like"],
@@ -314,7 +310,7 @@ def partition_rotations(
 @validate_params(
     PARTITION
     | CLUSTERS
-    | _COPIES
+    | COPIES
     | {"permutations": ["array-like", None], "keep_first": ["boolean"]}
 )
 def partition_feature_permutations(
@@ -447,7 +443,7 @@ def _check_permutations(permutations: Any, values: Any, n_clusters: int) -> Arra
 @validate_params(
     PARTITION
     | CLUSTERS
-    | _COPIES
+    | COPIES
     | {
         "n_swaps": [*COUNT, StrOptions({"random"})],
         "permutations": ["array-like", None],

@@ -42,16 +42,6 @@ FEDERATION = {
 }
 
 
-def true_array(values: Any, shape: tuple[int, ...], name: str) -> Array:
-    """Check parameters that the caller gives."""
-    array = real_array(values, name)
-    if array.shape != shape:
-        raise ValueError(
-            f"{name} must be a finite array of shape {shape}, got one of shape {array.shape}."
-        )
-    return array
-
-
 def _gaussian(n_clusters: int, size: Any, separation: float, rng: np.random.RandomState) -> Array:
     """Gaussian vectors; the nearest two are ``separation`` from each other (one has that norm)."""
     vectors = rng.standard_normal((n_clusters, size))
@@ -110,16 +100,17 @@ def _client_rows(
     cluster_sizes: Any,
     id_format: str | None,
     shuffle: bool,
-    rng: np.random.RandomState,
+    random_state: RandomState,
 ) -> Any:
-    """Return the layout and the client of each row: the draws before any data."""
+    """Return the generator, the layout and the client of each row: the draws before any data."""
+    rng = check_random_state(random_state)
     layout = make_layout(
         split_clients(cluster_sizes, n_clients, n_clusters, rng), id_format, shuffle, rng
     )
     sizes = client_sizes(n_samples, n_clients, "n_samples", rng)
     owner = np.repeat(np.arange(n_clients), sizes)
     # A client's rows are independent and alike, so shuffling rows is shuffling their owners.
-    return layout, rng.permutation(owner) if shuffle else owner
+    return rng, layout, rng.permutation(owner) if shuffle else owner
 
 
 def _decision(X: Array, coef: Array, intercept: Array, clusters: Array) -> Array:
@@ -270,9 +261,8 @@ def make_clustered_regression(
     [3, 3]
     """
     check_numbers(n_clusters=n_clusters, n_features=n_features)
-    rng = check_random_state(random_state)
-    layout, owner = _client_rows(
-        n_clients, n_clusters, n_samples, cluster_sizes, id_format, shuffle, rng
+    rng, layout, owner = _client_rows(
+        n_clients, n_clusters, n_samples, cluster_sizes, id_format, shuffle, random_state
     )
     if isinstance(coef, str):
         informative = _informative(n_informative, n_features, rng)
@@ -290,7 +280,7 @@ def make_clustered_regression(
         coef[:, informative] = values
     else:
         _refuse_informative(n_informative)
-        coef = true_array(coef, (n_clusters, n_features), "coef")
+        coef = real_array(coef, "coef", shape=(n_clusters, n_features))
     intercept = _intercepts(bias, (n_clusters,), rng)
 
     check_numbers(n_samples=len(owner), n_features=n_features)
@@ -319,7 +309,7 @@ def _refuse_informative(n_informative: int | None) -> None:
 def _intercepts(bias: Any, shape: tuple[int, ...], rng: np.random.RandomState) -> Array:
     if isinstance(bias, Real):
         return float(bias) * rng.standard_normal(shape)
-    return true_array(bias, shape, "bias")
+    return real_array(bias, "bias", shape=shape)
 
 
 @validate_params(
@@ -430,9 +420,8 @@ def make_clustered_classification(
     [0, 1]
     """
     check_numbers(n_clusters=n_clusters, n_classes=n_classes, n_features=n_features)
-    rng = check_random_state(random_state)
-    layout, owner = _client_rows(
-        n_clients, n_clusters, n_samples, cluster_sizes, id_format, shuffle, rng
+    rng, layout, owner = _client_rows(
+        n_clients, n_clusters, n_samples, cluster_sizes, id_format, shuffle, random_state
     )
     heads = () if n_classes == 2 else (n_classes,)
     if isinstance(coef, str):
@@ -446,7 +435,7 @@ def make_clustered_classification(
         coef[..., informative] = values * (separation / nearest)
     else:
         _refuse_informative(n_informative)
-        coef = true_array(coef, (n_clusters, *heads, n_features), "coef")
+        coef = real_array(coef, "coef", shape=(n_clusters, *heads, n_features))
     intercept = _intercepts(bias, (n_clusters, *heads), rng)
     if heads:
         coef, intercept = _centred(coef), _centred(intercept)
@@ -483,11 +472,7 @@ def _draw_labels(
 
 @validate_params(
     FEDERATION
-    | {
-        "n_features": COUNT,
-        "n_classes": [Count(2, MOST)],
-        "beta": [*NON_NEGATIVE, None],
-    }
+    | {"n_features": COUNT, "n_classes": [Count(2, MOST)], "beta": [*NON_NEGATIVE, None]}
 )
 def make_fedprox_classification(
     n_clients: int = 100,
@@ -571,9 +556,8 @@ def make_fedprox_classification(
     [2, 2, 2, 2]
     """
     check_numbers(n_clusters=n_clusters, n_classes=n_classes, n_features=n_features)
-    rng = check_random_state(random_state)
-    layout, owner = _client_rows(
-        n_clients, n_clusters, n_samples, cluster_sizes, id_format, shuffle, rng
+    rng, layout, owner = _client_rows(
+        n_clients, n_clusters, n_samples, cluster_sizes, id_format, shuffle, random_state
     )
     u = rng.standard_normal((n_clusters, 1))
     coef = _centred(u[:, :, None] + rng.standard_normal((n_clusters, n_classes, n_features)))

@@ -25,11 +25,7 @@ from ._local_models import LocalModels, LocalModelsClassifier, LocalModelsRegres
 from ._one_shot import OneShot, OneShotClassifier, OneShotRegressor
 from ._oracle import OracleClusters, OracleClustersClassifier, OracleClustersRegressor
 from ._pacfl import PACFL, PACFLClassifier, PACFLRegressor
-from ._partial_pooling import (
-    PartialPooling,
-    PartialPoolingClassifier,
-    PartialPoolingRegressor,
-)
+from ._partial_pooling import PartialPooling, PartialPoolingClassifier, PartialPoolingRegressor
 from ._per_fedavg import PerFedAvg, PerFedAvgClassifier, PerFedAvgRegressor
 from ._pfedme import PFedMe, PFedMeClassifier, PFedMeRegressor
 from ._robust_clustered_fl import (

@@ -42,10 +42,7 @@ class ClustersOnce(BaseFederated):
 
     _option_classes = {"training": Training}
     _option_names = {"training": ROUNDS}
-    _parameter_constraints = {
-        **ROUND_CONSTRAINTS,
-        "n_clusters": [Count(1), StrOptions({"auto"})],
-    }
+    _parameter_constraints = {**ROUND_CONSTRAINTS, "n_clusters": [Count(1), StrOptions({"auto"})]}
 
     @abstractmethod
     def _evidence(self, pool, options):
@@ -77,7 +74,7 @@ class ClustersOnce(BaseFederated):
             evidence = self._evidence(part, options) if evidence is None else evidence
             found = self._partition(part, evidence, n_clusters, options)
             result = self._train(part, found, options)
-            result.extra.update(self._more(found))
+            result.extra["found_by"] = found
             return result
 
         if self._finds_number():
@@ -102,6 +99,8 @@ class ClustersOnce(BaseFederated):
             robust=options.aggregator is not None,
         )
 
-    def _more(self, found):
-        """Further attributes of a fit."""
-        return {}
+    def _publish(self, task, result):
+        found = result.extra.pop("found_by", None)
+        super()._publish(task, result)
+        # None where each client has a model.
+        self._found_by = None if self._mixes_newcomers else found

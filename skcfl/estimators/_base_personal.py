@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY
 from numbers import Integral
-from typing import Literal
 
 import numpy as np
 
-from .._option_objects import parameters
-from .._typing import Aggregation
-from ..base import BaseFederated
 from ..numerics.quantiles import weighted_quantile
 from ..personal.shared_rounds import TrustedAverage
-from ..rounds.alternate import Options
-from ..rounds.model_kinds import kind_of
-from ..rounds.round_options import (
-    ROUND_CONSTRAINTS,
-    SHARED_ROUNDS,
-    automatic_step,
-    layers_named,
-    robust_aggregator,
-    shared_mask,
-)
-from ..rounds.training_options import LOCAL_STEPS, Training
+from ..rounds.round_options import SHARED_ROUNDS, layers_named, robust_aggregator, shared_mask
 from ..rounds.update import Average, client_curvatures
+from ._by_rounds import Averaging, training_options
 
 
-@parameters
-class PersonalMethod(BaseFederated):
+class PersonalMethod(Averaging):
     """Base of the methods with per-client models beside a shared one.
 
     Parameters
@@ -62,19 +47,9 @@ class PersonalMethod(BaseFederated):
     suspicion_
     """
 
-    _: KW_ONLY
-    max_iter: int | Literal["auto"] = "auto"
-    training: Training | None = None
-    aggregation: Aggregation = "mean"
-    tol: float = 1e-4
-
     # Clients make models of their own when the rounds have ended.
     _publishes_rounds = False
-    _parameter_constraints = ROUND_CONSTRAINTS
-    _option_classes = {"training": Training}
     _option_names = {"training": SHARED_ROUNDS}
-    #: Local steps that stand for "auto".
-    _local_steps = LOCAL_STEPS
 
     def _average(self, pool):
         """How the server averages what clients send."""
@@ -94,38 +69,6 @@ class PersonalMethod(BaseFederated):
         """True if rounds are a map with a fixed point: nothing is drawn."""
         drawn = options.participation < 1.0 or options.batch_size is not None
         return not drawn and options.tol > 0
-
-
-def training_options(estimator, pool):
-    """Options of rounds in which clients train, none of them automatic.
-
-    Parameters
-    ----------
-    estimator : estimator
-        With ``training``, ``max_iter``, ``tol`` and ``aggregation``.
-    pool : ClientPool
-        The federation.
-
-    Returns
-    -------
-    options : Options
-    """
-    kind, training = kind_of(pool), estimator._option("training")
-    optimizer = kind.optimizer if training.optimizer == "auto" else training.optimizer
-    max_iter, budget = kind.rounds(estimator.max_iter)
-    return Options(
-        max_iter=max_iter,
-        budget=budget,
-        averaging="model",
-        local_steps=training.steps(estimator._local_steps),
-        optimizer=optimizer,
-        step_size=automatic_step(training.step_size, optimizer, pool),
-        batch_size=training.batch_size,
-        participation=float(training.participation),
-        weights=training.weights,
-        tol=estimator.tol,
-        aggregator=robust_aggregator(estimator),
-    )
 
 
 def own_rates(pool, options):

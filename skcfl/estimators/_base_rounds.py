@@ -38,17 +38,66 @@ ROBUST_STARTS = {"loss++", "kmeans"}
 # Benchmark: benchmarks/generated.py --kinds "25 f"; 3 to 10 steps find the same, 30 less.
 EARLY_STEPS = 5
 
-CHOICE_CONSTRAINTS = {
-    "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-    "init": [StrOptions(set(STARTS)), "array-like"],
-    "n_init": [Count(1, 10**6), StrOptions({"auto"})],
-    "shared_layers": [Interval(Integral, 0, None, closed="left"), str, "array-like", None],
-    "record": [Record, None],
-}
+
+@parameters
+class FromStarts(BaseFederated):
+    """Base of the methods that look for several models from one or several starts."""
+
+    n_clusters: int | Literal["auto"] = "auto"
+    _: KW_ONLY
+    max_iter: int | Literal["auto"] = "auto"
+    training: Training | None = None
+    init: Literal["loss++", "random", "same"] | ArrayLike = "loss++"
+    n_init: int | Literal["auto"] = "auto"
+    tol: float = 1e-4
+    record: Record | None = None
+
+    _parameter_constraints = {
+        **ROUND_CONSTRAINTS,
+        "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "init": [StrOptions(set(STARTS)), "array-like"],
+        "n_init": [Count(1, 10**6), StrOptions({"auto"})],
+        "record": [Record, None],
+    }
+    _option_classes = {"training": Training, "record": Record}
+
+    #: Starts by name; they return models, or models and the clients' first labels.
+    _starts = STARTS
+
+    def _automatic_n_init(self, pool):
+        """Number of starts."""
+        kind = kind_of(pool)
+        return kind.n_init if self.init == "loss++" else kind.n_init_random
+
+    def _solve_options(self, groups):
+        return {"truth": self._option("record").labels(groups)}
+
+    def _n_priors(self, pool, options):
+        return n_priors(pool, self.n_clusters)
+
+    def _check_named(self):
+        """Raise a ValueError if several numbers of clusters are to start from given models."""
+        if not isinstance(self.init, str):
+            raise ValueError(
+                "n_clusters='auto' tries several numbers of clusters and needs a named init, got "
+                "an array. Give n_clusters, or the name of an init."
+            )
+
+    def _given_start(self, pool, n_clusters):
+        """Models that `init` gives, in the units of a pool."""
+        theta = real_array(self.init, "init", finite=False)
+        finite, p = np.isfinite(theta).all(), pool.n_params
+        if theta.shape != (n_clusters, p) or not finite:
+            raise ValueError(
+                f"init must be one of {sorted(self._starts)} or a finite array of shape "
+                f"(n_clusters, n_params) = ({n_clusters}, {p}), got an array of shape "
+                f"{theta.shape}{'' if finite else ' with values that are not finite'}."
+            )
+        return pool.units.from_user(theta)
 
 
 @parameters
-class AlternatingClustering(BaseFederated):
+class AlternatingClustering(FromStarts):
     """Base of the methods that look for clusters by rounds, from one or several starts.
 
     The methods differ in :meth:`_rule`: which client gets which model.
@@ -67,21 +116,12 @@ class AlternatingClustering(BaseFederated):
         Clusters of the clients in each round, likewise; -1 for clients not heard yet.
     """
 
-    n_clusters: int | Literal["auto"] = "auto"
     _: KW_ONLY
-    max_iter: int | Literal["auto"] = "auto"
-    training: Training | None = None
     aggregation: Aggregation = "mean"
-    init: Literal["loss++", "random", "same"] | ArrayLike = "loss++"
-    n_init: int | Literal["auto"] = "auto"
-    tol: float = 1e-4
-    record: Record | None = None
 
-    _parameter_constraints = {**ROUND_CONSTRAINTS, **CHOICE_CONSTRAINTS}
-    _option_classes = {"training": Training, "record": Record}
-
-    #: Starts by name; they return models, or models and the clients' first labels.
-    _starts = STARTS
+    _parameter_constraints = {
+        "shared_layers": [Interval(Integral, 0, None, closed="left"), str, "array-like", None]
+    }
 
     @abstractmethod
     def _rule(self, n_clients, n_clusters, rng):
@@ -105,17 +145,6 @@ class AlternatingClustering(BaseFederated):
         """Treatment of clusters without clients."""
         return getattr(self, "empty_cluster", "reseed")
 
-    def _automatic_n_init(self, pool):
-        """Number of starts."""
-        kind = kind_of(pool)
-        return kind.n_init if self.init == "loss++" else kind.n_init_random
-
-    def _solve_options(self, groups):
-        return {"truth": self._option("record").labels(groups)}
-
-    def _n_priors(self, pool, options):
-        return n_priors(pool, self.n_clusters)
-
     def _options_of_rounds(self, pool):
         """Options of the server loop, none of them automatic."""
         shared = shared_mask(self.shared_layers, pool.model.layer_slices(), pool.n_params)
@@ -131,11 +160,7 @@ class AlternatingClustering(BaseFederated):
         )
         if self.n_clusters != "auto":
             return self._fit(pool, min(self.n_clusters, pool.n_clients), options)
-        if not isinstance(self.init, str):
-            raise ValueError(
-                "n_clusters='auto' tries several numbers of clusters and needs a named init, got "
-                "an array. Give n_clusters, or the name of an init."
-            )
+        self._check_named()
         brief = shortened(options)
 
         def fit(part, n_clusters, start, candidates, drawn):
@@ -160,8 +185,7 @@ class AlternatingClustering(BaseFederated):
     def _fit(self, pool, n_clusters, options, start=None, candidates=None, drawn=True):
         """Fit a given number of clusters: from some models, from drawn ones, or the better."""
         if not isinstance(self.init, str):
-            theta = _check_init(self.init, n_clusters, pool.n_params, self._starts)
-            return self._best(pool, [pool.units.from_user(theta)], options)
+            return self._best(pool, [self._given_start(pool, n_clusters)], options)
         if n_clusters == 1:
             # One cluster is FedAvg, from the same start: there is nothing to choose.
             labels = np.zeros(pool.n_clients, dtype=np.intp)
@@ -224,14 +248,3 @@ def _last_objective(ended):
 
 def _loss(result):
     return {"loss": result.extra["loss"]}
-
-
-def _check_init(init, n_clusters, n_params, starts):
-    theta = real_array(init, "init", finite=False)
-    if theta.shape != (n_clusters, n_params) or not np.isfinite(theta).all():
-        raise ValueError(
-            f"init must be one of {sorted(starts)} or a finite array of shape (n_clusters, "
-            f"n_params) = ({n_clusters}, {n_params}), got an array of shape {theta.shape}"
-            f"{'' if np.isfinite(theta).all() else ' with values that are not finite'}."
-        )
-    return theta

@@ -10,20 +10,19 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import NOT_NEGATIVE, Count
-from .._typing import Aggregation
-from ..base import BaseFederated
 from ..base.everyday import everyday
 from ..rounds.alternate import alternate
 from ..rounds.local_training import solve_local
 from ..rounds.record_options import Record
-from ..rounds.round_options import ROUND_CONSTRAINTS, ROUNDS, make_options
+from ..rounds.round_options import ROUNDS, make_options
 from ..rounds.splits import Bipartition, Node
 from ..rounds.training_options import Training
 from ..search.n_clusters import find_n_clusters
+from ._by_rounds import Averaging
 
 
 @everyday
-class CFL(BaseFederated):
+class CFL(Averaging):
     """Clustered federated learning by splits of clusters (CFL), with any local model.
 
     For a hierarchy of clusters of unknown number, among clients with many rows each. Not for
@@ -112,7 +111,6 @@ class CFL(BaseFederated):
     """
 
     _parameter_constraints = {
-        **ROUND_CONSTRAINTS,
         "eps1": [NOT_NEGATIVE],
         "eps2": [NOT_NEGATIVE, StrOptions({"auto"})],
         "min_round": [Count(0)],
@@ -127,10 +125,6 @@ class CFL(BaseFederated):
     eps2: float | Literal["auto"] = "auto"
     min_round: int = 0
     gamma_max: float | None = None
-    max_iter: int | Literal["auto"] = "auto"
-    training: Training | None = None
-    aggregation: Aggregation = "mean"
-    tol: float = 1e-4
     record: Record | None = None
 
     def _solve_options(self, groups):

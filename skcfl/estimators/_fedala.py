@@ -16,11 +16,8 @@ from ..calls.kept_models import Recall
 from ..personal.layers import BlendedAverage
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
-from ._base_personal import (
-    PersonalMethod,
-    own_rates,
-    training_options,
-)
+from ._base_personal import PersonalMethod, own_rates
+from ._by_rounds import training_options
 
 # Default step of the blend, by kind of local model: the paper's 1, and for networks one step
 # for all batches of an epoch together, found by trial: a gradient is spread over so many weights
@@ -145,12 +142,5 @@ class FedALA(PersonalMethod):
 
     def _new_models(self, pool, theta, options):
         """Models of new clients: trained from the shared one, as in their first round."""
-        return pool.ask(
-            LocalUpdate,
-            theta,
-            options.local_steps,
-            own_rates(pool, options),
-            options.optimizer,
-            options.batch_size,
-            whole=True,
-        )
+        how = own_rates(pool, options), options.optimizer, options.batch_size
+        return pool.ask(LocalUpdate, theta, options.local_steps, *how, whole=True)

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY
-from typing import Literal
-
 import numpy as np
 
-from .._typing import Aggregation
-from ..base import BaseFederated
 from ..base.everyday import everyday
 from ..base.private_plans import rounds_plan
 from ..rounds.alternate import alternate
-from ..rounds.round_options import (
-    ROUND_CONSTRAINTS,
-    ROUNDS,
-    make_options,
-    robust_aggregator,
-)
-from ..rounds.training_options import Training
+from ..rounds.round_options import make_options, robust_aggregator
+from ._by_rounds import Averaging
 
 
 @everyday
-class FedAvg(BaseFederated):
+class FedAvg(Averaging):
     """One model for all clients, with any local model: federated averaging.
 
     For clients that do not differ, or have too few rows to show it, and as the baseline that
@@ -62,15 +52,6 @@ class FedAvg(BaseFederated):
     """
 
     _fits_estimators = True
-    _parameter_constraints = ROUND_CONSTRAINTS
-    _option_classes = {"training": Training}
-    _option_names = {"training": ROUNDS}
-
-    _: KW_ONLY
-    max_iter: int | Literal["auto"] = "auto"
-    training: Training | None = None
-    aggregation: Aggregation = "mean"
-    tol: float = 1e-4
 
     @property
     def needs_single_answers(self) -> bool:

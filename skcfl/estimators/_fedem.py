@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, replace
 from functools import partial
-from typing import Literal
 
 import numpy as np
 
 from .._checks import MOST_STEPS, Count
-from .._typing import ArrayLike
 from ..base.everyday import everyday
 from ..base.mixture_predictions import MixturePredictions, own_models
 from ..calls.mixtures_asked import Mixture
 from ..federation.lanes import lanes_of, with_progress
 from ..numerics.by_cluster import numbered_by_size
 from ..rounds.mixture import fit_mixture
-from ..rounds.model_kinds import kind_of
-from ..rounds.record_options import Record
-from ..rounds.round_options import ROUND_CONSTRAINTS, STEPS, make_options
+from ..rounds.round_options import STEPS, make_options
 from ..rounds.starts import STARTS, Candidates
-from ..rounds.training_options import Training
-from ..search.alpha import n_priors
 from ..search.n_clusters import find_n_clusters
-from ._base_rounds import CHOICE_CONSTRAINTS, _check_init
+from ._base_rounds import FromStarts
 
 # Rounds, and the change that ends them, of fits that only look for the number of models.
 BRIEF, BRIEF_TOL = 30, 1e-2
@@ -34,7 +28,7 @@ def _objective(result):
 
 
 @everyday
-class FedEM(MixturePredictions):
+class FedEM(FromStarts, MixturePredictions):
     """Federated expectation maximisation (FedEM): clients mix shared models of any kind.
 
     For clients with rows of several kinds, so that no single cluster model suits a
@@ -122,32 +116,13 @@ class FedEM(MixturePredictions):
     np.float64(1.0)
     """
 
-    _parameter_constraints = {
-        **ROUND_CONSTRAINTS,
-        **{name: CHOICE_CONSTRAINTS[name] for name in ("n_clusters", "init", "n_init")},
-        "record": CHOICE_CONSTRAINTS["record"],
-        "share_steps": [Count(1, MOST_STEPS)],
-    }
-    _option_classes = {"training": Training, "record": Record}
+    _parameter_constraints = {"share_steps": [Count(1, MOST_STEPS)]}
     _option_names = {"training": (*STEPS, "participation"), "record": ("true_labels",)}
 
     _publishes_rounds = False
 
-    n_clusters: int | Literal["auto"] = "auto"
     _: KW_ONLY
-    max_iter: int | Literal["auto"] = "auto"
-    training: Training | None = None
     share_steps: int = 5
-    init: Literal["loss++", "random", "same"] | ArrayLike = "loss++"
-    n_init: int | Literal["auto"] = "auto"
-    tol: float = 1e-4
-    record: Record | None = None
-
-    def _n_priors(self, pool, options):
-        return n_priors(pool, self.n_clusters)
-
-    def _solve_options(self, groups):
-        return {"truth": self._option("record").labels(groups)}
 
     def _solve(self, pool, truth):
         # Steps are exact or local, and end where the likelihood does.
@@ -155,12 +130,7 @@ class FedEM(MixturePredictions):
         if self.n_clusters != "auto":
             options.truth = truth
             return self._fit(pool, min(self.n_clusters, pool.n_clients), options)
-        if not isinstance(self.init, str):
-            raise ValueError(
-                "n_clusters='auto' tries several numbers of clusters and needs a named init, got "
-                "an array. Give n_clusters, or the name of an init."
-            )
-
+        self._check_named()
         brief = replace(
             options, max_iter=min(options.max_iter, BRIEF), tol=max(options.tol, BRIEF_TOL)
         )
@@ -183,16 +153,15 @@ class FedEM(MixturePredictions):
         pool.ledger.since_mark()
         n_init = self.n_init
         if not isinstance(self.init, str):
-            theta = _check_init(self.init, n_clusters, pool.n_params, STARTS)
-            results = [fit_mixture(pool, pool.units.from_user(theta), options, self.share_steps)]
+            theta = self._given_start(pool, n_clusters)
+            results = [fit_mixture(pool, theta, options, self.share_steps)]
         elif n_clusters == 1:
             results = [fit_mixture(pool, pool.start()[None], options, self.share_steps)]
         else:
             if n_init == "auto" and candidates is not None:
                 n_init = 1
             elif n_init == "auto":
-                kind = kind_of(pool)
-                n_init = kind.n_init if self.init == "loss++" else kind.n_init_random
+                n_init = self._automatic_n_init(pool)
             candidates = Candidates() if candidates is None else candidates
 
             def run(lane, restart):

@@ -17,11 +17,8 @@ from ..personal.layers import train_part
 from ..personal.prototypes import HeadMixing
 from ..personal.shared_rounds import publish, run_shared
 from ..search.pull import choose_pull
-from ._base_personal import (
-    PersonalMethod,
-    own_rates,
-    training_options,
-)
+from ._base_personal import PersonalMethod, own_rates
+from ._by_rounds import training_options
 
 if TYPE_CHECKING:
     from ..models import LocalModel

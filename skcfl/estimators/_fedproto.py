@@ -17,10 +17,8 @@ from ..personal.layers import train_part
 from ..personal.prototypes import PrototypeAverage, nearest_prototype_heads
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.round_options import STEPS
-from ._base_personal import (
-    PersonalMethod,
-    training_options,
-)
+from ._base_personal import PersonalMethod
+from ._by_rounds import training_options
 
 if TYPE_CHECKING:
     from ..models import LocalModel

@@ -18,12 +18,8 @@ from ..personal.layers import PartialAverage, train_part
 from ..personal.shared_rounds import client_weights, publish, run_shared
 from ..rounds.aggregation import aggregate_by_cluster
 from ..rounds.model_kinds import kind_of
-from ._base_personal import (
-    PersonalMethod,
-    common_rate,
-    layer_mask,
-    training_options,
-)
+from ._base_personal import PersonalMethod, common_rate, layer_mask
+from ._by_rounds import training_options
 
 
 @everyday

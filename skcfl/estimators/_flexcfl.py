@@ -175,15 +175,8 @@ class FlexCFL(ClustersOnce):
         if options.step_size is None:
             trained = kind_of(pool).first_steps(pool, start, self.pretrain_steps)
         else:
-            trained = pool.ask(
-                LocalUpdate,
-                start,
-                self.pretrain_steps,
-                options.step_size,
-                options.optimizer,
-                options.batch_size,
-                whole=True,
-            )
+            how = options.step_size, options.optimizer, options.batch_size
+            trained = pool.ask(LocalUpdate, start, self.pretrain_steps, *how, whole=True)
         return trained.astype(float) - start
 
     def _partition(self, pool, evidence, n_clusters, options):
@@ -196,15 +189,8 @@ class FlexCFL(ClustersOnce):
         first = mine
         if n_drawn < len(mine):
             first = np.sort(rng.choice(mine, max(n_drawn, n_clusters or 1), replace=False))
-        groups = group_updates(
-            updates[first],
-            n_clusters,
-            self.embedding,
-            rng,
-            self.linkage,
-            self.metric,
-            self.distance_threshold,
-        )
+        how = self.embedding, rng, self.linkage, self.metric, self.distance_threshold
+        groups = group_updates(updates[first], n_clusters, *how)
         labels = nearest_direction(updates[mine], directions_of(updates[first], groups))
         labels[np.isin(mine, first)] = groups
         labels = spread_labels(labels, known)
@@ -213,16 +199,8 @@ class FlexCFL(ClustersOnce):
         theta = (start + directions).astype(pool.dtype)
         return Directed(labels, theta, start, directions)
 
-    def _more(self, found):
-        return {"directed": found}
-
-    def _publish(self, task, result):
-        found = result.extra.pop("directed", None)
-        super()._publish(task, result)
-        self._directed = found
-
     def _clusters_of(self, pool):
-        if self._directed is None:  # a model for each client
+        if self._found_by is None:  # a model for each client
             return super()._clusters_of(pool)
-        updates = self._updates(pool, self._directed.start, make_options(self, pool))
-        return nearest_direction(updates, self._directed.directions)
+        updates = self._updates(pool, self._found_by.start, make_options(self, pool))
+        return nearest_direction(updates, self._found_by.directions)

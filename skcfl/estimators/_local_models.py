@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY
-from typing import Literal
-
 import numpy as np
 
-from ..base import BaseFederated
 from ..base.everyday import everyday
-from ..rounds.alternate import Options
 from ..rounds.local_training import solve_local
 from ..rounds.model_kinds import TRAINED
-from ..rounds.round_options import ROUND_CONSTRAINTS, STEPS, automatic_step
-from ..rounds.training_options import Training
+from ..rounds.round_options import STEPS
 from ..search.alpha import n_priors
+from ._by_rounds import ByRounds, training_options
 
 
 @everyday
-class LocalModels(BaseFederated):
+class LocalModels(ByRounds):
     """A model for each client, fitted on its own rows only.
 
     For clients with many rows each, and as the baseline that every method has to beat. Not for
@@ -75,16 +70,7 @@ class LocalModels(BaseFederated):
     """
 
     _fits_estimators = True
-    _parameter_constraints = {
-        name: ROUND_CONSTRAINTS[name] for name in ("max_iter", "training", "tol")
-    }
-    _option_classes = {"training": Training}
     _option_names = {"training": STEPS}
-
-    _: KW_ONLY
-    max_iter: int | Literal["auto"] = "auto"
-    training: Training | None = None
-    tol: float = 1e-4
 
     def _n_priors(self, pool, options):
         return n_priors(pool, pool.n_clients)
@@ -100,16 +86,4 @@ class LocalModels(BaseFederated):
         return None, np.asarray(result.cluster_params)
 
     def _solve(self, pool):
-        training = self._option("training")
-        optimizer = TRAINED.optimizer if training.optimizer == "auto" else training.optimizer
-        max_iter, budget = TRAINED.rounds(self.max_iter)
-        options = Options(
-            max_iter=max_iter,
-            budget=budget,
-            local_steps=training.steps(),
-            optimizer=optimizer,
-            step_size=automatic_step(training.step_size, optimizer, pool),
-            batch_size=training.batch_size,
-            tol=self.tol,
-        )
-        return solve_local(pool, options)
+        return solve_local(pool, training_options(self, pool, TRAINED))

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY
-from typing import Literal
-
 import numpy as np
 
 from .._typing import ClientLabels
-from ..base import BaseFederated
 from ..base.everyday import everyday
 from ..base.private_plans import rounds_plan
 from ..clients.ids import check_ids, labels_of
 from ..exceptions import PrivacyError
 from ..rounds.alternate import alternate
-from ..rounds.round_options import ROUND_CONSTRAINTS, ROUNDS, make_options, robust_aggregator
-from ..rounds.training_options import Training
+from ..rounds.round_options import make_options, robust_aggregator
+from ._by_rounds import ByRounds
 
 
 @everyday
-class OracleClusters(BaseFederated):
+class OracleClusters(ByRounds):
     """Federated averaging in each of some known clusters, with any local model.
 
     For clusters that are known beforehand, and as the bound of what a clustered method can
@@ -59,15 +55,9 @@ class OracleClusters(BaseFederated):
     """
 
     _fits_estimators = True
-    _parameter_constraints = {**ROUND_CONSTRAINTS, "labels": [dict, "array-like", None]}
-    _option_classes = {"training": Training}
-    _option_names = {"training": ROUNDS}
+    _parameter_constraints = {"labels": [dict, "array-like", None]}
 
     labels: ClientLabels | None = None
-    _: KW_ONLY
-    max_iter: int | Literal["auto"] = "auto"
-    training: Training | None = None
-    tol: float = 1e-4
 
     @property
     def needs_single_answers(self) -> bool:

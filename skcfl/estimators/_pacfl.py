@@ -154,14 +154,6 @@ class PACFL(ClustersOnce):
         theta = np.repeat(pool.start()[None], labels.max() + 1, axis=0)
         return Spanned(labels, theta, bases, dims)
 
-    def _more(self, found):
-        return {"spanned": found}
-
-    def _publish(self, task, result):
-        found = result.extra.pop("spanned", None)
-        super()._publish(task, result)
-        self._spanned = found
-
     def _clusters_of(self, pool):
         return self._nearest(pool, True)
 
@@ -170,7 +162,7 @@ class PACFL(ClustersOnce):
 
     def _nearest(self, pool, by_class):
         """Clusters with subspaces at the least mean angle from those of new clients."""
-        found = self._spanned
+        found = self._found_by
         if found is None:  # a model for each client
             return super()._clusters_of(pool)
         new, dims = self._bases(pool, by_class)

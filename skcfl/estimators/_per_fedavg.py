@@ -15,11 +15,8 @@ from ..personal.shared_rounds import publish, run_shared
 from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
 from ..rounds.update import client_curvatures
 from ..search.pull import choose_pull
-from ._base_personal import (
-    PersonalMethod,
-    common_rate,
-    training_options,
-)
+from ._base_personal import PersonalMethod, common_rate
+from ._by_rounds import training_options
 
 # Default inner steps of networks, found by trial: on digits, and in regression, where curvatures
 # are some times as large.
@@ -37,10 +34,7 @@ def _given_inner(pool):
 
 
 # Default inner step of each client, by kind of local model.
-INNER_STEPS = {
-    MINIMISED: lambda pool: INNER / client_curvatures(pool),
-    TRAINED: _given_inner,
-}
+INNER_STEPS = {MINIMISED: lambda pool: INNER / client_curvatures(pool), TRAINED: _given_inner}
 
 
 @everyday

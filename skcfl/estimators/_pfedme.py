@@ -16,10 +16,8 @@ from ..personal.proximal import MOREAU, pulled_models
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.model_kinds import kind_of
 from ..search.pull import choose_pull, pull_grid
-from ._base_personal import (
-    PersonalMethod,
-    training_options,
-)
+from ._base_personal import PersonalMethod
+from ._by_rounds import training_options
 
 # Local steps to a proximal point.
 PROX_STEPS = 5

@@ -185,10 +185,6 @@ class Limits:
         """Total weight, with its rounding."""
         return float(self.weights.sum()) * (1 + SLACK)
 
-    def weighed(self, factor):
-        """Limits of rows whose weights may be so many times as large."""
-        return Limits(self.sizes, self.weights * factor, self.n_features)
-
     def check_facts(self, facts):
         """The facts, in the limits' own arrays where equal; OutOfBounds if they exceed these."""
         n = len(self.sizes)

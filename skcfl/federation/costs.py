@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._checks import about
+from .._checks import about, whole_number
 from .._typing import Array
 
 __all__ = ["Cost", "estimate_cost"]
@@ -169,24 +169,17 @@ def estimate_cost(
     private, calls = vars(estimator).get("_is_private", False), estimator.calls_
     n_fit = estimator._n_asked if private else len(estimator.groups_)
     asked_in_fit = n_fit if private else estimator.client_calls_ / max(calls, 1)
-    for name, value, least in (
-        ("latency", latency, 0.0),
-        ("seconds_per_row", seconds_per_row, 0.0),
-        ("server_seconds", server_seconds, 0.0),
-        ("seconds_per_request", seconds_per_request, 0.0),
-        ("uplink", uplink, None),
-        ("downlink", downlink, None),
-        ("server_link", server_link, None),
-        ("rows_per_client", rows_per_client, None),
-        ("participants", participants, None),
-    ):
-        _check_number(name, value, least)
-    for name, value in (("n_clients", n_clients), ("n_sites", n_sites)):
-        if value is not None and (not isinstance(value, Integral) or value < 1):
-            raise ValueError(f"{name} must be a positive integer or None, got {value!r}.")
-    n = n_fit if n_clients is None else int(n_clients)
+    times = {"latency": latency, "seconds_per_row": seconds_per_row}
+    times |= {"server_seconds": server_seconds, "seconds_per_request": seconds_per_request}
+    rates = {"uplink": uplink, "downlink": downlink, "server_link": server_link}
+    open_ = {"rows_per_client": rows_per_client, "participants": participants}
+    given = {name: value for name, value in open_.items() if value is not None}
+    for name, value in {**times, **rates, **given}.items():
+        _check_number(name, value, name in times)
+    n = whole_number(n_clients, "n_clients", optional=True) or n_fit
+    n_sites = whole_number(n_sites, "n_sites", optional=True)
     asked = asked_in_fit / n_fit * n if participants is None else float(participants)
-    sites = asked if n_sites is None else min(int(n_sites), asked)
+    sites = asked if n_sites is None else min(n_sites, asked)
     if asked > n:
         raise ValueError(f"participants={participants!r} is more than the {n} clients.")
     if n_sites is not None and n_sites > n:
@@ -262,10 +255,8 @@ def _bytes_of_a_private_site(
     return total / calls
 
 
-def _check_number(name: str, value: Any, least: float | None) -> None:
-    if value is None and name in {"rows_per_client", "participants"}:
-        return
-    wrong = not isinstance(value, Real) or isinstance(value, bool) or value != value
-    if wrong or (value <= 0 if least is None else value < least):
-        allowed = "positive" if least is None else "0 or positive"
+def _check_number(name: str, value: Any, may_be_zero: bool) -> None:
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not (value >= 0 if may_be_zero else value > 0):
+        allowed = "0 or positive" if may_be_zero else "positive"
         raise ValueError(f"{name} must be a {allowed} number, got {value!r}.")

@@ -17,11 +17,12 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from .._checks import needs
 from ..exceptions import FederationError
 from .hosted_parts import Host
 from .policy import check_policy
 from .remote import RemoteFederation
-from .serialization import versions
+from .serialization import array_bytes, versions
 from .sites import PlaceLost, ask_each
 from .transport import Transport
 
@@ -449,25 +450,16 @@ def _reached(client, actor, address):
 
 def _packed(message):
     """Small messages as bytes, which dask sends in half the time; it does not copy large ones."""
-    return message if _size(message) > PACKED_BYTES else pickle.dumps(message, protocol=5)
+    return message if array_bytes(message) > PACKED_BYTES else pickle.dumps(message, protocol=5)
 
 
 def _n_bytes(message):
     """Bytes of a message, of a large one those of its arrays."""
-    return len(message) if isinstance(message, bytes) else _size(message)
+    return len(message) if isinstance(message, bytes) else array_bytes(message)
 
 
 def _unpacked(message):
     return pickle.loads(message) if isinstance(message, bytes) else message
-
-
-def _size(message):
-    """Bytes of the arrays in a message."""
-    if isinstance(message, dict):
-        message = message.values()
-    elif not isinstance(message, (tuple, list)):
-        return getattr(message, "nbytes", 0)
-    return sum(map(_size, message))
 
 
 def _split(frame, target, client_column, weight):
@@ -479,12 +471,8 @@ def _split(frame, target, client_column, weight):
 
 
 def _check_client(client):
-    try:
+    with needs("DaskFederation needs dask.distributed: pip install 'skcfl[dask]'."):
         from distributed import Client
-    except ImportError as error:
-        raise ImportError(
-            "DaskFederation needs dask.distributed: pip install 'skcfl[dask]'."
-        ) from error
     if not isinstance(client, Client) or client.asynchronous:
         raise TypeError(f"client must be a synchronous distributed.Client, got {client!r}.")
 

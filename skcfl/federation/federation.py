@@ -13,8 +13,8 @@ from scipy import sparse
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _get_feature_names
 
-from .._checks import Count, about, check_size
-from .._typing import Array, ArrayLike, ClientIds, DTypeLike, Kind, MatrixLike, RandomState
+from .._checks import about, check_size, whole_number
+from .._typing import Array, ClientIds, DTypeLike, Kind, MatrixLike, RandomState, Targets, Weights
 from ..clients.ids import check_ids, encode, encode_runs, family, joined_ids, locate
 from .checking import as_rows, check_features, check_targets, check_weights
 from .fanout import joined
@@ -75,6 +75,13 @@ class Handshake:
     sizes: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
     weights: np.ndarray = field(default_factory=lambda: np.zeros(0))
     privacy: dict[str, Any] | None = None
+
+    def bound(self, model: LocalModel) -> LocalModel:
+        """A local model for the rows of these clients."""
+        if self.row_shape is not None:
+            model = model.for_rows(self.row_shape)
+        n_classes = None if self.classes is None else len(self.classes)
+        return model.bind(self.n_features, n_classes=n_classes, dtype=self.dtype)
 
 
 class _FewerPlaces(Exception):
@@ -341,12 +348,20 @@ class InProcessFederation(Federation):
     (12,)
     """
 
+    names: Any = None
+    faults: Faults | None = None
+    row_shape: tuple[int, ...] | None = None
+    _guard: Guard | None = None
+    _account: Account | None = None
+    # The place of a policy is one party.
+    _parties_are_clients = True
+
     def __init__(
         self,
         X: MatrixLike,
-        y: ArrayLike | None,
+        y: Targets,
         groups: ClientIds,
-        sample_weight: ArrayLike | None = None,
+        sample_weight: Weights = None,
         *,
         n_jobs: int | None = None,
         faults: Faults | None = None,
@@ -371,32 +386,16 @@ class InProcessFederation(Federation):
         check_policy(policy)
         self._guard = None if policy is None else Guard(policy)
         declared = None if policy is None else policy.privacy
-        # The place of a policy is one party.
         self._parties_are_clients = declared is None
         self._account = None if declared is None else self._opened(declared)
         self.min_clients, self.retries = _check_counts(min_clients, retries)
         self.max_share = check_share(max_share)
 
     @classmethod
-    def of_checked(
-        cls,
-        X: Any,
-        y: Any,
-        codes: Array,
-        ids: Array,
-        sample_weight: Any,
-        n_jobs: int | None,
-        kind: Kind,
-        row_shape: tuple[int, ...] | None = None,
-    ) -> Self:
-        """Federation of rows that an estimator has checked."""
+    def of_checked(cls, kind: Kind, **checked: Any) -> Self:
+        """Federation of what an estimator has checked: attributes by name."""
         self = object.__new__(cls)
-        self.row_shape = row_shape
-        self.X, self.y, self.codes, self.ids = X, y, codes, ids
-        self.sample_weight, self.n_jobs, self.names = sample_weight, n_jobs, None
-        self.faults = self._guard = self._account = None
-        self._parties_are_clients = True
-        self._kind = kind
+        vars(self).update(checked, _kind=kind)
         return self
 
     def _opened(self, privacy: ClientPrivacy, number: int = 0) -> Account:
@@ -408,7 +407,7 @@ class InProcessFederation(Federation):
                 "faults must be None under privacy: clients then answer sums, in which no single "
                 f"client fails, got {self.faults!r}."
             )
-        return Account(privacy, number, getattr(self, "_account", None))
+        return Account(privacy, number, self._account)
 
     @property
     def carries_objects(self) -> bool:  # type: ignore[override]
@@ -596,14 +595,14 @@ def joined_hellos(said: Sequence[tuple[str, Handshake]]) -> Handshake:
                 f"{first.row_shape or (first.n_features,)}, those of {name} "
                 f"{other.row_shape or (other.n_features,)}."
             )
-        names = first.feature_names, other.feature_names
+        names: Any = (first.feature_names, other.feature_names)
         if (names[0] is None) != (names[1] is None):
             lacks, has = (first_name, name) if names[0] is None else (name, first_name)
             raise ValueError(
                 f"{lacks} has no names of the features, and {has} has some: an order of columns "
                 "that differs would go unnoticed. Load a table with named columns in both."
             )
-        if not _equal(*names):
+        if names[0] is not None and list(names[0]) != list(names[1]):
             raise ValueError(
                 f"All clients must have the same features in the same order: {first_name} has "
                 f"{names[0]}, {name} has {names[1]}."
@@ -679,14 +678,7 @@ def _present(parts: Any, presence: Presence, hello: Handshake, model: LocalModel
 
 
 def _check_counts(min_clients: int, retries: int) -> tuple[int, int]:
-    for name, value, least in (("min_clients", min_clients, 1), ("retries", retries, 0)):
-        if not Count(least).is_satisfied_by(value):
-            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
-    return int(min_clients), int(retries)
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return (a is None and b is None) or (a is not None and b is not None and list(a) == list(b))
+    return whole_number(min_clients, "min_clients"), whole_number(retries, "retries", 0)
 
 
 def _class_factors(class_weight: dict[Any, float], classes: Any) -> Array:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._typing import Array, Kind
+from .._typing import Array
 from ..exceptions import FederationError
 from .federation import Federation, Handshake, _present
+from .made import BehindFederation
 from .presence import Presence
 from .sites import ask_each
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from ..models import SklearnModel
 
 
-class FittedFederation(Federation):
+class FittedFederation(BehindFederation):
     """Clients of a federation, with the predictions of their estimators out of folds.
 
     Parameters
@@ -30,18 +31,8 @@ class FittedFederation(Federation):
     """
 
     def __init__(self, federation: Federation, model: SklearnModel, seed: int) -> None:
-        self.federation, self.model, self.seed = federation, model, seed
-        self.min_clients, self.retries = federation.min_clients, federation.retries
-        self.max_share = federation.max_share
-
-    @property
-    def wire_bytes(self) -> tuple[int, int]:  # type: ignore[override]
-        """Bytes ``(up, down)`` that have travelled since the last hello."""
-        return self.federation.wire_bytes
-
-    def hello(self, kind: Kind = None) -> Handshake:
-        """Ask the clients who they are; see :meth:`Federation.hello`."""
-        return self.federation.hello(kind)
+        super().__init__(federation)
+        self.model, self.seed = model, seed
 
     def rows(self, model: Any, hello: Handshake) -> list[Any]:
         """The rows of all places, with the predictions out of folds behind their features."""

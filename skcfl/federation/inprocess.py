@@ -13,7 +13,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from ..calls import CALLS
 from ..clients.blocks import gathered, in_order, make_blocks
-from ..clients.draws import mixed, order_of_rows
+from ..clients.draws import dealt, order_of_rows, shuffled
 from ..clients.kept import ClientMemory
 from ..clients.last_answers import Forgotten, LastAnswers
 from ..numerics.regression_trees import forest_outputs
@@ -388,7 +388,7 @@ class InProcessSite(Site):
         codes, size = rows[3], self.client_sizes
         n_held = np.clip(np.round(fraction * size).astype(int), np.minimum(size, 1), None)
         n_held = np.where(size > 1, np.minimum(n_held, size - 1), n_held)
-        held = self._shuffle(codes, seed) < n_held[codes]
+        held = shuffled(seed, self.places, codes) < n_held[codes]
         train = ~held | (size == 1)[codes]
         return self._parts(rows, train, held)
 
@@ -398,21 +398,9 @@ class InProcessSite(Site):
         codes, classes = rows[3], None
         if self.model.estimator_type == "classifier":
             classes = np.unique(rows[1], axis=0, return_inverse=True)[1].ravel()
-        # Clients of few rows begin at different folds.
-        first = (mixed(seed, self.places) % np.uint64(n_folds)).astype(np.intp)
-        fold = (self._shuffle(codes, seed, classes) + first[codes]) % n_folds
-        fold[(self.client_sizes == 1)[codes]] = -1
+        fold = dealt(n_folds, seed, self.places, codes, None, classes)
         pairs = [self._parts(rows, fold != k, fold == k) for k in range(n_folds)]
         return [site for pair in pairs for site in pair]
-
-    def _shuffle(self, codes, seed, classes=None):
-        """Place of each row, sorted by client, in a random order, by class if given."""
-        start = np.concatenate([[0], np.cumsum(self.client_sizes)])[codes]
-        key = mixed(seed, self.places[codes], np.arange(len(codes)) - start)
-        rank = np.empty(len(codes), dtype=np.intp)
-        order = np.lexsort((key, codes) if classes is None else (key, classes, codes))
-        rank[order] = np.arange(len(codes)) - start
-        return rank
 
     def _parts(self, rows, train, held):
         """Sites of rows to train on and of others, whose clients are the same."""
@@ -447,18 +435,6 @@ class InProcessSite(Site):
         return X[order], np.concatenate(y)[order], np.concatenate(w)[order], codes[order]
 
 
-def open_rows(
-    model,
-    X,
-    y,
-    codes,
-    n_clients,
-    sample_weight=None,
-    n_jobs=None,
-    random_state=None,
-    block_bytes=None,
-    scaling=None,
-):
+def open_rows(model, *rows, random_state=None, scaling=None, **more):
     """Pool of clients of this process; arguments as of InProcessSite and ClientPool."""
-    site = InProcessSite(model, X, y, codes, n_clients, sample_weight, n_jobs, block_bytes)
-    return ClientPool(site, model, random_state, scaling)
+    return ClientPool(InProcessSite(model, *rows, **more), model, random_state, scaling)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 #: What the history of a fit has of each round.
 COLUMNS = ("floats_up", "floats_down", "calls", "seconds", "bytes_up", "bytes_down")
@@ -124,6 +125,19 @@ class Ledger:
             self.requests += other.requests
             vars(other).update({**vars(Ledger(other.in_series)), "wire": other.wire})
             other.close_round()
+
+    def published(self) -> dict[str, Any]:
+        """Attributes of a fit that say what it has sent."""
+        return {
+            "floats_up_": self.up,
+            "floats_down_": self.down,
+            "calls_": self.calls,
+            "client_calls_": self.client_calls,
+            "wire_bytes_": self.wire_bytes,
+            "_site_bytes": (self.shared_bytes, self.own_bytes),
+            "_envelopes": self.envelopes,
+            "_requests": self.requests,
+        }
 
     def close_round(self) -> dict[str, float]:
         """What has happened since the last call, by column of a fit's history."""

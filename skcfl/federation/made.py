@@ -29,6 +29,34 @@ FIRST_PARTS, PARTS, ROUNDS = 128, 8, 7
 CELLS = 64
 
 
+class BehindFederation(Federation):
+    """Base of the federations that stand before another one, and have its clients.
+
+    Parameters
+    ----------
+    federation : Federation
+        The clients.
+    """
+
+    def __init__(self, federation: Federation) -> None:
+        self.federation = federation
+        self.min_clients, self.retries = federation.min_clients, federation.retries
+        self.max_share = federation.max_share
+
+    @property
+    def wire_bytes(self) -> tuple[int, int]:  # type: ignore[override]
+        """Bytes ``(up, down)`` that have travelled since the last hello."""
+        return self.federation.wire_bytes
+
+    def hello(self, kind: Kind = None) -> Handshake:
+        """Ask the clients who they are; see :meth:`Federation.hello`."""
+        return self.federation.hello(kind)
+
+    def collected(self, answers: Iterator[Array]) -> Array:
+        """Entries of all rows; see :meth:`Federation.collected`."""
+        return self.federation.collected(answers)
+
+
 @dataclass
 class MadeHello(Handshake):
     """The first message of clients, as it would be with the new columns.
@@ -53,7 +81,7 @@ class MadeHello(Handshake):
         return cls(**about, columns=columns, levels=levels)
 
 
-class MadeFederation(Federation):
+class MadeFederation(BehindFederation):
     """Clients of a federation with other columns.
 
     Parameters
@@ -65,19 +93,13 @@ class MadeFederation(Federation):
     """
 
     def __init__(self, federation: Federation, columns: Columns) -> None:
-        self.federation, self.columns = federation, columns
-        self.min_clients, self.retries = federation.min_clients, federation.retries
-        self.max_share = federation.max_share
+        super().__init__(federation)
+        self.columns = columns
 
     @property
     def journal(self) -> Any:  # type: ignore[override]
         """The checkpoint of the fit, if it has one: that of the federation."""
         return self.federation.journal
-
-    @property
-    def wire_bytes(self) -> tuple[int, int]:  # type: ignore[override]
-        """Bytes ``(up, down)`` that have travelled since the last hello."""
-        return self.federation.wire_bytes
 
     def hello(self, kind: Kind = None) -> Handshake:
         """Ask the clients who they are; see :meth:`Federation.hello`."""
@@ -92,10 +114,6 @@ class MadeFederation(Federation):
         how = self.columns.recipe, self.columns.trees, self.columns.n_outputs
         raw = replace(hello, n_features=self.columns.n_features)
         return [part.made(*how) for part in self.federation.rows(model, raw)]
-
-    def collected(self, answers: Iterator[Array]) -> Array:
-        """Entries of all rows; see :meth:`Federation.collected`."""
-        return self.federation.collected(answers)
 
 
 def distinct_values(

@@ -12,7 +12,7 @@ from .._typing import Array
 from ..calls.answer_bounds import OutOfBounds
 from ..exceptions import FederationError, PrivacyError
 from .bounds import require
-from .masks import BITS, KEY, decoded, scale_of
+from .masks import BITS, INTRODUCED, KEY, decoded, scale_of
 from .serialization import size_of
 from .sites import PlaceLost, Refused, raising
 
@@ -26,8 +26,6 @@ PRECISE, CANCEL = 50, 8
 #: A number as large as those by which places know what they keep.
 SOME_NUMBER = 2**62
 NO_PARTIES = np.zeros(0, dtype=bool)
-#: What places say before they agree on masks.
-INTRODUCED = {"key", "certificate", "signature"}
 
 
 class TooLarge(FederationError):
@@ -76,13 +74,14 @@ class MaskedPlaces:
         self.places, self.least, self.number = places, least, -1
         self.here = np.ones(len(places), dtype=bool)
         if len(places) > 1:
-            found = self._ask(range(len(places)), "mask_key", (), _check_key)
+            found = self._ask(dict.fromkeys(range(len(places)), ()), "mask_key", _check_key)
             # The parties of the fit are those with a key.
             self.places = [places[k] for k in found]
             self._need(range(len(self.places)))
             keys = np.array([one["key"] for one in found.values()])
-            proofs = [(one["certificate"], one["signature"]) for one in found.values()]
-            agreed = self._ask(range(len(keys)), "mask_agree", (keys, proofs), numbered=True)
+            proofs = [tuple(map(one.get, INTRODUCED[1:])) for one in found.values()]
+            asked = {k: (k, keys, proofs) for k in range(len(keys))}
+            agreed = self._ask(asked, "mask_agree", lambda said: None)
             self.here = np.isin(np.arange(len(keys)), list(agreed))
         #: Bounds of sums of exact numbers that are tried next, and those that some party needs,
         #: by what was asked and block.
@@ -134,9 +133,9 @@ class MaskedPlaces:
             self.number, asked = self.number + 1, asked + 1
             rooms = [2.0**room for room in tried] if bounds is None else bounds
             settings = None if bounds is not None else np.array(rooms)
-            how = self.number, self.here.copy(), settings
+            whole = *sent, self.number, self.here.copy(), settings
             check = partial(_check_part, sizes=sizes, tried=tried if bounds is None else None)
-            answers = self._ask(some, name, (*sent, *how), check)
+            answers = self._ask(dict.fromkeys(some, whole), name, check)
             is_large = "large" in next(iter(answers.values()), ())
             answer = {"masked": np.zeros(len(sizes) if is_large else sum(sizes))}
             sizes_of_it = message_bytes(name, (*sent, self.number, NO_PARTIES, settings), answer)
@@ -181,33 +180,9 @@ class MaskedPlaces:
             )
         return count
 
-    def _ask(
-        self,
-        some: Any,
-        name: str,
-        arguments: tuple[Any, ...],
-        check: Callable[[Any], None] | None = None,
-        numbered: bool = False,
-    ) -> dict[int, Any]:
-        """Answers of some parties, without those that are lost or not believed by a check."""
-        waiting = {
-            k: started(self.places[k], name, (k, *arguments) if numbered else arguments)
-            for k in some
-        }
-        answers = {}
-        for k, wait in waiting.items():
-            try:
-                answer = wait()
-                if check is not None:
-                    check(answer)
-                answers[k] = answer
-            except OutOfBounds as error:
-                self.places[k].disbelieve(f"{name}: {error}")
-            except Refused as error:
-                raise PrivacyError(f"a place refuses {name}: {error}.") from error
-            except PlaceLost:
-                continue
-        return answers
+    def _ask(self, asked: dict[int, tuple[Any, ...]], name: str, check: Any) -> dict[int, Any]:
+        """Answers of the parties that are asked, by their numbers."""
+        return believed({k: self.places[k] for k in asked}, name, asked, check, name)[0]
 
 
 def message_bytes(name: str, sent: Any, answer: Any) -> tuple[int, int]:
@@ -224,6 +199,48 @@ def started(place: Any, name: str, arguments: tuple[Any, ...]) -> Callable[[], A
         return raising(error)
 
 
+def believed(
+    places: dict[int, Any], name: str, asked: Any, check: Any, about: str, more: str = ""
+) -> tuple[dict[int, Any], list[str]]:
+    """Answers of places, without those that are lost or sent what a check does not believe.
+
+    Parameters
+    ----------
+    places : dict of int to Endpoint
+        The places, by numbers.
+    name : str
+        What they are asked.
+    asked : dict of int to tuple
+        Arguments of each.
+    check : callable
+        Raises OutOfBounds unless an answer may be believed.
+    about, more : str
+        What errors say of the question, and what follows if a place refuses it.
+
+    Returns
+    -------
+    answers : dict of int to object
+        One of each place that answers, by its number.
+    lost : list of str
+        Why others are not there.
+    """
+    waiting = {k: started(place, name, asked[k]) for k, place in places.items()}
+    answers, lost = {}, []
+    for k, wait in waiting.items():
+        try:
+            answer = wait()
+            check(answer)
+            answers[k] = answer
+        except OutOfBounds as error:
+            places[k].disbelieve(f"{about}: {error}")
+            lost.append(str(error))
+        except Refused as error:
+            raise PrivacyError(f"a place refuses {about}: {error}.{more}") from error
+        except PlaceLost as error:
+            lost.append(str(error))
+    return answers, lost
+
+
 def _finer(values: Array, room: int, needed: int) -> int:
     """The next bound: a smaller one if a sum has few bits and no party needs so large a one."""
     size = float(np.abs(values).max(initial=0.0))
@@ -235,7 +252,7 @@ def _finer(values: Array, room: int, needed: int) -> int:
 
 def _check_key(said: Any) -> None:
     """Raise OutOfBounds unless a place has sent its key."""
-    whole = isinstance(said, dict) and said.keys() == INTRODUCED
+    whole = isinstance(said, dict) and said.keys() == {*INTRODUCED}
     require(whole, "it sent something else than a key of masked sums")
     _check_array(said["key"], (KEY,), np.uint8)
 

@@ -20,11 +20,14 @@ from typing import Any
 
 import numpy as np
 
+from .._checks import needs
 from .._typing import Array
 from .sites import Refused
 
 #: Bytes of a key, and what is signed before it.
 KEY, PURPOSE = 32, b"skcfl: key of masked sums: "
+#: What a party says before masks are agreed on.
+INTRODUCED = "key", "certificate", "signature"
 #: Bits of a sum in fixed point, without its sign.
 BITS = 62
 #: Step of the magnitudes that parties tell, and the one of numbers that are not finite: as
@@ -36,13 +39,11 @@ DEGREE = 24
 
 def need_cryptography() -> Any:
     """The package cryptography; raise an ImportError that says how to install it."""
-    try:
+    with needs(
+        "masked sums need cryptography, which is not installed. Install it: python -m pip install "
+        '"skcfl[privacy]".'
+    ):
         import cryptography
-    except ImportError as error:
-        raise ImportError(
-            "masked sums need cryptography, which is not installed. Install it: python -m pip "
-            'install "skcfl[privacy]".'
-        ) from error
     return cryptography
 
 
@@ -190,10 +191,9 @@ class MaskParty:
         """The public key with its signature, which is empty if the party has no identity."""
         key = self.public_key()
         if self._identity is None:
-            nothing = np.zeros(0, dtype=np.uint8)
-            return {"key": key, "certificate": nothing, "signature": nothing}
-        signed = map(_as_array, self._identity.sign(PURPOSE + key.tobytes()))
-        return {"key": key, **dict(zip(("certificate", "signature"), signed, strict=True))}
+            return {"key": key} | dict.fromkeys(INTRODUCED[1:], np.zeros(0, dtype=np.uint8))
+        signed = zip(INTRODUCED[1:], self._identity.sign(PURPOSE + key.tobytes()), strict=True)
+        return {"key": key} | {k: np.frombuffer(part, dtype=np.uint8) for k, part in signed}
 
     def _check_signers(self, keys: Array, proofs: Any) -> None:
         """Raise Refused unless each key is signed by another party that is expected."""
@@ -307,10 +307,6 @@ class MaskParty:
         count = self._graph.component(self._place, here)
         if count < self.least:
             raise Refused(f"the sum would be over {count} places, and {self.least} is the least")
-
-
-def _as_array(value: bytes) -> Array:
-    return np.frombuffer(value, dtype=np.uint8)
 
 
 def _is_bytes(value: Any) -> bool:

@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from .._checks import Count
+from .._checks import needs, whole_number
 from ..exceptions import FederationError, MessageError
 from .collab import FITTED, REPORT, FitApp, SiteApp, encoded
 from .federation import _check_counts
@@ -120,12 +120,10 @@ def fit_recipe(
         raise TypeError(f"estimator must be one of skcfl, with fit_federation(), got {got}.")
     _check_counts(min_clients, retries)
     max_share = check_share(max_share)
-    if not Count(1).is_satisfied_by(min_sites):
-        raise ValueError(f"min_sites must be an integer of at least 1, got {min_sites!r}.")
+    min_sites = whole_number(min_sites, "min_sites")
     if not timeout > 0:
         raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}.")
-    if not Count(0).is_satisfied_by(released):
-        raise ValueError(f"released must be an integer of at least 0, got {released!r}.")
+    released = whole_number(released, "released", 0)
     trusted = [trusted] if isinstance(trusted, str) else list(trusted)
     try:
         text = encoded(estimator, trusted)
@@ -141,13 +139,8 @@ def fit_recipe(
         )
     path = None if checkpoint is None else str(checkpoint)
     about = text, min_clients, retries, float(timeout), trusted, repr(estimator), max_share, path
-    about += (int(released),)
-    recipe = recipe_class(
-        name,
-        server=FitApp(*about),
-        client=SiteApp(rows),
-        min_clients=min_sites,
-    )
+    about += (released,)
+    recipe = recipe_class(name, server=FitApp(*about), client=SiteApp(rows), min_clients=min_sites)
     # Otherwise the source files of the classes would be copied into the job.
     recipe.finalize().set_app_packages(["skcfl"])
     return recipe
@@ -248,13 +241,9 @@ def _known_reasons(folder):
 
 
 def _need_nvflare():
-    try:
+    with needs("This needs NVFlare 2.9 or newer: python -m pip install 'skcfl[nvflare]'"):
         from nvflare.collab import CollabRecipe
         from nvflare.recipe import SimEnv
-    except ImportError as error:
-        raise ImportError(
-            "This needs NVFlare 2.9 or newer: python -m pip install 'skcfl[nvflare]'"
-        ) from error
 
     class FitRecipe(CollabRecipe):
         """A job without code: server and sites have the classes that it names."""

@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from .._checks import Count, about
+from .._checks import about, whole_number
 from ..calls.answers import check_arguments
 from ..calls.call import CALLS, sizes_of
 from .privacy import ClientPrivacy
@@ -83,18 +83,16 @@ class SitePolicy:
         max_calls: int | None = None,
         privacy: ClientPrivacy | None = None,
     ) -> None:
-        numbers = {"min_rows": min_rows, "min_clients": min_clients, "max_calls": max_calls}
-        for name, value in numbers.items():
-            if not Count(1).is_satisfied_by(value) and (name, value) != ("max_calls", None):
-                raise ValueError(f"{name} must be a positive integer, got {value!r}.")
+        self.min_rows = whole_number(min_rows, "min_rows")
+        self.min_clients = whole_number(min_clients, "min_clients")
+        self.max_calls = whole_number(max_calls, "max_calls", optional=True)
         if calls is not None:
             calls = check_calls(calls, {*CALLS, *ROW_CALLS})
-        self.min_rows, self.min_clients = int(min_rows), int(min_clients)
         if privacy is not None and not isinstance(privacy, ClientPrivacy):
             raise TypeError(f"privacy must be ClientPrivacy or None, got {privacy!r:.80}.")
         if privacy is not None:
             privacy.check_unit()
-        self.calls, self.max_calls, self.privacy = calls, max_calls, privacy
+        self.calls, self.privacy = calls, privacy
 
     def allows(self, call: str) -> bool:
         """Whether clients answer a call.

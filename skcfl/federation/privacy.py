@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import Count
+from .._checks import whole_number
 from .._typing import Array
 from ..calls.answers import check_arguments
 from ..calls.call import CALLS, sizes_of
+from ..calls.posteriors_asked import are_same
 from ..calls.releases import RELEASES
 from ..clients.ids import joined_ids
 from ..exceptions import PrivacyError
@@ -111,9 +112,7 @@ class ClientPrivacy:
         identity: Any = None,
         random_state: int | None = None,
     ) -> None:
-        if masked is not None and not Count(2).is_satisfied_by(masked):
-            raise ValueError(f"masked must be an integer of at least 2 or None, got {masked!r}.")
-        self.masked = None if masked is None else int(masked)
+        self.masked = whole_number(masked, "masked", 2, optional=True)
         for name, value, most in (("epsilon", epsilon, np.inf), ("delta", delta, 1.0)):
             number = isinstance(value, Real) and not isinstance(value, bool)
             masks = masked is not None and unit == "client"
@@ -124,10 +123,8 @@ class ClientPrivacy:
                 raise ValueError(f"{name} must be {allowed}, got {value!r}.")
         if unit not in ("client", "record"):
             raise ValueError(f"unit must be 'client' or 'record', got {unit!r}.")
-        if not Count(1).is_satisfied_by(n_fits):
-            raise ValueError(f"n_fits must be a positive integer, got {n_fits!r}.")
-        if random_state is not None and not Count(0).is_satisfied_by(random_state):
-            raise ValueError(f"random_state must be an integer or None, got {random_state!r}.")
+        self.n_fits, self.account = whole_number(n_fits, "n_fits"), account
+        self.random_state = whole_number(random_state, "random_state", 0, optional=True)
         share = isinstance(participation, Real) and not isinstance(participation, bool)
         if not share or not 0.0 < participation <= 1.0:
             raise ValueError(
@@ -148,7 +145,6 @@ class ClientPrivacy:
         self.participation = float(participation)
         self.epsilon, self.delta, self.unit = float(epsilon), float(delta), unit
         self.bounds, self._given = _check_bounds(bounds, np.isfinite(self.epsilon)), bounds
-        self.n_fits, self.account, self.random_state = int(n_fits), account, random_state
         #: What was declared before sums were masked.
         self.unmasked: ClientPrivacy | None = None
 
@@ -595,7 +591,7 @@ class PrivateRows(Endpoint):
 
     def _in_units(self, units: tuple[Any, ...]) -> Any:
         """Site of the clients in some units, made once."""
-        if self._measured is None or not _are_same(self._measured[0], units):
+        if self._measured is None or not are_same(self._measured[0], units):
             mean, scale, centre, spread = units
             model = self._model if centre is None else self._model.in_units(centre, spread)
             rows = self._rows if mean is None else self._rows.scaled(Scaling(mean, scale))
@@ -636,8 +632,3 @@ def in_one_place(places: list[Any]) -> list[Any]:
     if len(set(ids)) < len(ids):
         raise ValueError("A client's rows must be in one place, and those of some are in several.")
     return places
-
-
-def _are_same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Whether two tuples of arrays, numbers and None are the same."""
-    return len(one) == len(other) and all(map(np.array_equal, one, other))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
 from .._checks import LARGEST
-from ..calls.answer_bounds import OutOfBounds
 from ..exceptions import FederationError, PrivacyError
 from ..numerics.gaussian_mechanism import (
     epsilon_of,
@@ -20,10 +20,9 @@ from ..numerics.gaussian_mechanism import (
 )
 from .bounds import require
 from .ledger import Ledger
-from .masked_sums import MaskedPlaces, MaskedSum, message_bytes, started
+from .masked_sums import MaskedPlaces, MaskedSum, believed, message_bytes
 from .privacy import ClientPrivacy, check_terms, scaling_of, target_units
 from .scaling import UserUnits
-from .sites import PlaceLost, Refused
 from .summed_pool import SummedPool, book_sum
 
 if TYPE_CHECKING:
@@ -365,7 +364,13 @@ class Releases:
         sent = release.name, arguments, self.multiplier
         n_arguments = sum(np.size(value) for value in arguments.values())
         if not self.terms["masked"]:
-            answers = self._answers(release, arguments, blocks)
+            check, places = partial(_check_sums, blocks=blocks), dict(enumerate(self._places))
+            about = dict.fromkeys(places, sent), check, f"the release {release.name}"
+            cut = " A fit that is cut short has spent what it asked for."
+            found, lost = believed(places, "release", *about, cut)
+            if not found:
+                raise FederationError(f"no place answers the release {release.name}: {lost[0]}")
+            answers = list(found.values())
             sums = {name: np.sum([answer[name] for answer in answers], axis=0) for name in blocks}
             total = MaskedSum([], len(answers), 1, message_bytes("release", sent, answers[0]))
             book_sum(self.ledger, total, self.n_clients, sum(sizes), n_arguments)
@@ -380,32 +385,6 @@ class Releases:
             for name, value in zip(blocks, total.values, strict=bool(total.values))
         }
         return sums, float(np.sqrt(total.n_parties / self.terms["masked"])), total.n_asked
-
-    def _answers(self, release: Any, arguments: Any, blocks: Any) -> list[dict[str, Array]]:
-        """Sums of the places that answer, each checked."""
-        sent = release.name, arguments, self.multiplier
-        answers, lost = [], []
-        waiting = [started(part, "release", sent) for part in self._places]
-        for part, wait in zip(self._places, waiting, strict=True):
-            try:
-                answer = wait()
-                _check_sums(answer, blocks)
-            except OutOfBounds as error:
-                part.disbelieve(f"{release.name}: {error}")
-                lost.append(str(error))
-                continue
-            except Refused as error:
-                raise PrivacyError(
-                    f"a place refuses the release {release.name}: {error}. A fit that is cut "
-                    "short has spent what it asked for."
-                ) from error
-            except PlaceLost as error:
-                lost.append(str(error))
-                continue
-            answers.append(answer)
-        if not answers:
-            raise FederationError(f"no place answers the release {release.name}: {lost[0]}")
-        return answers
 
     @property
     def epsilon(self) -> float:

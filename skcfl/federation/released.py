@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
-from .._checks import LARGEST, Count
+from .._checks import LARGEST, whole_number
 from .._typing import Array, MatrixLike
 from ..calls.answer_bounds import OutOfBounds
 from ..calls.releases import rounded
@@ -253,8 +253,7 @@ def release_moments(
         raise ValueError(
             f"faults must be None where second moments are released, got {federation.faults!r}."
         )
-    if not Count(1, 1000).is_satisfied_by(n_folds):
-        raise ValueError(f"n_folds must be an integer from 1 to 1000, got {n_folds!r}.")
+    whole_number(n_folds, "n_folds", 1, 1000)
     if "target" not in privacy.bounds:
         raise ValueError("bounds must declare 'target' for released second moments.")
     if federation.sample_weight is not None:

@@ -29,12 +29,7 @@ from ..clients.last_answers import Forgotten
 from ..exceptions import FederationError
 from ..numerics.matrices import in_a_row
 from .bounds import EXITS, Limits, check_hello
-from .federation import (
-    Federation,
-    Handshake,
-    _check_counts,
-    joined_hellos,
-)
+from .federation import Federation, Handshake, _check_counts, joined_hellos
 from .hosted_parts import ROOT
 from .made_columns import made_columns
 from .shares import check_share
@@ -207,8 +202,8 @@ class RemoteRows(RemoteHandle):
     ----------
     places : ndarray of shape (n_clients,)
         Positions of the clients in the whole federation.
-    limits : Limits or None
-        What the host has said of them, by which its answers are checked; None checks nothing.
+    limits : Limits
+        What the host has said of them, by which its answers are checked.
     line, parent, method, arguments : object
         As of :class:`RemoteHandle`.
     """
@@ -223,7 +218,7 @@ class RemoteRows(RemoteHandle):
 
         def answer():
             value = wait()
-            if self.limits is not None and name in EXITS:
+            if name in EXITS:
                 try:
                     EXITS[name](value, arguments, self.limits, self._told)
                 except OutOfBounds as error:
@@ -232,31 +227,24 @@ class RemoteRows(RemoteHandle):
 
         return answer
 
-    def _made(self, method, *arguments):
-        return RemoteRows(self.places, self.limits, self.line, self, method, *arguments)
+    def _made(self, method, *arguments, **limits):
+        limits = replace(self.limits, **limits)
+        return RemoteRows(self.places, limits, self.line, self, method, *arguments)
 
     def weighed(self, factors):
         """The rows, their weights multiplied by those of their classes."""
-        rows = self._made("weighed", factors)
-        if self.limits is not None:
-            rows.limits = self.limits.weighed(float(np.max(factors)))
-        return rows
+        most = float(np.max(factors))
+        return self._made("weighed", factors, weights=self.limits.weights * most)
 
     def capped(self, most):
         """The rows, their weights scaled so that no client has more than some total weight."""
-        rows = self._made("capped", most)
-        if self.limits is not None:
-            rows.limits = replace(self.limits, weights=np.minimum(self.limits.weights, most))
-        return rows
+        return self._made("capped", most, weights=np.minimum(self.limits.weights, most))
 
     def without(self, lost):
         """The same clients, some of them without their rows."""
-        rows = self._made("without", lost)
-        if self.limits is not None:
-            there = ~np.isin(self.places, lost)
-            sizes, weights = self.limits.sizes * there, self.limits.weights * there
-            rows.limits = replace(self.limits, sizes=sizes, weights=weights)
-        return rows
+        there = ~np.isin(self.places, lost)
+        sizes, weights = self.limits.sizes * there, self.limits.weights * there
+        return self._made("without", lost, sizes=sizes, weights=weights)
 
     def scaled(self, scaling):
         """The rows in the units of a scaling."""
@@ -264,11 +252,8 @@ class RemoteRows(RemoteHandle):
 
     def made(self, recipe, trees=None, n_outputs=1):
         """The same rows with columns that are made of theirs, and trees beside models."""
-        rows = self._made("made", recipe, trees, n_outputs)
-        if self.limits is not None:
-            empty = np.zeros((0, self.limits.n_features))
-            rows.limits = replace(self.limits, n_features=made_columns(empty, recipe).shape[1])
-        return rows
+        width = made_columns(np.zeros((0, self.limits.n_features)), recipe).shape[1]
+        return self._made("made", recipe, trees, n_outputs, n_features=width)
 
     def cross_fitted(self, model, seed):
         """The rows with their clients' predictions out of folds."""
@@ -308,7 +293,7 @@ class RemoteSite(RemoteHandle, Site):
     facts : tuple of ndarray or None
         What is known of the clients; None asks the host.
     limits : Limits or None
-        As of :class:`RemoteRows`.
+        As of :class:`RemoteRows`; None checks nothing.
     line, parent, method, arguments : object
         As of :class:`RemoteHandle`.
     """

@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 from scipy import sparse
 
-from .._checks import LEAST, Count
-from ..clients.draws import mixed, order_of_rows
+from .._checks import LEAST, whole_number
+from ..clients.draws import dealt, order_of_rows
 from ..clients.fitted_estimators import fit_by_client, out_of_folds
 from ..numerics.regression_trees import forest_outputs
 from .checking import check_numbers, check_trees
@@ -324,8 +324,7 @@ class Rows(Endpoint):
 
     def folds(self, n_folds, seed, by_class):
         """The rows, dealt out: a list of :class:`~skcfl.federation.judging.FoldRows`."""
-        if not Count(2, MAX_FOLDS).is_satisfied_by(n_folds):
-            raise ValueError(f"n_folds must be an integer from 2 to {MAX_FOLDS}, got {n_folds!r}.")
+        n_folds = whole_number(n_folds, "n_folds", 2, MAX_FOLDS)
         rows, fold = np.arange(self.n_rows)[self.present], self.deal(n_folds, seed, by_class)
         fold = fold[rows]
         return [FoldRows(self, rows[fold != k], rows[fold == k]) for k in range(n_folds)]
@@ -336,19 +335,9 @@ class Rows(Endpoint):
         Rows are dealt as by :class:`~skcfl.model_selection.ClientKFold`: those of a client evenly,
         and those of each of its classes.
         """
-        sizes = np.bincount(self.codes, minlength=len(self.places))
-        start = np.concatenate([[0], np.cumsum(sizes)])
-        own = order_of_rows(self.codes, self._X, self.y, self.sample_weight)
-        number = np.empty(len(own), dtype=np.intp)
-        number[own] = np.arange(len(own)) - start[self.codes[own]]
-        key = mixed(seed, self.numbers[self.codes], number)
-        order = np.lexsort((key, self.y, self.codes) if by_class else (key, self.codes))
-        rank = np.empty(len(order), dtype=np.intp)
-        rank[order] = np.arange(len(order)) - start[self.codes[order]]
-        first = (mixed(seed, self.numbers) % np.uint64(n_folds)).astype(np.intp)
-        fold = (rank + first[self.codes]) % n_folds
-        fold[(sizes == 1)[self.codes]] = -1
-        return fold
+        order = order_of_rows(self.codes, self._X, self.y, self.sample_weight)
+        classes = self.y if by_class else None
+        return dealt(n_folds, seed, self.numbers, self.codes, order, classes)
 
     def scored(self, model, table, index, classes):
         """The rows beside the predictions of their clients' models; see ScoredRows."""
@@ -372,7 +361,10 @@ def merged(rows):
     if isinstance(rows[0], PrivateRows):
         return rows[0].joined(rows[1:], merged)
     first, parts = rows[0], [part.X for part in rows]
-    X = np.concatenate(parts) if not any(map(sparse.issparse, parts)) else _stacked(parts)
+    if any(map(sparse.issparse, parts)):
+        X = sparse.csr_array(sparse.vstack(list(map(sparse.csr_array, parts))))
+    else:
+        X = np.concatenate(parts)
     starts = np.cumsum([0, *(len(part.places) for part in rows[:-1])])
     codes = [part.codes + start for part, start in zip(rows, starts, strict=True)]
     weights = None
@@ -387,10 +379,6 @@ def merged(rows):
         first.n_jobs,
         guard=first.guard,
     )
-
-
-def _stacked(parts):
-    return sparse.csr_array(sparse.vstack([sparse.csr_array(part) for part in parts]))
 
 
 def _some(part, index):

@@ -99,6 +99,15 @@ def size_of(value):
     return size
 
 
+def array_bytes(message):
+    """Bytes of the arrays in a message."""
+    if isinstance(message, dict):
+        message = message.values()
+    elif not isinstance(message, (tuple, list)):
+        return getattr(message, "nbytes", 0)
+    return sum(map(array_bytes, message))
+
+
 def _header(value, packages):
     """The header of a message as text, and its arrays."""
     writer = _Writer(packages)

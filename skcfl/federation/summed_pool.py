@@ -14,6 +14,7 @@ from .ledger import Ledger
 from .masked_sums import MaskedPlaces, MaskedSum, TooLarge
 from .masks import COARSE
 from .scaling import Scaling, UserUnits
+from .serialization import array_bytes
 
 if TYPE_CHECKING:
     from .._typing import Array
@@ -141,8 +142,7 @@ class SummedPool:
         self, name: str, sent: tuple[Any, ...], sizes: list[int], about: str = ""
     ) -> list[Array]:
         total = self._masked.sum(name, sent, sizes, about=about)
-        down = sum(part.nbytes for part in _arrays(sent)) // 8
-        book_sum(self.ledger, total, self.n_clients, sum(sizes), down)
+        book_sum(self.ledger, total, self.n_clients, sum(sizes), array_bytes(sent) // 8)
         return total.values
 
 
@@ -168,15 +168,3 @@ def _units_of(sent: dict[str, Any]) -> str:
     """Sizes of the numbers among arguments, such as a dispersion, in steps of a thousand."""
     sizes = [np.log2(abs(one)) / COARSE for one in sent.values() if isinstance(one, float) and one]
     return " ".join(f"{size:.0f}" for size in sizes)
-
-
-def _arrays(sent: Any) -> list[Array]:
-    """The arrays among nested arguments."""
-    if isinstance(sent, np.ndarray):
-        return [sent]
-    inner = sent.values() if isinstance(sent, dict) else sent
-    return [array for part in inner for array in _arrays(part)] if _is_nest(sent) else []
-
-
-def _is_nest(sent: Any) -> bool:
-    return isinstance(sent, dict | tuple | list)

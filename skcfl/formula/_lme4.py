@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from .._checks import needs
 from ..estimators import PartialPoolingClassifier, PartialPoolingRegressor
 
 # Estimators by family.
@@ -337,13 +338,11 @@ class FormulaModel(BaseEstimator):
 
 
 def _formulae() -> Any:
-    try:
+    with needs(
+        "skcfl.formula needs the package formulae, which is not installed. Install it, or skcfl "
+        "with its extra: python -m pip install 'skcfl[formula]'."
+    ):
         import formulae
-    except ImportError as error:
-        raise ImportError(
-            "skcfl.formula needs the package formulae, which is not installed. Install it, or "
-            "skcfl with its extra: python -m pip install 'skcfl[formula]'."
-        ) from error
     return formulae
 
 

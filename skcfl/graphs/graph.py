@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from .._checks import LEAST, MOST, Count, real_array
+from .._checks import LEAST, MOST, Count, real_array, whole_number
 from .._typing import Array, ArrayLike, FloatArray, IntArray, validate_params
 from ..numerics.memory import require
 
@@ -186,8 +186,7 @@ class Graph:
 
     def between(self, labels: ArrayLike, n_clusters: int) -> FloatArray:
         """Weights between clusters, summed: (n_clusters, n_clusters), zero diagonal."""
-        if not Count(1, MAX_NODES).is_satisfied_by(n_clusters):
-            raise ValueError(f"n_clusters must be a positive integer, got {n_clusters!r}.")
+        n_clusters = whole_number(n_clusters, "n_clusters", 1, MAX_NODES)
         labels = _numbers(labels, self.n_nodes, "labels", n_clusters)
         what = f"Weights between all pairs of {n_clusters} clusters"
         require(24 * n_clusters**2, what, "Merge clusters, or take those that are of interest.")

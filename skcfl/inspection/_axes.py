@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from .._checks import about
+from .._checks import about, needs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,6 +24,34 @@ LEVEL = Interval(Real, 0, 1, closed="neither")
 def colour_of(cluster: int, most: int = COLOURS) -> str:
     """Colour of a cluster, grey beyond the first ones."""
     return f"C{cluster}" if cluster < most else GREY
+
+
+def name_clients(
+    axis: Any, order: Any, groups: Any, most: int, label: str = "clients", **text: Any
+) -> None:
+    """Name clients along an axis, in an order, where they are few; else label the axis.
+
+    Parameters
+    ----------
+    axis : matplotlib Axis
+        Horizontal or vertical.
+    order : ndarray of shape (n_clients,)
+        Positions of the clients, in the order of their places.
+    groups : sequence or None
+        Their ids; None takes the positions.
+    most : int
+        Clients up to which each has its name.
+    label : str
+        What is there if they are more.
+    **text
+        Properties of the names.
+    """
+    if len(order) > most:
+        axis.set_ticks([])
+        axis.set_label_text(label)
+        return
+    names = order if groups is None else (groups[i] for i in order)
+    axis.set_ticks(range(len(order)), list(map(str, names)), **text)
 
 
 def check_name(name: Any) -> str | None:
@@ -77,13 +105,11 @@ class Display:
         TypeError
             If `ax` is something else.
         """
-        try:
+        with needs(
+            f"{type(self).__name__}.plot needs matplotlib, which is not installed. Install it, or "
+            "skcfl with its extra: python -m pip install 'skcfl[plot]'."
+        ):
             import matplotlib.pyplot as plt
-        except ImportError as error:
-            raise ImportError(
-                f"{type(self).__name__}.plot needs matplotlib, which is not installed. Install "
-                "it, or skcfl with its extra: python -m pip install 'skcfl[plot]'."
-            ) from error
         if ax is None:
             _, ax = plt.subplots()
         elif not isinstance(ax, plt.Axes):

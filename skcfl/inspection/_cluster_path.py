@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.utils.extmath import svd_flip
 
-from .._typing import Array, ArrayLike, ClientIds, MatrixLike
+from .._typing import Array, ArrayLike, Groups, MatrixLike, Targets
 from ..numerics.by_cluster import numbered_by_size
-from ._axes import Axes, Display, colour_of
+from ._axes import Axes, Display, colour_of, name_clients
 
 KINDS = ("models", "n_clusters", "tree")
 # Ratios of the largest to the least lam below which powers of ten are too few ticks.
@@ -91,7 +91,7 @@ class ClusterPathDisplay(Display):
     lams: ArrayLike
     params: ArrayLike
     labels: ArrayLike
-    groups: ClientIds | None = None
+    groups: Groups = None
     partition: ArrayLike | None = None
     lam: float | None = None
 
@@ -102,9 +102,9 @@ class ClusterPathDisplay(Display):
         cls,
         estimator: Any,
         X: MatrixLike,
-        y: ArrayLike | None = None,
+        y: Targets = None,
         *,
-        groups: ClientIds | None = None,
+        groups: Groups = None,
         n_lams: int = 30,
         partition: ArrayLike | None = None,
         kind: Literal["models", "n_clusters", "tree"] = "models",
@@ -155,7 +155,7 @@ class ClusterPathDisplay(Display):
         cls,
         path: Any,
         *,
-        groups: ClientIds | None = None,
+        groups: Groups = None,
         partition: ArrayLike | None = None,
         lam: float | None = None,
         kind: Literal["models", "n_clusters", "tree"] = "models",
@@ -390,15 +390,10 @@ class ClusterPathDisplay(Display):
             y = np.where(np.repeat(labels_at, 2), np.repeat(places[:, i], 2), np.nan)
             ax.plot(x, y, **{**style, "color": "0.25", "label": None})
         self._mark_lam(ax)
-        n = len(colours)
         ax.set(xlabel="lam", ylabel="client")
         self._scale(ax, lams)
-        if n <= MAX_NAMES:
-            names = np.arange(n) if self.groups is None else np.asarray(self.groups)
-            order = np.argsort(self._leaves)
-            ax.set_yticks(np.arange(n), [str(names[i]) for i in order], fontsize="small")
-        else:
-            ax.set_yticks([])
+        about = self.groups, MAX_NAMES, "client"
+        name_clients(ax.yaxis, np.argsort(self._leaves), *about, fontsize="small")
 
     def _places(self) -> Array:
         """Height of each client's line at each lam: the mean place of its cluster's leaves."""

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import norm
-from sklearn.utils.validation import check_is_fitted
 
-from .._typing import ArrayLike, ClientIds
-from ._axes import LEVEL, Axes, Display, check_name
+from .._typing import ArrayLike, Groups
+from ._axes import LEVEL, Axes, Display, check_name, check_shows
 
 # Clients up to which each curve has its name in the legend.
 NAMED = 10
@@ -81,7 +80,7 @@ class EffectDisplay(Display):
         cls,
         estimator: Any,
         feature: str | int,
-        groups: ClientIds | None = None,
+        groups: Groups = None,
         *,
         values: ArrayLike | None = None,
         level: float = 0.95,
@@ -110,14 +109,12 @@ class EffectDisplay(Display):
 
         Raises
         ------
-        TypeError
+        NotFittedError
+            If it is not fitted.
+        ValueError
             If `estimator` has no effects of features.
         """
-        if not hasattr(estimator, "partial_effect"):
-            raise TypeError(
-                f"estimator must be one of PartialPooling's classes, got {estimator!r}."
-            )
-        check_is_fitted(estimator)
+        check_shows(estimator, "partial_effect", "fit PartialPooling, which has curves")
         x, effect, std = estimator.partial_effect(feature, values=values)
         curves = None
         if groups is not None:

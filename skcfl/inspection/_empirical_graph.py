@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import splu
-from sklearn.utils.validation import check_is_fitted
 
-from .._checks import about, real_array
+from .._checks import real_array
 from .._typing import Array, ArrayLike
 from ..penalties import make_penalty
-from ._axes import COLOURS, Axes, Display, colour_of
+from ._axes import COLOURS, Axes, Display, check_shows, colour_of
 
 if TYPE_CHECKING:
     from ..graphs import Graph
@@ -141,18 +140,12 @@ class EmpiricalGraphDisplay(Display):
 
         Raises
         ------
-        TypeError
-            If the estimator has no graph.
+        NotFittedError
+            If the estimator is not fitted.
         ValueError
-            If `positions` does not have a place for every node.
+            If it has no graph, or `positions` does not have a place for every node.
         """
-        with about("estimator"):
-            check_is_fitted(estimator)
-        if not hasattr(estimator, "graph_"):
-            raise TypeError(
-                "estimator must be a fitted fusion method with graph_, such as GTVClassifier, "
-                f"got {estimator!r}."
-            )
+        check_shows(estimator, "graph_", "fit a fusion method, such as GTVClassifier")
         graph, labels = estimator.graph_, estimator.labels_
         if hasattr(estimator, "fusion_params_"):
             groups = estimator.groups_

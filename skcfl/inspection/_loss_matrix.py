@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .._typing import Array, ArrayLike, ClientIds, MatrixLike
+from .._typing import Array, ArrayLike, Groups, MatrixLike, Targets
 from ..clients.ids import check_ids, encode
-from ._axes import Axes, Display, check_shows
+from ._axes import Axes, Display, check_shows, name_clients
 
 # Clients up to which rows have names, and their cells numbers.
 MAX_NAMES = 40
@@ -80,16 +80,16 @@ class LossMatrixDisplay(Display):
     _: KW_ONLY
     losses: ArrayLike
     labels: ArrayLike | None = None
-    groups: ClientIds | None = None
+    groups: Groups = None
 
     @classmethod
     def from_estimator(
         cls,
         estimator: Any,
         X: MatrixLike,
-        y: ArrayLike | None = None,
+        y: Targets = None,
         *,
-        groups: ClientIds | None = None,
+        groups: Groups = None,
         ax: Axes | None = None,
         **kwargs: Any,
     ) -> LossMatrixDisplay:
@@ -187,12 +187,7 @@ class LossMatrixDisplay(Display):
         ax.set_xlabel("model of cluster")
         if K <= MAX_TICKS:
             ax.set_xticks(np.arange(K))
-        ids = np.arange(n) if self.groups is None else np.asarray(self.groups)
-        if n <= MAX_NAMES:
-            ax.set_yticks(np.arange(n), [str(i) for i in ids[order].tolist()])
-        else:
-            ax.set_yticks([])
-            ax.set_ylabel("clients, by cluster")
+        name_clients(ax.yaxis, order, self.groups, MAX_NAMES, "clients, by cluster")
         if colorbar:
             self.figure_.colorbar(self.image_, ax=ax, label="mean loss")
         return self
@@ -296,9 +291,9 @@ class RoundsDisplay(Display):
         cls,
         estimator: Any,
         X: MatrixLike | None = None,
-        y: ArrayLike | None = None,
+        y: Targets = None,
         *,
-        groups: ClientIds | None = None,
+        groups: Groups = None,
         curve: Literal["ari", "score"] | None = None,
         name: str | None = None,
         ax: Axes | None = None,
@@ -406,9 +401,7 @@ class RoundsDisplay(Display):
         return self
 
 
-def _round_scores(
-    estimator: Any, X: MatrixLike, y: ArrayLike | None, groups: ClientIds | None
-) -> Array:
+def _round_scores(estimator: Any, X: MatrixLike, y: Targets, groups: Groups) -> Array:
     """Score of the models of every round, as the estimator itself scores."""
     one = copy.copy(estimator)
     scores = []

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import norm
 
 from .._typing import Array, ArrayLike
-from ._axes import LEVEL, Axes, Display, check_shows, colour_of
+from ._axes import LEVEL, Axes, Display, check_shows, colour_of, name_clients
 
 # Clients up to which each has its name beside it.
 NAMED = 60
@@ -192,11 +192,8 @@ class RandomEffectsDisplay(Display):
             ax.axvline(mean, color=colour_of(k), linestyle="--", linewidth=1)
             for k, mean in enumerate([] if self.means is None else self.means)
         ]
-        if self.groups is not None and len(values) <= NAMED:
-            ax.set_yticks(heights, [str(self.groups[i]) for i in order], fontsize=7)
-        else:
-            ax.set_yticks([])
-            ax.set_ylabel("clients")
+        most = 0 if self.groups is None else NAMED
+        name_clients(ax.yaxis, order, self.groups, most, fontsize=7)
         if self.name is not None:
             ax.set_xlabel(self.name)
         return self

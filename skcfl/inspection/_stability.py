@@ -12,11 +12,20 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._checks import Count
-from .._typing import Array, ArrayLike, ClientIds, FloatArray, IntArray, MatrixLike, RandomState
+from .._checks import whole_number
+from .._typing import (
+    Array,
+    ArrayLike,
+    FloatArray,
+    Groups,
+    IntArray,
+    MatrixLike,
+    RandomState,
+    Targets,
+)
 from ..clients.ids import check_ids, encode
 from ..model_selection._columns import ids_in_column
-from ._axes import Axes, Display
+from ._axes import Axes, Display, name_clients
 
 # Shares of the fits in which a pair is together, between which it is unsure.
 LEAST, MOST = 0.1, 0.9
@@ -105,8 +114,8 @@ class ClusterStability:
 def cluster_stability(
     estimator: Any,
     X: MatrixLike,
-    y: ArrayLike | None = None,
-    groups: ClientIds | None = None,
+    y: Targets = None,
+    groups: Groups = None,
     *,
     n_resamples: int = 20,
     random_state: RandomState = 0,
@@ -156,8 +165,7 @@ def cluster_stability(
     >>> found.is_stable
     True
     """
-    if not Count(1).is_satisfied_by(n_resamples):
-        raise ValueError(f"n_resamples must be a positive integer, got {n_resamples!r}.")
+    n_resamples = whole_number(n_resamples, "n_resamples")
     ids = groups
     if groups is None:
         if getattr(estimator, "group_col", None) is None:
@@ -250,8 +258,8 @@ class ClusterStabilityDisplay(Display):
         cls,
         estimator: Any,
         X: MatrixLike,
-        y: ArrayLike | None = None,
-        groups: ClientIds | None = None,
+        y: Targets = None,
+        groups: Groups = None,
         *,
         n_resamples: int = 20,
         random_state: RandomState = 0,
@@ -316,13 +324,6 @@ class ClusterStabilityDisplay(Display):
 def heat_map(ax: Axes, matrix: ArrayLike, order: Array, groups: Array, **kwargs: Any) -> Any:
     """Draw a matrix between clients in an order, with their names where they are few."""
     image = ax.imshow(np.asarray(matrix)[np.ix_(order, order)], **kwargs)
-    if len(order) <= NAMED:
-        names = [str(groups[i]) for i in order]
-        ax.set_xticks(range(len(order)), names, rotation=90, fontsize=6)
-        ax.set_yticks(range(len(order)), names, fontsize=6)
-    else:
-        ax.set_xticks([])
-        ax.set_yticks([])
-        ax.set_xlabel("clients")
-        ax.set_ylabel("clients")
+    name_clients(ax.xaxis, order, groups, NAMED, rotation=90, fontsize=6)
+    name_clients(ax.yaxis, order, groups, NAMED, fontsize=6)
     return image

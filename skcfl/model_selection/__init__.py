@@ -8,11 +8,4 @@ from ._lam_path import LamPath, lam_max, lam_path
 from ._scoring import grouped_scorer, per_client_scores
 from ._split import ClientKFold
 
-__all__ = [
-    "ClientKFold",
-    "LamPath",
-    "grouped_scorer",
-    "lam_max",
-    "lam_path",
-    "per_client_scores",
-]
+__all__ = ["ClientKFold", "LamPath", "grouped_scorer", "lam_max", "lam_path", "per_client_scores"]

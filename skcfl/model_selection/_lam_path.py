@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval
 
 from .._checks import MOST, Count, strengths
-from .._typing import ArrayLike, ClientIds, MatrixLike, validate_params
+from .._typing import ArrayLike, Groups, MatrixLike, Targets, Weights, validate_params
 from ..numerics.by_cluster import numbered_by_size
 
 # Values of lam that a path can have.
@@ -22,9 +22,9 @@ MOST_LAMS = 10**4
 def lam_max(
     est: Any,
     X: MatrixLike,
-    y: ArrayLike | None = None,
-    groups: ClientIds | None = None,
-    sample_weight: ArrayLike | None = None,
+    y: Targets = None,
+    groups: Groups = None,
+    sample_weight: Weights = None,
 ) -> tuple[float, float]:
     """Bounds of the value of lam at and beyond which all clients have one model.
 
@@ -155,13 +155,13 @@ class LamPath:
 def lam_path(
     est: Any,
     X: MatrixLike,
-    y: ArrayLike | None = None,
-    groups: ClientIds | None = None,
+    y: Targets = None,
+    groups: Groups = None,
     *,
     n_lams: int = 30,
     lams: ArrayLike | None = None,
     lam_min_ratio: float | None = None,
-    sample_weight: ArrayLike | None = None,
+    sample_weight: Weights = None,
 ) -> LamPath:
     """Solve a fusion method over a range of lam.
 
@@ -279,11 +279,7 @@ def warn_path(path: Any, est: Any) -> None:
 
 
 def _problem(
-    est: Any,
-    X: MatrixLike,
-    y: ArrayLike | None,
-    groups: ClientIds | None,
-    sample_weight: ArrayLike | None,
+    est: Any, X: MatrixLike, y: Targets, groups: Groups, sample_weight: Weights
 ) -> tuple[Any, Any]:
     """The clients and the fusion problem of a fit of these rows."""
     if not hasattr(est, "_path"):

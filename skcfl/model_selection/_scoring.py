@@ -20,7 +20,7 @@ from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
 
 from .._checks import about, check_size, is_missing, only_numbers, real_array, refuse_masked
-from .._typing import Array, ArrayLike, ClientIds, MatrixLike
+from .._typing import Array, Groups, MatrixLike, Targets, Weights
 from ..clients.ids import check_ids, encode
 from ._columns import ids_in_column
 
@@ -111,9 +111,9 @@ class _GroupedScorer:
         self,
         estimator: Any,
         X: MatrixLike,
-        y: ArrayLike | None = None,
+        y: Targets = None,
         *,
-        groups: ClientIds | None = None,
+        groups: Groups = None,
         **kwargs: Any,
     ) -> float:
         while hasattr(estimator, "best_estimator_"):
@@ -171,10 +171,10 @@ class _Answering:
 def per_client_scores(
     estimator: Any,
     X: MatrixLike,
-    y: ArrayLike | None = None,
-    groups: ClientIds | None = None,
+    y: Targets = None,
+    groups: Groups = None,
     scoring: str | Callable[..., Any] | None = None,
-    sample_weight: ArrayLike | None = None,
+    sample_weight: Weights = None,
 ) -> Bunch:
     """Score a fitted estimator on each client's rows.
 
@@ -322,7 +322,7 @@ def _innermost(estimator: Any, X: MatrixLike) -> tuple[Any, Any]:
             return estimator, X
 
 
-def _client_ids(estimator: Any, X: MatrixLike, groups: ClientIds | None, n_samples: int) -> Array:
+def _client_ids(estimator: Any, X: MatrixLike, groups: Groups, n_samples: int) -> Array:
     if groups is not None:
         return check_ids(groups, n_samples)
     column = getattr(estimator, "group_col", None)
@@ -335,7 +335,7 @@ def _client_ids(estimator: Any, X: MatrixLike, groups: ClientIds | None, n_sampl
 
 
 def _score_of_rows(
-    estimator: Any, X: MatrixLike, y: Any, groups: ClientIds | None, scoring: Any
+    estimator: Any, X: MatrixLike, y: Any, groups: Groups, scoring: Any
 ) -> Callable[..., Any]:
     """Return the function ``score(rows, sample_weight=)`` of positions of rows."""
     routing = get_routing_for_object(estimator)

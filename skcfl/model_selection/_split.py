@@ -21,8 +21,8 @@ from sklearn.model_selection._split import GroupsConsumerMixin
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import _num_samples
 
-from .._checks import about, is_missing, refuse_masked
-from .._typing import Array, ArrayLike, ClientIds, IntArray, MatrixLike, RandomState
+from .._checks import about, is_missing, refuse_masked, whole_number
+from .._typing import Array, Groups, IntArray, MatrixLike, RandomState, Targets
 from ..clients.ids import check_ids, encode
 from ._columns import ids_in_column
 
@@ -103,8 +103,7 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
         random_state: RandomState = None,
         singletons: Literal["train", "test"] = "train",
     ) -> None:
-        if not isinstance(n_splits, Integral) or isinstance(n_splits, bool) or n_splits < 2:
-            raise ValueError(f"n_splits must be an integer of at least 2, got {n_splits!r}.")
+        self.n_splits = whole_number(n_splits, "n_splits", 2)
         if group_col is not None and not isinstance(group_col, (str, Integral)):
             raise ValueError(
                 f"group_col must be a column's name, its position or None, got {group_col!r}."
@@ -118,7 +117,6 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
             )
         if not isinstance(singletons, str) or singletons not in ("train", "test"):
             raise ValueError(f"singletons must be 'train' or 'test', got {singletons!r}.")
-        self.n_splits = int(n_splits)
         self.group_col = group_col
         self.shuffle = bool(shuffle)
         self.random_state = random_state
@@ -140,7 +138,7 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
         return self.n_splits
 
     def split(
-        self, X: MatrixLike, y: ArrayLike | None = None, groups: ClientIds | None = None
+        self, X: MatrixLike, y: Targets = None, groups: Groups = None
     ) -> Iterator[tuple[IntArray, IntArray]]:
         """Generate training and test rows.
 
@@ -179,7 +177,7 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
             routing.split.add_request(param="groups", alias=False)
         return routing
 
-    def _folds(self, X: MatrixLike, y: ArrayLike | None, groups: ClientIds | None) -> Array:
+    def _folds(self, X: MatrixLike, y: Targets, groups: Groups) -> Array:
         """Fold in which each row is tested, -1 for rows that stay in training."""
         with about("X"):
             n_samples = _num_samples(X)
@@ -211,7 +209,7 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
         folds[dealt] = _deal(clients[dealt], classes[dealt], self.n_splits, rng)
         return folds
 
-    def _ids(self, X: MatrixLike, groups: ClientIds | None, n_samples: int) -> Array:
+    def _ids(self, X: MatrixLike, groups: Groups, n_samples: int) -> Array:
         if self.group_col is not None:
             if groups is not None:
                 raise ValueError(
@@ -227,7 +225,7 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
         return check_ids(groups, n_samples)
 
 
-def _encode_classes(y: ArrayLike | None) -> Array | None:
+def _encode_classes(y: Targets) -> Array | None:
     """Class of each row, None if y has no classes."""
     if y is None:
         return None

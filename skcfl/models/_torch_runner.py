@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .._checks import needs
+
 # The generator that dropout draws from is one for all threads.
 _DRAWS = threading.RLock()
 
@@ -19,14 +21,12 @@ def need_torch():
     ImportError
         If it is not installed, with the command that installs it.
     """
-    try:
+    with needs(
+        "TorchModel needs PyTorch: python -m pip install 'skcfl[torch]'. For processors only, the "
+        "smaller package is python -m pip install torch --index-url "
+        "https://download.pytorch.org/whl/cpu"
+    ):
         import torch
-    except ImportError as error:
-        raise ImportError(
-            "TorchModel needs PyTorch: python -m pip install 'skcfl[torch]'. For processors only, "
-            "the smaller package is python -m pip install torch --index-url "
-            "https://download.pytorch.org/whl/cpu"
-        ) from error
     return torch
 
 

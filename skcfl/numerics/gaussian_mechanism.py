@@ -20,6 +20,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
+from .._checks import needs
+
 # Multipliers and epsilons that are searched; beyond them noise is nothing, or all there is.
 LEAST, MOST = 1e-6, 1e7
 MOST_EPSILON = 1e6
@@ -117,14 +119,12 @@ def sampled_epsilon(multiplier, n_releases, participation, delta):
     ImportError
         If dp-accounting is not installed.
     """
-    try:
+    with needs(
+        "participation below 1 needs dp-accounting, which is not installed. Install it: python -m "
+        'pip install "skcfl[privacy]".'
+    ):
         from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
         from dp_accounting.pld import PLDAccountant
-    except ImportError as error:
-        raise ImportError(
-            "participation below 1 needs dp-accounting, which is not installed. Install it: "
-            'python -m pip install "skcfl[privacy]".'
-        ) from error
     most = epsilon_of(multiplier / np.sqrt(n_releases), delta)
     accountant = PLDAccountant(value_discretization_interval=max(GRID, GRID_SHARE * most))
     event = PoissonSampledDpEvent(participation, GaussianDpEvent(multiplier))

@@ -77,7 +77,7 @@ class Separation:
         return cls(means + middle, spreads, (middle, deviations), float(explained), silhouettes)
 
 
-def report_of_points(est: Any, unit: str, names: Any, ids: Any, settled: list[str]) -> Report:
+def report_of_points(est: Any, unit: str, ids: Any, settled: list[str]) -> Report:
     """Report of clusters of points.
 
     Parameters
@@ -86,14 +86,13 @@ def report_of_points(est: Any, unit: str, names: Any, ids: Any, settled: list[st
         Fitted, with ``n_clusters_``, ``cluster_sizes_`` and ``_separation``.
     unit : str
         What is clustered: "points" or "rows".
-    names : list of str
-        Names of the features.
     ids : list of str
         Names of the points of the separation.
     settled : list of str
         What was not settled.
     """
     found, K = est._separation, est.n_clusters_
+    names = getattr(est, "feature_names_in_", [f"x{j}" for j in range(found.means.shape[1])])
     sizes = np.asarray(est.cluster_sizes_, dtype=float)
     what = unit if unit == "points" else "clients' centres"
     weights_of = " (weight)" if (sizes % 1 != 0).any() else ""

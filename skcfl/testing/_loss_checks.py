@@ -9,7 +9,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import Count, real_array
-from .._typing import ArrayLike, RandomState, validate_params
+from .._typing import RandomState, Targets, validate_params
 from ..models.losses import LOSSES, Loss, make_loss
 from ._comparing import require, require_close, sent
 
@@ -27,7 +27,7 @@ SIZE, STEP = 3.0, 1e-5
 )
 def check_loss(
     loss: Loss | str,
-    y: ArrayLike | None = None,
+    y: Targets = None,
     *,
     n_classes: int | None = None,
     n_rows: int = 60,

@@ -12,13 +12,8 @@ from .._typing import RandomState
 from ..calls import CALLS
 from ..calls.curvatures import Prox
 from ..calls.descriptions import Subspaces
-from ..calls.first_order import (
-    LocalUpdate,
-    Objectives,
-)
-from ..calls.kept_models import (
-    Recall,
-)
+from ..calls.first_order import LocalUpdate, Objectives
+from ..calls.kept_models import Recall
 from ..calls.posteriors_asked import PosteriorSums
 from ..calls.proofs_asked import Conjugate, Enclosures
 from ..calls.trees_asked import SplitSums

@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
-from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from .._typing import Array, Kind
-from ..federation.federation import Federation
+from .._typing import Kind
+from ..federation.made import BehindFederation
 from ..federation.pool import ClientPool
 from ..federation.sites import Site
 
@@ -103,7 +102,7 @@ class StrictPool(ClientPool):
         return super().__getattribute__(name)
 
 
-class StrictFederation(Federation):
+class StrictFederation(BehindFederation):
     """Federation that keeps a server to the rules: for tests of methods and of pools.
 
     Servers see public names of the pool only, and of its model no method that takes rows;
@@ -127,9 +126,6 @@ class StrictFederation(Federation):
     1
     """
 
-    def __init__(self, federation: Federation) -> None:
-        self.federation = federation
-
     @property
     def carries_objects(self) -> bool:  # type: ignore[override]
         """As the federation behind the wall says."""
@@ -142,10 +138,6 @@ class StrictFederation(Federation):
     def rows(self, model: LocalModel, hello: Handshake) -> list[Any]:
         """Rows that the places hold."""
         return self.federation.rows(model, hello)
-
-    def collected(self, answers: Iterator[Array]) -> Array:
-        """Entries of all rows, in the order of the federation behind the wall."""
-        return self.federation.collected(answers)
 
     def open_with_folds(
         self,

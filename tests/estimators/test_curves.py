@@ -236,6 +236,7 @@ def test_the_display():
     assert display.ax_.get_xlabel() == "x0"
     with pytest.raises(ValueError, match="level must be"):
         display.plot(level=2.0)
-    with pytest.raises(TypeError, match="estimator must be one of PartialPooling's classes"):
-        EffectDisplay.from_estimator(LocalModelsRegressor(), "x0")
+    other = LocalModelsRegressor().fit(X, y, groups=groups)
+    with pytest.raises(ValueError, match="has no partial_effect: fit PartialPooling"):
+        EffectDisplay.from_estimator(other, "x0")
     plt.close("all")

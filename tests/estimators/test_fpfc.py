@@ -228,7 +228,7 @@ def test_too_few_rounds_warn():
     [
         ({"penalty": SCAD(xi=2.0), "lam": 1.0}, r"xi of SCAD must be in \(0, lam\) = \(0, 1\)"),
         ({"penalty": SCAD(a=1.5), "lam": 1.0}, "a of SCAD must be larger than 2"),
-        ({"penalty": MCP(scale=0.0), "lam": 1.0}, "scale of MCP must be positive"),
+        ({"penalty": MCP(scale=0.0), "lam": 1.0}, "scale of MCP must be a number between"),
         ({"solver": FPFCRounds(rho=1e-3), "lam": 1.0}, "rho must be larger than"),
         ({"solver": FPFCRounds(nu=-1.0)}, "'nu' parameter of FPFCRounds"),
         ({"training": Training(local_steps=[1, 2])}, "for each of the 9 clients"),

@@ -182,7 +182,7 @@ def test_participation_is_that_of_fit():
         ("downlink", "fast", "downlink must be a positive number, got 'fast'"),
         ("seconds_per_row", np.nan, "seconds_per_row must be"),
         ("seconds_per_request", -1, "seconds_per_request must be a 0 or positive number, got -1"),
-        ("n_clients", 1.5, "n_clients must be a positive integer or None, got 1.5"),
+        ("n_clients", 1.5, "n_clients must be an integer of at least 1 or None, got 1.5"),
         ("participants", 10, "participants=10 is more than the 9 clients"),
         ("n_sites", 10, "n_sites=10 is more than the 9 clients"),
     ],

@@ -29,13 +29,17 @@ def site_of(policy=None):
 @pytest.mark.parametrize(
     "arguments, error, message",
     [
-        ({"min_rows": 0}, ValueError, "min_rows must be a positive integer, got 0"),
+        ({"min_rows": 0}, ValueError, "min_rows must be an integer of at least 1, got 0"),
         ({"min_rows": None}, ValueError, "min_rows"),
         ({"min_rows": 2.5}, ValueError, "min_rows"),
-        ({"max_calls": True}, ValueError, "max_calls must be a positive integer, got True"),
+        (
+            {"max_calls": True},
+            ValueError,
+            "max_calls must be an integer of at least 1 or None, got True",
+        ),
         ({"calls": ["losses", "rows"]}, ValueError, "calls must be names of calls, .*got rows"),
         ({"calls": "everything"}, ValueError, "got everything"),
-        ({"min_clients": 0}, ValueError, "min_clients must be a positive integer, got 0"),
+        ({"min_clients": 0}, ValueError, "min_clients must be an integer of at least 1, got 0"),
         ({"privacy": 4.0}, TypeError, "privacy must be ClientPrivacy"),
     ],
 )

@@ -695,7 +695,7 @@ def test_lost_places_are_no_part_of_the_sums():
         ({"bounds": {"features": ("a", "b")}}, "numbers"),
         ({"bounds": {**BOUNDS, "other": 1}}, "got other"),
         ({"bounds": {"features": (0, 1), "classes": [1]}}, "two classes"),
-        ({"n_fits": 0}, "n_fits must be a positive integer"),
+        ({"n_fits": 0}, "n_fits must be an integer of at least 1"),
         ({"random_state": -1}, "random_state"),
         ({"on_noise": "ignore"}, "on_noise must be"),
     ],

@@ -120,7 +120,7 @@ def test_positions_by_id_and_wrong_ones():
         with pytest.raises(ValueError, match=message):
             EmpiricalGraphDisplay.from_estimator(gtv, positions=positions)
     X, y, groups = rows(3)
-    with pytest.raises(TypeError, match="graph_.*LocalModelsRegressor"):
+    with pytest.raises(ValueError, match="LocalModelsRegressor, has no graph_"):
         EmpiricalGraphDisplay.from_estimator(LocalModelsRegressor().fit(X, y, groups=groups))
 
 

@@ -52,7 +52,7 @@ def test_numbers_are_those_of_the_fits():
 
 def test_bad_arguments():
     X, y, groups = draw(True)
-    with pytest.raises(ValueError, match="n_resamples must be a positive integer"):
+    with pytest.raises(ValueError, match="n_resamples must be an integer of at least 1"):
         cluster_stability(FedAvgRegressor(), X, y, groups, n_resamples=0)
     with pytest.raises(ValueError, match="pass groups="):
         cluster_stability(FedAvgRegressor(), X, y)
