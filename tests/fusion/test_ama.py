@@ -6,7 +6,6 @@ from fusion_problems import make_points
 from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
 from trials import examples
 
@@ -62,19 +61,6 @@ def test_gap_bounds_the_excess_and_is_reached(seed, proof):
     assert_allclose(models, result.params, atol=1e-9 * size)
     if result.extra["partition_optimal"] and exact.extra["partition_optimal"]:
         assert adjusted_rand_score(result.labels, exact.labels) == 1.0
-
-
-def test_path_up_and_down_is_certified():
-    points, _ = make_moons(120, noise=0.06, random_state=0)
-    problem = make_points(points, knn_graph(points, 5, connected=True))
-    lams = np.geomspace(0.01, 1e5, 12)
-    state, numbers = None, []
-    for lam in [*lams, *lams[::-1]]:
-        result, state = assert_solved(problem, lam, state=state)
-        numbers.append(len(result.cluster_params))
-    assert numbers[0] > 60 and 1 in numbers
-    # Where both ways prove their partition it is the same.
-    assert numbers[2:10] == numbers[::-1][2:10]
 
 
 @examples(7)

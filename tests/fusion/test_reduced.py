@@ -213,16 +213,6 @@ def test_certified_if_and_only_if_it_is_the_solutions(graph):
         assert_allclose(left, 0.0, atol=1e-9)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_reduced_problem_agrees_with_cvxpy(loss):
-    problem = make_problem(loss, 7, "weighted", seed=3, alpha=0.05, fit_intercept=True)
-    labels = np.array([0, 0, 1, 1, 2, 2, 2])
-    lam = 0.2 * lam_max_bounds(problem)[0]
-    value, X = optimum(problem, lam, labels)
-    new, theta = solve_reduced(problem, lam, labels, np.zeros_like(X))
-    assert problem.primal(theta[new], lam) == pytest.approx(value, rel=1e-7)
-
-
 def test_reduced_problem_by_conjugate_gradients():
     """The same models where there are too many unknowns for a dense system."""
     for loss in LOSSES:

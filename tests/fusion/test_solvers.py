@@ -76,16 +76,6 @@ def test_penalties_reach_the_optimum_of_cvxpy(penalty):
         assert_optimal(problem, lam, *results, models=True)
 
 
-@pytest.mark.parametrize("loss", ["squared_error", "huber"])
-def test_convex_clustering_of_points(loss):
-    rng = np.random.RandomState(0)
-    a = np.concatenate([rng.standard_normal((5, 2)), 6 + rng.standard_normal((5, 2))])
-    problem = make_points(a, loss=loss)
-    for share in (0.1, 0.5, 1.1):
-        lam = share * lam_max_bounds(problem)[1]
-        assert_optimal(problem, lam, admm(problem, lam, tol=1e-7)[0])
-
-
 # ------------------------------------------------------------------------ honest results
 
 
