@@ -140,7 +140,7 @@ def test_rows_far_out_have_finite_scores(name):
     models = [(SMALL["Classifier"], fitted(Case(name)))]
     if THOROUGH or name in THREE_CLASSES:
         data = make_clustered_classification(6, 2, 3, n_samples=12, n_classes=3, random_state=0)
-        model = make(name, 10, n_clusters=2)
+        model = make(name, 10, n_clusters=2, basis="linear")
         models.append((data, model.fit(data.X, data.y, groups=data.groups)))
     for data, model in models:
         for far in (1e3, 1e14):
@@ -260,7 +260,7 @@ SMALL_NETS = {"hidden_layer_sizes": (4,), "max_iter": 5, "batch_size": 6, "lam":
 NETS = [Case(f"{name}Classifier", SMALL_NETS) for name in [*NEURAL, "FedPAC"]]
 
 
-@pytest.mark.parametrize("case", NETS, ids=str)
+@pytest.mark.parametrize("case", spread(NETS, 5), ids=str)
 def test_networks_and_batches_at_places(case):
     found = case.make().fit_federation(federations_of(case)[0])
     compare(found, case.fit(*case.rows), rtol=2e-3)  # single precision
@@ -282,7 +282,8 @@ THREADED += [*spread([*NETS, *LOCAL_NETS], 3), *DRAWN_CASES]
 def test_threads_change_nothing(case, monkeypatch):
     monkeypatch.setattr("skcfl.federation.inprocess.PARALLEL_WORK", 0)
     monkeypatch.setattr(make_blocks, "__defaults__", (1000, *make_blocks.__defaults__[1:]))
-    one, two = (case.fit(*case.rows, n_jobs=k, max_iter=2, n_init=2) for k in (None, 2))
+    few = {"max_iter": 2, "n_init": 2, "basis": "linear"}
+    one, two = (case.fit(*case.rows, n_jobs=k, **few) for k in (None, 2))
     assert_array_equal(one.params_, two.params_)
     assert_array_equal(one.labels_, two.labels_)
     assert booked(one) == booked(two)

@@ -437,19 +437,6 @@ def test_each_row_has_its_clients_model(rows, personal):
     assert_array_equal(estimator.sample_labels(groups), estimator.labels_[rows_of])
 
 
-def test_local_models_are_scikit_learns():
-    X, y, groups = make_federation(kind="classification")
-    estimator = LocalModelsClassifier(alpha=0.05, standardize=False).fit(X, y, groups)
-    for i, g in enumerate(estimator.groups_):
-        own = groups == g
-        C = 1 / (0.05 * own.sum())
-        expected = LogisticRegression(C=C, tol=1e-10, max_iter=1000).fit(X[own], y[own])
-        assert_allclose(estimator.coef_[i], expected.coef_[0], atol=1e-5)
-        found = estimator.predict_proba(X[own], groups[own])
-        assert_allclose(found, expected.predict_proba(X[own]), atol=1e-5)
-        assert_array_equal(estimator.predict(X[own], groups[own]), expected.predict(X[own]))
-
-
 def test_predict_cluster(rows):
     X, y, groups = rows
     estimator = Fixed(labels=LABELS).fit(X, y, groups)
@@ -753,14 +740,6 @@ def test_convergence_warning_once(rows):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Fixed().fit(X, y, groups)
-
-
-def test_parameters_that_speak_of_ids(rows):
-    X, y, groups = rows
-    estimator = Fixed(labels=dict.fromkeys(LABELS, 0)).fit(X, y, groups)
-    assert estimator.n_clusters_ == 1
-    with pytest.warns(SingleClientWarning), pytest.raises(ValueError, match="labels need groups"):
-        Fixed(labels=LABELS).fit(X, y)
 
 
 # ------------------------------------------------------------------ scikit-learn's conventions
