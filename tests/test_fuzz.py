@@ -265,7 +265,7 @@ def test_verdicts(outcome, said):
         return outcome
 
     target = malformed.target(call, X=1)
-    found = malformed.verdict(target, [("X", "nan")])
+    found = malformed.verdict(target, [("X", "float('nan')")])
     assert found is None if said is None else said in found
 
 
