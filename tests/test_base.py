@@ -530,16 +530,6 @@ def test_kind_comes_from_the_local_model(estimator, kind, proba):
         assert hasattr(estimator, method) == proba
 
 
-def test_poisson_target():
-    assert get_tags(LocalModelsRegressor(loss="poisson")).target_tags.positive_only
-    assert not get_tags(LocalModelsRegressor()).target_tags.positive_only
-    X, y, groups = make_federation()
-    with pytest.raises(ValueError, match="y must be non-negative for loss='poisson'"):
-        LocalModelsRegressor(loss="poisson").fit(X, y, groups)
-    estimator = LocalModelsRegressor(loss="poisson").fit(X, np.exp(y), groups)
-    assert (estimator.predict(X, groups) > 0).all()
-
-
 def test_proba_has_a_column_for_every_class():
     """Clients saw {a, b}, {b, c} and c only; every client has a column for a, b and c."""
     rng = np.random.default_rng(0)
@@ -685,13 +675,6 @@ def test_bad_parameters(rows, estimator, message):
 
 
 # ------------------------------------------------------------------ all or nothing, warnings
-
-
-def test_failed_fit_leaves_nothing(rows):
-    estimator = Fixed(fail=True)
-    with pytest.raises(RuntimeError, match="the solver failed"):
-        estimator.fit(*rows)
-    assert not fitted_attributes(estimator)
 
 
 def test_solvers_overwrite_nothing(rows):

@@ -107,16 +107,6 @@ def test_clusters_are_stationary_from_any_start(loss, seed, K, scale):
 
 
 @pytest.mark.parametrize("loss", LOSSES + LOCATIONS)
-def test_one_client_a_cluster_is_solved_alone(loss):
-    problem = Problem(loss, sizes=[20, 40, 30])
-    pool = problem.pool()
-    theta = solved(pool, np.arange(3))
-    alone, _ = pool.ask(Solve)
-    assert_allclose(pool.ask(Objectives, theta), pool.ask(Objectives, alone), rtol=1e-12)
-    assert_allclose(theta, alone, rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.parametrize("loss", LOSSES + LOCATIONS)
 def test_products_are_hessians(loss, monkeypatch):
     """Models of many parameters take conjugate gradients."""
     problem = Problem(loss)
