@@ -55,14 +55,13 @@ def fitted(kind, lam=0.05, **options):
 # ------------------------------------------------------------------------- certify_partition
 
 
-@pytest.mark.parametrize("graph", ["complete", "knn"])
 @pytest.mark.parametrize(
-    ("kind", "options"),
+    ("kind", "graph", "options"),
     [
-        ("regressor", {}),
-        ("regressor", {"loss": "huber", "refit": True}),
-        ("classifier", {}),
-        ("classifier", {"loss": "squared_hinge", "alpha": 1e-2}),
+        ("regressor", "complete", {}),
+        ("regressor", "knn", {"loss": "huber", "refit": True}),
+        ("classifier", "knn", {}),
+        ("classifier", "complete", {"loss": "squared_hinge", "alpha": 1e-2}),
     ],
 )
 def test_fits_are_proved(kind, options, graph):
