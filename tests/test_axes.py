@@ -265,9 +265,10 @@ def test_networks_and_batches_at_places(case):
 
 
 LOCAL_NETS = [Case(f"{name}Classifier", SMALL_NETS) for name in ("LocalModels", "OracleClusters")]
-DRAWS = Training(participation=0.5, batch_size=8, averaging="model", hold_out=0.3)
-DRAWN_CASES = [Case("IFCAClassifier", {"training": DRAWS, "init": "random"})]
-DRAWN_CASES += [Case("FPFCRegressor", {"training": Training(participation=0.5, batch_size=8)})]
+DRAWS = {"participation": 0.5, "batch_size": 8, "local_steps": 3}
+HELD = Training(**DRAWS, averaging="model", hold_out=0.3)
+DRAWN_CASES = [Case("IFCAClassifier", {"training": HELD, "init": "random"})]
+DRAWN_CASES += [Case("FPFCRegressor", {"training": Training(**DRAWS)})]
 
 
 #: The calls in threads are in tests/federation/test_inprocess.py; what clients keep is here.
