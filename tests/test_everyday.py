@@ -5,7 +5,6 @@ import pickle
 import numpy as np
 import pytest
 from clustered import lines
-from fits_alone import few_folds  # noqa: F401
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neural_network import MLPClassifier, MLPRegressor
@@ -207,7 +206,6 @@ def test_adapt_finds_the_place_of_an_id():
     assert adapted.score(data.X[~keep], data.y[~keep], groups=names[~keep]) > 0.9
 
 
-@pytest.mark.usefixtures("few_folds")
 @pytest.mark.parametrize("kind", ["continuum", "clusters"])
 def test_newcomers_of_few_rows_are_near_the_mean(kind):
     """One row cannot say whose model is a client's; rows in plenty can."""
