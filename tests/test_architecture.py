@@ -530,31 +530,14 @@ def test_method_docstrings():
 # ------------------------------------------------------------------ README
 
 
-def code_blocks(path):
-    """Return the code blocks of a reStructuredText file, in their order."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    blocks = []
-    for i, line in enumerate(lines):
-        directive = line.startswith((".. code-block::", ".. code::", ".. sourcecode::"))
-        if directive or (line.endswith("::") and not line.startswith("..")):
-            block = []
-            for inner in lines[i + 1 :]:
-                if inner.strip() and not inner.startswith(" "):
-                    break
-                block.append(inner.strip())
-            blocks.append([inner for inner in block if inner and not inner.startswith(":")])
-        elif line.startswith(">>> ") and not lines[i - 1].strip():
-            blocks.append([line])
-    return blocks
-
-
 def test_readme_starts_with_two_commands():
     """First the main job, then the tests; ``.ci/run`` takes both from there and runs them."""
-    main_job, tests = code_blocks(ROOT / "README.rst")[:2]
+    text = (ROOT / "README.rst").read_text(encoding="utf-8")
+    blocks = re.findall(r"^\.\. code-block:: console\n\n((?: {4}.*\n)+)", text, re.M)
+    main_job, tests = (block.splitlines() for block in blocks[:2])
     assert len(main_job) == len(tests) == 1
-    assert main_job[0].startswith("$ ") and tests[0].startswith("$ ")
-    assert "examples/quickstart.py" in main_job[0]
-    assert "pytest" in tests[0]
+    assert re.match(r" {4}\$ .*examples/quickstart\.py", main_job[0])
+    assert re.match(r" {4}\$ .*pytest", tests[0])
 
 
 def named_in(path):

@@ -130,19 +130,17 @@ def test_rounds_are_of_clients_whose_rows_weigh(name, aggregation):
         assert_allclose(predicted(model, X, groups).sum(axis=1), 1.0, rtol=1e-6)
 
 
-#: Linear models, networks, posteriors and mixtures.
-THREE_CLASSES = ("IFCAClassifier", "FedProtoClassifier", "PartialPoolingClassifier")
-THREE_CLASSES += ("FedEMClassifier",)
+#: Linear models of clusters and of clients, networks, posteriors and mixtures: what predicts.
+SCORES = ["IFCAClassifier", "FedProtoClassifier", "PartialPoolingClassifier", "FedEMClassifier"]
+SCORES += ["DittoClassifier"]
 
 
-@pytest.mark.parametrize("name", [n for n in EVERYDAY if n.endswith("Classifier")])
+@pytest.mark.parametrize("name", [n for n in EVERYDAY if n in SCORES or THOROUGH and "Cla" in n])
 def test_rows_far_out_have_finite_scores(name):
-    models = [(SMALL["Classifier"], fitted(Case(name)))]
-    if THOROUGH or name in THREE_CLASSES:
-        data = make_clustered_classification(6, 2, 3, n_samples=12, n_classes=3, random_state=0)
-        model = make(name, 10, n_clusters=2)
-        models.append((data, model.fit(data.X, data.y, groups=data.groups)))
-    for data, model in models:
+    three = make_clustered_classification(6, 2, 3, n_samples=12, n_classes=3, random_state=0)
+    other = make(name, 10, n_clusters=2, basis="linear")
+    other.fit(three.X, three.y, groups=three.groups)
+    for data, model in ((SMALL["Classifier"], fitted(Case(name))), (three, other)):
         for far in (1e3, 1e14):
             scores = model.decision_function(far * data.X, groups=data.groups)
             assert np.isfinite(scores).all()
@@ -179,7 +177,7 @@ def test_units_of_a_feature(case):
     assert_allclose(found.coef_[..., 1] * 1e4, wanted.coef_[..., 1], rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("case", EXACT, ids=str)
+@pytest.mark.parametrize("case", spread(EXACT, 8), ids=str)
 def test_a_constant_feature_has_no_coefficient(case):
     """What it differs from its mean by is rounding, beside an intercept one more intercept."""
     X, y, groups = case.rows
@@ -233,7 +231,7 @@ def test_places_do_not_matter(case):
         assert_allclose(found.objective_, wanted.objective_, rtol=rtol)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if not c.options], ids=str)
+@pytest.mark.parametrize("case", [c for c in BY_METHOD if not c.options], ids=str)
 def test_predictions_at_places(case):
     model, (X, y, groups) = fitted(case), case.rows
     fan_out, remote, order = federations_of(case)
@@ -260,16 +258,17 @@ SMALL_NETS = {"hidden_layer_sizes": (4,), "max_iter": 5, "batch_size": 6, "lam":
 NETS = [Case(f"{name}Classifier", SMALL_NETS) for name in [*NEURAL, "FedPAC"]]
 
 
-@pytest.mark.parametrize("case", NETS, ids=str)
+@pytest.mark.parametrize("case", spread(NETS, 5), ids=str)
 def test_networks_and_batches_at_places(case):
     found = case.make().fit_federation(federations_of(case)[0])
     compare(found, case.fit(*case.rows), rtol=2e-3)  # single precision
 
 
 LOCAL_NETS = [Case(f"{name}Classifier", SMALL_NETS) for name in ("LocalModels", "OracleClusters")]
-DRAWS = Training(participation=0.5, batch_size=8, averaging="model", hold_out=0.3)
-DRAWN_CASES = [Case("IFCAClassifier", {"training": DRAWS, "init": "random"})]
-DRAWN_CASES += [Case("FPFCRegressor", {"training": Training(participation=0.5, batch_size=8)})]
+DRAWS = {"participation": 0.5, "batch_size": 8, "local_steps": 3}
+HELD = Training(**DRAWS, averaging="model", hold_out=0.3)
+DRAWN_CASES = [Case("IFCAClassifier", {"training": HELD, "init": "random"})]
+DRAWN_CASES += [Case("FPFCRegressor", {"training": Training(**DRAWS)})]
 
 
 #: The calls in threads are in tests/federation/test_inprocess.py; what clients keep is here.
@@ -282,7 +281,8 @@ THREADED += [*spread([*NETS, *LOCAL_NETS], 3), *DRAWN_CASES]
 def test_threads_change_nothing(case, monkeypatch):
     monkeypatch.setattr("skcfl.federation.inprocess.PARALLEL_WORK", 0)
     monkeypatch.setattr(make_blocks, "__defaults__", (1000, *make_blocks.__defaults__[1:]))
-    one, two = (case.fit(*case.rows, n_jobs=k, max_iter=2, n_init=2) for k in (None, 2))
+    few = {"max_iter": 2, "n_init": 2, "basis": "linear"}
+    one, two = (case.fit(*case.rows, n_jobs=k, **few) for k in (None, 2))
     assert_array_equal(one.params_, two.params_)
     assert_array_equal(one.labels_, two.labels_)
     assert booked(one) == booked(two)
@@ -346,7 +346,7 @@ def test_a_client_that_is_lost_or_rejected_is_in_nothing(case, fault):
 # -------------------------------------------------------------------------------- on their way
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if not c.options], ids=str)
+@pytest.mark.parametrize("case", [c for c in BY_METHOD if not c.options], ids=str)
 def test_fitted_estimators_travel(case):
     model = fitted(case)
     X, _, groups = case.rows

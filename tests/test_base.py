@@ -437,19 +437,6 @@ def test_each_row_has_its_clients_model(rows, personal):
     assert_array_equal(estimator.sample_labels(groups), estimator.labels_[rows_of])
 
 
-def test_local_models_are_scikit_learns():
-    X, y, groups = make_federation(kind="classification")
-    estimator = LocalModelsClassifier(alpha=0.05, standardize=False).fit(X, y, groups)
-    for i, g in enumerate(estimator.groups_):
-        own = groups == g
-        C = 1 / (0.05 * own.sum())
-        expected = LogisticRegression(C=C, tol=1e-10, max_iter=1000).fit(X[own], y[own])
-        assert_allclose(estimator.coef_[i], expected.coef_[0], atol=1e-5)
-        found = estimator.predict_proba(X[own], groups[own])
-        assert_allclose(found, expected.predict_proba(X[own]), atol=1e-5)
-        assert_array_equal(estimator.predict(X[own], groups[own]), expected.predict(X[own]))
-
-
 def test_predict_cluster(rows):
     X, y, groups = rows
     estimator = Fixed(labels=LABELS).fit(X, y, groups)
@@ -541,16 +528,6 @@ def test_kind_comes_from_the_local_model(estimator, kind, proba):
     assert hasattr(estimator, "decision_function") == (kind == "classifier")
     for method in ("predict_proba", "predict_log_proba"):
         assert hasattr(estimator, method) == proba
-
-
-def test_poisson_target():
-    assert get_tags(LocalModelsRegressor(loss="poisson")).target_tags.positive_only
-    assert not get_tags(LocalModelsRegressor()).target_tags.positive_only
-    X, y, groups = make_federation()
-    with pytest.raises(ValueError, match="y must be non-negative for loss='poisson'"):
-        LocalModelsRegressor(loss="poisson").fit(X, y, groups)
-    estimator = LocalModelsRegressor(loss="poisson").fit(X, np.exp(y), groups)
-    assert (estimator.predict(X, groups) > 0).all()
 
 
 def test_proba_has_a_column_for_every_class():
@@ -700,13 +677,6 @@ def test_bad_parameters(rows, estimator, message):
 # ------------------------------------------------------------------ all or nothing, warnings
 
 
-def test_failed_fit_leaves_nothing(rows):
-    estimator = Fixed(fail=True)
-    with pytest.raises(RuntimeError, match="the solver failed"):
-        estimator.fit(*rows)
-    assert not fitted_attributes(estimator)
-
-
 def test_solvers_overwrite_nothing(rows):
     assert Fixed(extra={"note": 3}).fit(*rows).note_ == 3
     for name in ("floats_up", "coef", "labels", "alpha"):
@@ -753,14 +723,6 @@ def test_convergence_warning_once(rows):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Fixed().fit(X, y, groups)
-
-
-def test_parameters_that_speak_of_ids(rows):
-    X, y, groups = rows
-    estimator = Fixed(labels=dict.fromkeys(LABELS, 0)).fit(X, y, groups)
-    assert estimator.n_clusters_ == 1
-    with pytest.warns(SingleClientWarning), pytest.raises(ValueError, match="labels need groups"):
-        Fixed(labels=LABELS).fit(X, y)
 
 
 # ------------------------------------------------------------------ scikit-learn's conventions

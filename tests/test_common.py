@@ -41,18 +41,13 @@ def networks():
         yield twin or getattr(skcfl, name + "Classifier")
 
 
-# Generic classes share the code of their twins: some are checked in every run, all with
-# HYPOTHESIS_PROFILE=thorough.
-GENERIC = {"GTV"}
-CHECKED = {cls.__name__ for cls in ESTIMATORS}
-CHECKED = set(one_a_method(n for n in CHECKED if not hasattr(skcfl, n + "Classifier"))) | GENERIC
-# Of the three methods whose default is a network one is enough: FedProto.
-CHECKED -= {"FedPACClassifier", "FedRepClassifier"}
-# Methods by one partition of what clients send share their code, as those by rounds do.
-CHECKED -= {"PACFLClassifier", "FlexCFLRegressor", "FeSEMClassifier", "FedALARegressor"}
-CHECKED -= {"OneShotClassifier", "OracleClustersRegressor"}
-# Checked as the generic class, of a loss of classes.
-CHECKED -= {"IFCARegressor"}
+# What the checks ask is the same code for all methods of a family: one class of each is checked in
+# every run, all with HYPOTHESIS_PROFILE=thorough.
+CHECKED = {
+    *("FedAvgClassifier", "LocalModelsRegressor", "PerFedAvgRegressor", "FedProtoClassifier"),
+    *("FedEMRegressor", "PartialPoolingClassifier"),
+    *("ConvexClusteredFLClassifier", "GTV", "ConvexClustering", "KFED"),
+}
 # Formats of sparse rows become csr where rows are checked, which is the same for all.
 FORMATS = {cls.__name__ for cls in ESTIMATORS} if THOROUGH else {"FedAvgClassifier", "GTV"}
 
@@ -103,9 +98,24 @@ def expected_failures(estimator):
 
 
 def test_estimators_were_found():
-    assert {"LocalModels", "LocalModelsClassifier", "LocalModelsRegressor"} <= {
-        cls.__name__ for cls in ESTIMATORS
-    }
+    assert {"LocalModels", "LocalModelsClassifier", *CHECKED} <= {c.__name__ for c in ESTIMATORS}
+
+
+OTHERS = {cls.__name__ for cls in ESTIMATORS if hasattr(cls, "predict")} - CHECKED
+
+
+@pytest.mark.filterwarnings("ignore::skcfl.exceptions.SingleClientWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", one_a_method(OTHERS))
+def test_rows_without_groups_are_one_client(name):
+    """Of every method, as the checks fit them."""
+    X = np.random.RandomState(0).normal(size=(30, 2))
+    y = X[:, 0] > 0.3 if name.endswith("Classifier") else X[:, 0]
+    cls = getattr(skcfl, name)
+    short = {"max_iter": 5} if name.endswith(("FedPACClassifier", "FedRepClassifier")) else {}
+    model = cls(**short).fit(X, y)
+    assert model.labels_.tolist() == [0]
+    assert np.mean(model.predict(X) == y) > 0.8 or np.abs(model.predict(X) - y).max() < 0.1
 
 
 # The checks fit without groups, and some on data that no solver can finish.

@@ -59,16 +59,6 @@ def rows(data, clients):
 # ------------------------------------------------------------------------------------ units
 
 
-def test_one_model_for_all_is_ridge_of_standardised_features():
-    data = REGRESSION
-    alpha = 0.03
-    model = skcfl.FedAvgRegressor(alpha=alpha).fit(data.X * 7 + 3, data.y, groups=data.groups)
-    ridge = make_pipeline(StandardScaler(), Ridge(alpha=alpha * len(data.y)))
-    ridge.fit(data.X * 7 + 3, data.y)
-    found = model.predict(data.X, groups=data.groups)
-    assert_allclose(found, ridge.predict(data.X), rtol=1e-8)
-
-
 def test_automatic_penalty_of_one_model_is_that_of_scikit_learn():
     data = CLASSES
     model = skcfl.FedAvgClassifier().fit(data.X, data.y, groups=data.groups)
@@ -328,12 +318,11 @@ def test_parameters_of_losses_reach_the_model(loss, hidden):
             model.fit(data.X, y - y.min(), groups=data.groups)
 
 
-@pytest.mark.parametrize("loss", ["gamma", "tweedie", "quantile"])
+@pytest.mark.parametrize("loss", ["gamma", "tweedie"])
 def test_units_of_the_target_change_nothing(loss):
     """Of losses with a dispersion, alpha included: y times a number times the predictions."""
     data = make_clustered_regression(8, 2, 3, n_samples=40, random_state=0)
-    y = data.y if loss == "quantile" else np.exp(np.clip(0.5 * data.y, -3, 3))
-    found = []
+    y, found = np.exp(np.clip(0.5 * data.y, -3, 3)), []
     for unit in (1.0, 1e-4):
         model = skcfl.IFCARegressor(2, loss=loss, random_state=0)
         found.append(model.fit(data.X, y * unit, groups=data.groups))

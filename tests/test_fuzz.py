@@ -106,52 +106,36 @@ def fit(estimator, X=X, y=Y, groups=GROUPS):
 
 
 #: Calls that once were answered by other people's errors, or not at all, and what they say.
-KNOWN = {
-    "step too long": (
-        fit(skcfl.FPFCRegressor(0.3, training=Training(step_size=1e9))),
-        r"FPFC diverged: .*step_size=1e\+09",
-    ),
-    "batch": (
+KNOWN = [
+    (fit(skcfl.FPFCRegressor(0.3, training=Training(step_size=1e9))), r"FPFC diverged: .*=1e\+09"),
+    (
         fit(skcfl.FedAvgRegressor(training=Training(averaging="model", batch_size=10**30))),
         "'batch_size' parameter",
     ),
-    "dict for X": (fit(LocalModelsRegressor(), {"a": X}), r"^X\b"),
-    "dict for a graph": (
-        fit(skcfl.GTVRegressor(0.1, graph={"a": 1})),
-        "graph must be an array of numbers, got dict",
-    ),
-    "graph that is not square": (
-        fit(skcfl.GTVRegressor(0.1, graph=np.ones((6, 5)))),
-        r"graph must be a square matrix .* got shape \(6, 5\)",
-    ),
-    "complex graph": (
-        fit(skcfl.GTVRegressor(0.1, graph=1j * np.ones((6, 6)))),
-        "graph must be an array of real numbers",
-    ),
-    "complex sparse graph": (
+    (fit(LocalModelsRegressor(), {"a": X}), r"^X\b"),
+    (fit(skcfl.GTVRegressor(0.1, graph={"a": 1})), "graph must be an array of numbers, got dict"),
+    (fit(skcfl.GTVRegressor(graph=np.ones((6, 5)))), r"graph must be a square .* shape \(6, 5\)"),
+    (fit(skcfl.GTVRegressor(graph=1j * np.ones((6, 6)))), "graph must be an array of real"),
+    (
         lambda: from_adjacency(sparse.csr_array(1j * np.ones((6, 6)))),
         "A must be a matrix of real weights, got dtype complex128",
     ),
-    "dict for init": (
-        fit(skcfl.IFCARegressor(2, init={"a": 1})),
-        "init must be an array of numbers, got dict",
-    ),
-    "dict for lams": (
+    (fit(skcfl.IFCARegressor(2, init={"a": 1})), "init must be an array of numbers, got dict"),
+    (
         lambda: lam_path(skcfl.GTVRegressor(), X, Y, GROUPS, lams={"a": 1}),
         "lams must be an array of numbers, got dict",
     ),
-    "column twice": (
+    (
         fit(LocalModelsRegressor(group_col="a"), TWICE, groups=None),
         "^X is not valid|^group_col='a' must name one column of X, found 2",
     ),
-    "neighbours": (lambda: knn_graph(X, n_neighbors=-1), "'n_neighbors' parameter .* Got -1"),
-    "nodes": (lambda: complete_graph(-1), "'n_nodes' parameter .* Got -1"),
-}
+    (lambda: knn_graph(X, n_neighbors=-1), "'n_neighbors' parameter .* Got -1"),
+    (lambda: complete_graph(-1), "'n_nodes' parameter .* Got -1"),
+]
 
 
-@pytest.mark.parametrize("name", KNOWN)
-def test_known_faults(name):
-    call, message = KNOWN[name]
+@pytest.mark.parametrize(("call", "message"), KNOWN)
+def test_known_faults(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
 
@@ -265,7 +249,7 @@ def test_verdicts(outcome, said):
         return outcome
 
     target = malformed.target(call, X=1)
-    found = malformed.verdict(target, [("X", "nan")])
+    found = malformed.verdict(target, [("X", "float('nan')")])
     assert found is None if said is None else said in found
 
 

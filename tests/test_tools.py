@@ -365,7 +365,14 @@ def test_search_routing_off(case, kind, scoring):
 
 
 @in_turn(("kind",), ["grid", *OTHERS])
+@SAYS_NAN
 def test_search_routing_on(case, kind):
+    """Fit and score get their slices; named, a scorer's predict gets nothing."""
+    named = searches(case, case.estimator, cv=case.cv, scoring=case.scoring)[kind]
+    with routing(True), nan_with(NEEDS_GROUPS):
+        named.fit(case.X, case.y, groups=case.groups)
+    assert np.isnan(named.cv_results_["mean_test_score"]).all()
+    assert_array_equal(named.best_estimator_.groups_, np.unique(case.groups))
     results = []
     for scoring in ("None", "grouped"):
         search = searches(case, case.estimator, cv=case.cv, scoring=scorings(case, scoring))[kind]
@@ -394,17 +401,6 @@ def test_search_in_parallel(regressor):
     with routing(True), parallel_config("threading"):
         search.fit(case.X, case.y, groups=case.groups)
     assert_allclose(search.cv_results_["mean_test_score"], case.search_scores())
-
-
-@in_turn(("kind",), ["grid", *OTHERS])
-@SAYS_NAN
-def test_search_routing_on_named_scorer(case, kind):
-    """Fit gets its slice, the scorer's predict gets nothing."""
-    search = searches(case, case.estimator, cv=case.cv, scoring=case.scoring)[kind]
-    with routing(True), nan_with(NEEDS_GROUPS):
-        search.fit(case.X, case.y, groups=case.groups)
-    assert np.isnan(search.cv_results_["mean_test_score"]).all()
-    assert_array_equal(search.best_estimator_.groups_, np.unique(case.groups))
 
 
 @pytest.mark.parametrize(

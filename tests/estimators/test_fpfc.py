@@ -116,8 +116,6 @@ def waves(seed=0):
 
 # Clients that solve their problems to the end.
 EXACT = Training(local_steps="exact")
-# Rounds that end at ``tol`` only.
-TO_TOL = FPFCRounds(n_iter_no_change=None)
 NETWORK = {"hidden_layer_sizes": (16,), "activation": "tanh", "refit": True, "max_iter": 100}
 
 

@@ -32,7 +32,6 @@ DATA = make_clustered_regression(12, 3, 4, n_samples=25, random_state=0)
 CLASSES = make_clustered_classification(12, 3, 4, n_samples=40, random_state=0)
 IDS = np.unique(DATA.groups)
 DEAD = IDS[4]
-ALIVE = DATA.groups != DEAD
 
 
 def lossy(data=DATA, **options):

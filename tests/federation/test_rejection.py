@@ -33,7 +33,6 @@ from skcfl.models import LinearModel
 DATA = make_clustered_regression(12, 3, 4, n_samples=25, random_state=0)
 IDS = np.unique(DATA.groups)
 FALSE = IDS[4]
-TRUE = DATA.groups != FALSE
 
 
 def federation(**faults):

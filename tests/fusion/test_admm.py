@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from fusion_problems import (
     CLASSIFIERS,
-    GRAPHS,
     LOSSES,
     assert_optimal,
     make_problem,
     make_rows,
-    optimum,
     pool_of,
 )
 from numpy.testing import assert_allclose, assert_array_equal
@@ -28,43 +26,6 @@ from skcfl.penalties import L2
 pytest.importorskip("cvxpy")
 
 # --------------------------------------------------------------------------- partitions
-
-
-def test_ends_of_the_path():
-    """Local models for a small lam, the pooled one (clients alike) for a large one."""
-    problem = make_problem("log_loss", 6, n_rows=14)
-    top = lam_max_bounds(problem)[1]
-    small, _ = admm(problem, 1e-6 * top, tol=1e-9)
-    assert_allclose(small.params, problem.local_models(), atol=1e-3)
-    large, _ = admm(problem, 1.1 * top, tol=1e-9)
-    pooled = optimum(problem, 0.0, np.zeros(6, dtype=int))[1]
-    assert len(large.cluster_params) == 1 and large.extra["partition_optimal"]
-    assert_allclose(large.params, pooled, atol=1e-6)
-
-
-@pytest.mark.parametrize("graph", GRAPHS)
-def test_partitions_are_exact_and_proved(graph):
-    for seed, loss in enumerate(LOSSES):
-        problem = make_problem(loss, 8, graph, seed=seed, alpha=0.01)
-        lam = (0.3, 0.8)[seed % 2] * lam_max_bounds(problem)[1]
-        result, _ = admm(problem, lam, tol=1e-7)
-        assert result.extra["partition_optimal"]
-        assert_array_equal(result.params, result.cluster_params[result.labels])
-        assert result.extra["dual_gap"] <= 1e-9 * problem.at_start
-
-
-def test_many_tiles_equal_one(monkeypatch):
-    rows = make_rows("log_loss", 20)
-    one = make_problem("log_loss", 20, rows=rows)
-    monkeypatch.setattr("skcfl.graphs.edges.TILE_BYTES", 8 * 8**2)
-    many = make_problem("log_loss", 20, rows=rows)
-    assert len(many.blocks) > len(one.blocks) == 1
-    lam = 0.5 * lam_max_bounds(one)[1]
-    for contraction in (False, True):
-        a, _ = admm(one, lam, tol=1e-8, contraction=contraction)
-        b, _ = admm(many, lam, tol=1e-8, contraction=contraction)
-        assert_allclose(a.params, b.params, atol=1e-8)
-        assert a.n_iter == b.n_iter
 
 
 def test_conjugate_gradients_on_large_graphs(monkeypatch):

@@ -6,9 +6,8 @@ from fusion_problems import make_points
 from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.datasets import make_moons
 from sklearn.metrics import adjusted_rand_score
-from trials import examples
+from trials import examples, some
 
 from skcfl.calls.proofs_asked import Conjugate
 from skcfl.fusion import ama as _ama
@@ -64,19 +63,6 @@ def test_gap_bounds_the_excess_and_is_reached(seed, proof):
         assert adjusted_rand_score(result.labels, exact.labels) == 1.0
 
 
-def test_path_up_and_down_is_certified():
-    points, _ = make_moons(120, noise=0.06, random_state=0)
-    problem = make_points(points, knn_graph(points, 5, connected=True))
-    lams = np.geomspace(0.01, 1e5, 12)
-    state, numbers = None, []
-    for lam in [*lams, *lams[::-1]]:
-        result, state = assert_solved(problem, lam, state=state)
-        numbers.append(len(result.cluster_params))
-    assert numbers[0] > 60 and 1 in numbers
-    # Where both ways prove their partition it is the same.
-    assert numbers[2:10] == numbers[::-1][2:10]
-
-
 @examples(7)
 @given(seed=st.integers(0, 10**6))
 def test_path_of_any_points_is_certified(seed):
@@ -106,7 +92,7 @@ def test_blocks_change_nothing(monkeypatch):
     assert_allclose(blocks.params, whole.params, rtol=1e-9)
 
 
-@pytest.mark.parametrize("d", [1, 2, 3, 4, 5, 12])
+@pytest.mark.parametrize("d", some([1, 3, 12, 2, 4, 5], 3))
 def test_any_number_of_coordinates(d):
     """Short and long rows, factorised and iterative potentials take different ways."""
     rng = np.random.RandomState(d)

@@ -131,18 +131,6 @@ def test_rounds_are_algorithm_1(penalty, participation):
     assert same_partition(connected_components(linked)[1], result.labels)
 
 
-def test_many_tiles_are_one_tile(monkeypatch):
-    pool = make_pool(20, seed=1)
-    options = {"max_iter": 12, "participation": 0.4, "n_iter_no_change": None}
-    one, _ = run(pool, 1.0, **options)
-    monkeypatch.setattr("skcfl.graphs.edges.TILE_BYTES", 8 * 2 * 8**2)
-    assert len(FPFCProblem(pool, SCAD(), 1.0).blocks) > 1
-    many, _ = run(pool, 1.0, **options)
-    assert_allclose(many.params, one.params, atol=1e-12)
-    assert_allclose(many.history["objective"], one.history["objective"], rtol=1e-12)
-    assert_allclose(many.history["lagrangian"], one.history["lagrangian"], rtol=1e-12)
-
-
 def test_going_on_is_as_if_never_stopped():
     pool = make_pool(8)
     whole, _ = run(pool, 1.0, max_iter=20)

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 from trials import some
 
-from skcfl.calls.curvatures import Prox, Solve
+from skcfl.calls.curvatures import Solve
 from skcfl.fusion.admm import admm
 from skcfl.fusion.pdmm import pdmm
 from skcfl.graphs import Graph, knn_graph
@@ -106,21 +106,6 @@ def test_rounds_follow_the_equations(participation, complete):
     for ours, theirs in ((state.Z, Z), (state.M, M)):
         ours = ours[0][:, *upper] if complete else ours[0]
         assert_allclose(ours.T, theirs, atol=1e-12)
-
-
-def test_only_sampled_clients_compute():
-    problem = clustered(10)
-    problem.local_models()
-    asked = []
-
-    class Spy(type(problem.pool)):
-        def ask(self, call, *args, **options):
-            asked.extend([self.n_clients] * (call is Prox))
-            return super().ask(call, *args, **options)
-
-    problem.pool.__class__ = Spy
-    pdmm(problem, 0.05, participation=0.3, rng=0, max_iter=7)
-    assert asked == [3] * 7
 
 
 # ------------------------------------------------------------------ the printed version's fault

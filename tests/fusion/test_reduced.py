@@ -34,7 +34,6 @@ from skcfl.fusion.problem import FusionProblem
 from skcfl.fusion.reduced import (
     contract,
     contract_apart,
-    examine,
     lam_max_bounds,
     solve_reduced,
     split_torn,
@@ -213,16 +212,6 @@ def test_certified_if_and_only_if_it_is_the_solutions(graph):
         assert_allclose(left, 0.0, atol=1e-9)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_reduced_problem_agrees_with_cvxpy(loss):
-    problem = make_problem(loss, 7, "weighted", seed=3, alpha=0.05, fit_intercept=True)
-    labels = np.array([0, 0, 1, 1, 2, 2, 2])
-    lam = 0.2 * lam_max_bounds(problem)[0]
-    value, X = optimum(problem, lam, labels)
-    new, theta = solve_reduced(problem, lam, labels, np.zeros_like(X))
-    assert problem.primal(theta[new], lam) == pytest.approx(value, rel=1e-7)
-
-
 def test_reduced_problem_by_conjugate_gradients():
     """The same models where there are too many unknowns for a dense system."""
     for loss in LOSSES:
@@ -270,21 +259,6 @@ def test_rounding_is_left_to_clients_with_rows():
     assert not outcome.divergence[problem.pool.without_rows].any()
     bounds = problem.pool.ask(Conjugate, -outcome.divergence)
     assert np.isfinite(bounds).all()
-
-
-def test_a_refuted_cluster_names_a_way_down():
-    for seed in range(10):
-        problem = make_problem("log_loss", 8, ("complete", "weighted")[seed % 2], seed=seed)
-        lam = 0.8 * lam_max_bounds(problem)[0]
-        one = problem.graph.components()
-        labels, theta = solve_reduced(problem, lam, one, np.zeros((8, 2)))
-        outcome = examine(problem, lam, labels, theta)
-        assert outcome.refuted and not outcome.certified
-        assert outcome.lower <= outcome.ratio
-        X = theta[labels]
-        p = outcome.potential / np.abs(outcome.potential).max()
-        falls = [problem.primal(X + h * p, lam) < problem.primal(X, lam) for h in (1e-4, 1e-3)]
-        assert any(falls)
 
 
 # ---------------------------------------------------------------------------- lam_max

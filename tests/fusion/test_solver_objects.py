@@ -68,7 +68,7 @@ def test_scale_and_shape_of_a_concave_penalty():
 def test_penalties_are_published_by_name():
     model = fit(ConvexClusteredFLRegressor(0.05, penalty=L2()))
     assert model.penalty_ == "l2"
-    fpfc = FPFCRegressor(alpha=0.01, search=LamSearch(n_lams=2))
+    fpfc = FPFCRegressor(alpha=0.01, search=LamSearch(lams=[0.5]))
     assert set(fit(fpfc).lam_search_["penalty"]) == {"scad"}
     fpfc.set_params(penalty=SCAD(a=4.0))
     assert set(fit(fpfc).lam_search_["penalty"]) == {"SCAD(a=4.0)"}

@@ -51,7 +51,7 @@ FOUR = ["complete", "weighted", "knn", "disconnected"]
 # ------------------------------------------------------------------------------- optima
 
 
-@pytest.mark.parametrize(("loss", "graph"), spread(product(MORE_LOSSES, FOUR), 7))
+@pytest.mark.parametrize(("loss", "graph"), spread(product(MORE_LOSSES, FOUR), 5))
 def test_admm_reaches_the_optimum_of_cvxpy(loss, graph):
     """Local penalties and intercepts, several lam, with and without exact partitions."""
     kinds = ((0.0, False), (1e-3, False), (0.1, False), (0.01, True))
@@ -68,22 +68,13 @@ def test_admm_reaches_the_optimum_of_cvxpy(loss, graph):
 
 @pytest.mark.parametrize("penalty", PENALTIES, ids=str)
 def test_penalties_reach_the_optimum_of_cvxpy(penalty):
-    for k, graph in enumerate(GRAPHS):
+    graphs = [*enumerate(GRAPHS)]
+    for k, graph in graphs if THOROUGH else graphs[PENALTIES.index(penalty) % 2 :: 2]:
         loss = SEVERAL[k % 2]
         problem = make_problem(loss, 5, graph, seed=2, n_rows=14, penalty=penalty, alpha=0.01)
         lam = (0.01, 0.3)[k // 2 % 2]
         results = [solve(problem, lam, tol=1e-8)[0] for solve in SOLVERS.values()]
         assert_optimal(problem, lam, *results, models=True)
-
-
-@pytest.mark.parametrize("loss", ["squared_error", "huber"])
-def test_convex_clustering_of_points(loss):
-    rng = np.random.RandomState(0)
-    a = np.concatenate([rng.standard_normal((5, 2)), 6 + rng.standard_normal((5, 2))])
-    problem = make_points(a, loss=loss)
-    for share in (0.1, 0.5, 1.1):
-        lam = share * lam_max_bounds(problem)[1]
-        assert_optimal(problem, lam, admm(problem, lam, tol=1e-7)[0])
 
 
 # ------------------------------------------------------------------------ honest results
@@ -131,11 +122,10 @@ def test_duals_pull_against_the_gradients(solve, loss, penalty):
 
 
 @every_solver
-@pytest.mark.parametrize("loss", ["squared_error", "log_loss"])
-def test_complete_graph_equals_its_list_of_edges(solve, loss):
-    rows = make_rows(loss, 9)
-    short = make_problem(loss, 9, complete_graph(9, 0.7), rows=rows)
-    long = make_problem(loss, 9, Graph(9, *np.triu_indices(9, 1), 0.7), rows=rows)
+def test_complete_graph_equals_its_list_of_edges(solve):
+    rows = make_rows("log_loss", 9)
+    short = make_problem("log_loss", 9, complete_graph(9, 0.7), rows=rows)
+    long = make_problem("log_loss", 9, Graph(9, *np.triu_indices(9, 1), 0.7), rows=rows)
     for share in (0.1, 0.7):
         lam = share * lam_max_bounds(short)[1]
         a, b = (

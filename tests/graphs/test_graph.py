@@ -14,7 +14,10 @@ kinds, seeds = st.sampled_from(GRAPHS), st.integers(0, 2**31)
 
 def draw(kind, seed):
     rng = np.random.RandomState(seed % 2**32)
-    return make_graph(rng, rng.randint(2, 12), kind), rng
+    graph = make_graph(rng, rng.randint(2, 12), kind)
+    return complete_graph(
+        graph.n_nodes, rng.uniform(0.1, 5.0)
+    ) if kind == "complete" else graph, rng
 
 
 def dense_incidence(graph):
@@ -67,37 +70,6 @@ def test_between_and_inside_split_the_weights(kind, seed, K):
     assert (labels[inside.heads] == labels[inside.tails]).all()
     total = inside.weights.sum() + 0.5 * B.sum()
     np.testing.assert_allclose(total, graph.weights.sum(), atol=1e-12)
-
-
-@given(st.integers(1, 9), st.floats(0.1, 5.0), seeds)
-def test_complete_graph_equals_its_list_of_edges(n, weight, seed):
-    short = complete_graph(n, weight)
-    heads, tails = np.triu_indices(n, 1)
-    long = Graph(n, heads, tails, weight)
-    assert short.is_complete and not long.is_complete
-    assert short.n_edges == long.n_edges == n * (n - 1) // 2
-    rng = np.random.RandomState(seed % 2**32)
-    x, u = rng.standard_normal((n, 2)), rng.standard_normal((len(heads), 2))
-    labels = rng.randint(3, size=n)
-    for name, arguments in [
-        ("difference", (x,)),
-        ("divergence", (u,)),
-        ("degrees", ()),
-        ("degrees", (False,)),
-        ("components", ()),
-        ("between", (labels, 3)),
-    ]:
-        a, b = getattr(short, name)(*arguments), getattr(long, name)(*arguments)
-        np.testing.assert_allclose(a, b, atol=1e-12, err_msg=name)
-    for name in ("incidence", "adjacency", "laplacian"):
-        np.testing.assert_allclose(
-            getattr(short, name)().toarray(), getattr(long, name)().toarray(), atol=1e-12
-        )
-    for name in ("heads", "tails", "weights"):
-        np.testing.assert_array_equal(getattr(short, name), getattr(long, name))
-        np.testing.assert_array_equal(
-            getattr(short.inside(labels), name), getattr(long.inside(labels), name)
-        )
 
 
 @given(kinds, seeds)

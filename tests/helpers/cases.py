@@ -84,14 +84,15 @@ def fitted(case):
     return fit_of(str(case))
 
 
-#: Searches for K and lam, one method of each kind; alpha is searched by the same code as lam.
+#: Searches for K and lam, one method of each kind; alpha is searched by the same code as lam,
+#: CLoVE's K by that of IFCA (tests/search/test_n_clusters.py), and FPFC's lam by that of convex
+#: fusion (tests/estimators/test_lam_choice.py).
 SEARCHING = [
     Case("IFCARegressor", {"n_clusters": "auto", "n_init": 2}),
-    Case("CLoVERegressor", {"n_clusters": "auto", "n_init": 2}),
     Case("OneShotRegressor", {"n_clusters": "auto"}),
-    *(
-        Case(name, {"lam": "auto", "alpha": 0.01, "search": LamSearch(cv=2, n_lams=3)})
-        for name in ("ConvexClusteredFLRegressor", "FPFCRegressor")
+    Case(
+        "ConvexClusteredFLRegressor",
+        {"lam": "auto", "alpha": 0.01, "search": LamSearch(cv=2, n_lams=3)},
     ),
     Case("DittoRegressor", {"lam": "auto"}),
 ]

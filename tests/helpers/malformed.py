@@ -52,69 +52,27 @@ class Opaque:
         return "Opaque()"
 
 
-#: Things that few parameters take: made anew for every call.
+NAMES = globals() | {"datetime": datetime, "StandardScaler": StandardScaler}
+#: Things that few parameters take, as Python writes them: evaluated anew for every call.
 ANYTHING = {
-    "None": lambda: None,
-    "nan": lambda: float("nan"),
-    "inf": lambda: float("inf"),
-    "-inf": lambda: -float("inf"),
-    "-1": lambda: -1,
-    "0": lambda: 0,
-    "1": lambda: 1,
-    "0.5": lambda: 0.5,
-    "2.5": lambda: 2.5,
-    "True": lambda: True,
-    "1e308": lambda: 1e308,
-    "-1e308": lambda: -1e308,
-    "1e155": lambda: 1e155,
-    "1e-320": lambda: 1e-320,
-    "10**30": lambda: 10**30,
-    "-10**30": lambda: -(10**30),
-    "2**63": lambda: 2**63,
-    "10**9": lambda: 10**9,
-    "text": lambda: "nonsense",
-    "empty text": lambda: "",
-    "bytes": lambda: b"nonsense",
-    "1j": lambda: 1j,
-    "object": Opaque,
-    "type": lambda: int,
-    "function": lambda: len,
-    "list": lambda: [],
-    "list of None": lambda: [None, None],
-    "ragged": lambda: [[1.0], [1.0, 2.0]],
-    "list of text": lambda: ["a", "b"],
-    "tuple": lambda: (),
-    "(2, 1)": lambda: (2, 1),
-    "(0, 1e308)": lambda: (0, 1e308),
-    "dict": lambda: {},
-    "dict of numbers": lambda: {"a": 1.0, "b": 2.0},
-    "set": lambda: {1, 2},
-    "range": lambda: range(3),
-    "generator": lambda: (i for i in range(3)),
-    "Decimal NaN": lambda: decimal.Decimal("NaN"),
-    "date": lambda: datetime.date(2024, 1, 1),
-    "NaT": lambda: np.datetime64("NaT", "D"),
-    "NA": lambda: pd.NA,
-    "numpy nan": lambda: np.float32("nan"),
-    "array of nan": lambda: np.full((2, 2), np.nan),
-    "array of inf": lambda: np.full(2, np.inf),
-    "0-d array": lambda: np.array(1.0),
-    "3-d array": lambda: np.ones((2, 2, 2)),
-    "empty array": lambda: np.zeros((0, 2)),
-    "complex array": lambda: np.array([[0, 1j], [1j, 0]]),
-    "object array": lambda: np.array([None, "a", 1.0], dtype=object),
-    "text array": lambda: np.array(["a", "b"]),
-    "date array": lambda: np.array(["2024-01-01", "NaT"], dtype="datetime64[D]"),
-    "masked array": lambda: np.ma.array([1.0, 2.0], mask=[0, 1]),
-    "not square": lambda: np.ones((2, 3)),
-    "negative matrix": lambda: -np.ones((2, 2)),
-    "huge matrix": lambda: np.full((2, 2), 1e308),
-    "sparse": lambda: sparse.csr_array(np.eye(3)),
-    "sparse nan": lambda: sparse.csr_array(np.full((2, 2), np.nan)),
-    "complex sparse": lambda: sparse.csr_array(np.array([[0, 1j], [1j, 0]])),
-    "frame": lambda: pd.DataFrame({"a": [1.0, 2.0], "b": ["x", None]}),
-    "series": lambda: pd.Series([1.0, None]),
-    "estimator": StandardScaler,
+    code: functools.partial(eval, code, NAMES)
+    for code in (
+        *("None", "float('nan')", "float('inf')", "-float('inf')", "-1", "0", "1", "0.5", "2.5"),
+        *("True", "1e308", "-1e308", "1e155", "1e-320", "10**30", "-(10**30)", "2**63", "10**9"),
+        *("'nonsense'", "''", "b'nonsense'", "1j", "Opaque()", "int", "len", "[]", "[None, None]"),
+        *("[[1.0], [1.0, 2.0]]", "['a', 'b']", "()", "(2, 1)", "(0, 1e308)", "{}"),
+        *("{'a': 1.0, 'b': 2.0}", "{1, 2}", "range(3)", "(i for i in range(3))"),
+        *("decimal.Decimal('NaN')", "datetime.date(2024, 1, 1)", "np.datetime64('NaT', 'D')"),
+        *("pd.NA", "np.float32('nan')", "np.full((2, 2), np.nan)", "np.full(2, np.inf)"),
+        *("np.array(1.0)", "np.ones((2, 2, 2))", "np.zeros((0, 2))"),
+        *("np.array([[0, 1j], [1j, 0]])", "np.array([None, 'a', 1.0], dtype=object)"),
+        *("np.array(['a', 'b'])", "np.array(['2024-01-01', 'NaT'], dtype='datetime64[D]')"),
+        *("np.ma.array([1.0, 2.0], mask=[0, 1])", "np.ones((2, 3))", "-np.ones((2, 2))"),
+        *("np.full((2, 2), 1e308)", "sparse.csr_array(np.eye(3))"),
+        *("sparse.csr_array(np.full((2, 2), np.nan))", "sparse.csr_array([[0, 1j], [1j, 0]])"),
+        *("pd.DataFrame({'a': [1.0, 2.0], 'b': ['x', None]})", "pd.Series([1.0, None])"),
+        "StandardScaler()",
+    )
 }
 
 
@@ -131,22 +89,15 @@ def masked(values):
 
 #: What is done to an array of numbers.
 ARRAYS = {
-    "one nan": lambda a: put(a, np.nan, float),
-    "one inf": lambda a: put(a, np.inf, float),
-    "one 1e308": lambda a: put(a, 1e308, float),
-    "one -1e308": lambda a: put(a, -1e308, float),
-    "one 1e155": lambda a: put(a, 1e155, float),
-    "one 1e101": lambda a: put(a, 1e101, float),
-    "one 9e74": lambda a: put(a, 9e74, float),
-    "one 1e30": lambda a: put(a, 1e30, float),
-    "one 1e-310": lambda a: put(a, 1e-310, float),
-    "one None": lambda a: put(a, None, object),
-    "one NA": lambda a: put(a, pd.NA, object),
-    "one Decimal NaN": lambda a: put(a, decimal.Decimal("NaN"), object),
-    "one text": lambda a: put(a, "x", object),
-    "one 10**400": lambda a: put(a, 10**400, object),
-    "one float32 3e38": lambda a: put(a, 3e38, np.float32),
-    "one float32 9e14": lambda a: put(a, 9e14, np.float32),
+    **{
+        f"one {value!s:.9}": functools.partial(put, value=value, dtype=dtype)
+        for dtype, values in {
+            float: (np.nan, np.inf, 1e308, -1e308, 1e155, 1e101, 9e74, 1e30, 1e-310),
+            object: (None, pd.NA, decimal.Decimal("NaN"), "x", 10**400),
+            np.float32: (np.float32(3e38), np.float32(9e14)),
+        }.items()
+        for value in values
+    },
     "all nan": lambda a: np.full(np.shape(a), np.nan),
     "zeros": lambda a: np.zeros(np.shape(a)),
     "equal": lambda a: np.full(np.shape(a), 7.0),
@@ -344,7 +295,9 @@ def fit_target(cls, given):
         return estimator, arguments
 
     # More threads and more rounds than there can be are no matter of values.
-    values = DATA_VALUES | {"n_jobs": ({k: ANYTHING[k] for k in ("text", "0", "nan")},)}
+    values = DATA_VALUES | {
+        "n_jobs": ({k: ANYTHING[k] for k in ("'nonsense'", "0", "float('nan')")},)
+    }
     values |= dict.fromkeys(("max_iter", "local_steps", "training__local_steps"), FINITE)
     aliases = DATA_ALIASES | {
         "group_col": ("group_col", "groups", "X"),
@@ -365,7 +318,7 @@ def option_targets():
         return model.fit(X, y, groups=groups).params_
 
     # A callable is the user's own.
-    scoring = ({k: v for k, v in ANYTHING.items() if k not in ("type", "function")},)
+    scoring = ({k: v for k, v in ANYTHING.items() if k not in ("int", "len")},)
     aliases = {"cv": ("cv", "n_splits", "scoring"), "criterion": ("criterion", "cv")}
     base = defaults_of(skcfl.LamSearch) | {"cv": 2, "lams": [0.05, 0.1]}
     yield target(call, aliases, "LamSearch", values={"scoring": scoring}, **base)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from fits_alone import few_folds  # noqa: F401
 from numpy.testing import assert_array_equal
 
 from skcfl import (
@@ -151,7 +152,7 @@ def test_index_alone_needs_no_rows():
         display.plot(curve="score")
 
 
-def test_the_search_for_a_number_draws_its_last_fit():
+def test_the_search_for_a_number_draws_its_last_fit(few_folds):  # noqa: F811
     model = IFCARegressor(
         n_clusters="auto", n_init=1, record=Record(true_labels=DATA.labels, models=True)
     )

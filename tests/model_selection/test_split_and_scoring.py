@@ -212,20 +212,6 @@ def test_ids_in_a_column(column, container, shuffle):
     assert splitter.get_metadata_routing().split.requests == {"groups": False}
 
 
-def test_ids_of_any_type():
-    codes = np.random.default_rng(0).integers(4, size=30)
-    y = np.arange(30) % 2
-    expected = test_folds_of(ClientKFold(3, random_state=0), y, y, codes)
-    for ids in (
-        np.array(list("abcd"))[codes],
-        np.array(list("abcd"), dtype=object)[codes].tolist(),
-        pd.Series(pd.Categorical(np.array(list("abcd"))[codes], list("zabcd"))),
-        pd.Timestamp("2024-01-01") + pd.to_timedelta(codes, unit="D"),
-    ):
-        folds = test_folds_of(ClientKFold(3, random_state=0), y, y, ids)
-        assert_array_equal(folds, expected)
-
-
 def test_what_is_stratified():
     groups = np.repeat([0, 1], 20)
     y = np.tile(np.repeat([0, 1], 10), 2)

@@ -130,7 +130,7 @@ FITS = [
 ]
 
 
-@pytest.mark.parametrize(("to_rows", "options"), some(FITS, 2))
+@pytest.mark.parametrize(("to_rows", "options"), some(FITS, 1))
 def test_fits_are_those_of_matrices(to_rows, options, request, monkeypatch):
     monkeypatch.setattr(em, "SETTLED", 1e-6)
     monkeypatch.setattr(em, "MAX_PRIORS", 200)

@@ -17,7 +17,6 @@ from skcfl.rounds.aggregation import (
     median_by_cluster,
 )
 from skcfl.rounds.aggregation.aggregator import lengths
-from skcfl.rounds.aggregation.centered_clipping import CenteredClipping
 from skcfl.rounds.aggregation.geometric_median import GeometricMedian
 from skcfl.rounds.suspicion import excess, unserved
 
@@ -98,11 +97,6 @@ def test_all_clusters_at_once(name, equal):
     assert_allclose(aggregate_by_cluster(OneByOne(), messages, labels, 6, weights), out, atol=1e-5)
     five = labels == 5
     assert_allclose(out[5], OPERATORS[name].aggregate(messages[five], np.ones(3)), atol=1e-6)
-
-
-def test_centered_clipping_within_its_radius_is_the_mean():
-    x = np.random.RandomState(3).normal(size=(7, 2))
-    assert_allclose(CenteredClipping(radius=1e3).aggregate(x, np.ones(7)), x.mean(axis=0))
 
 
 def test_weighted_quantiles_are_those_of_repeated_numbers():

@@ -61,6 +61,8 @@ def test_networks_take_the_steps_given():
     )
     np.testing.assert_array_equal(default, same)
     assert np.abs(default - short).max() > 1e-3
+    fewer = fit(OneShotRegressor(1, **options | {"pretrain_steps": 1})).params_
+    assert np.abs(default - fewer).max() > 1e-3
 
 
 def test_one_exchange():

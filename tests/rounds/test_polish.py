@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
-from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from trials import examples
 
@@ -107,34 +106,6 @@ def test_clusters_are_stationary_from_any_start(loss, seed, K, scale):
         assert_array_equal(theta[k], start[k])
 
 
-@pytest.mark.parametrize("loss", ["huber", "squared_hinge-3", *LOCATIONS])
-def test_other_losses_against_scipy(loss):
-    problem = Problem(loss)
-    pool = problem.pool()
-    theta = solved(pool)
-    for k in range(3):
-        X, y, w = problem.rows(k)
-        whole = open_rows(pool.model, X, y, np.zeros(len(X), int), 1, w)
-
-        def f(x, whole=whole):
-            value, gradient = whole.ask(ObjectivesGradients, x[None])
-            return value[0], gradient[0]
-
-        best = minimize(f, np.zeros(pool.n_params), jac=True, options={"gtol": 1e-11})
-        assert f(theta[k])[0] <= best.fun + 1e-10
-        assert_allclose(theta[k], best.x, atol=1e-5)
-
-
-@pytest.mark.parametrize("loss", LOSSES + LOCATIONS)
-def test_one_client_a_cluster_is_solved_alone(loss):
-    problem = Problem(loss, sizes=[20, 40, 30])
-    pool = problem.pool()
-    theta = solved(pool, np.arange(3))
-    alone, _ = pool.ask(Solve)
-    assert_allclose(pool.ask(Objectives, theta), pool.ask(Objectives, alone), rtol=1e-12)
-    assert_allclose(theta, alone, rtol=1e-6, atol=1e-7)
-
-
 @pytest.mark.parametrize("loss", LOSSES + LOCATIONS)
 def test_products_are_hessians(loss, monkeypatch):
     """Models of many parameters take conjugate gradients."""
@@ -144,13 +115,6 @@ def test_products_are_hessians(loss, monkeypatch):
     monkeypatch.setattr(skcfl.rounds.polish, "MAX_DENSE", 1)
     monkeypatch.setattr(Hessians, "asked", None)
     assert_allclose(solved(problem.pool(), LABELS, start), wanted, rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.parametrize("loss", ["squared_error", "log_loss"])
-def test_a_thousand_parameters(loss):
-    pool, labels = Problem(loss, sizes=[60, 40], d=1100, alpha=0.1).pool(), np.zeros(2, int)
-    assert pool.n_params > 1024
-    assert_stationary(pool, labels, solved(pool, labels))
 
 
 def test_clients_and_clusters_that_weigh_nothing():
