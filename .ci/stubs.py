@@ -58,7 +58,8 @@ def parameters_of(owner, sources):
     inherited = {}
     for base in reversed(source.classes[owner].bases):
         if any(base.id in source.classes for source in sources):
-            inherited |= parameters_of(base.id, sources)
+            new = parameters_of(base.id, sources)
+            inherited = new | inherited | new
     found = dict(source.written(owner))
     placed = {name: one for name, one in (inherited | found).items() if one[2]}
     return placed | {name: one for name, one in (found | inherited | found).items() if not one[2]}

@@ -59,6 +59,16 @@ def rows(data, clients):
 # ------------------------------------------------------------------------------------ units
 
 
+def test_one_model_for_all_is_ridge_of_standardised_features():
+    data = REGRESSION
+    alpha = 0.03
+    model = skcfl.FedAvgRegressor(alpha=alpha).fit(data.X * 7 + 3, data.y, groups=data.groups)
+    ridge = make_pipeline(StandardScaler(), Ridge(alpha=alpha * len(data.y)))
+    ridge.fit(data.X * 7 + 3, data.y)
+    found = model.predict(data.X, groups=data.groups)
+    assert_allclose(found, ridge.predict(data.X), rtol=1e-8)
+
+
 def test_automatic_penalty_of_one_model_is_that_of_scikit_learn():
     data = CLASSES
     model = skcfl.FedAvgClassifier().fit(data.X, data.y, groups=data.groups)

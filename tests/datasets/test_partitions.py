@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_digits
 
 from skcfl.datasets import (
     partition_dirichlet,
@@ -325,6 +326,32 @@ def test_label_skew(n_clusters, options):
     else:
         assert np.all((common >= n_shared) & (common < size))
     assert_array_equal(data.y, y[data.index])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_clove_settings(seed):
+    """The six data splits of the CLoVE paper, at digits' size."""
+    X, y = load_digits(return_X_y=True)
+    kw = dict(samples_per_client=60, random_state=seed)
+    sets = [set(c.tolist()) for c in partition_label_skew(X, y, **kw).cluster_classes]
+    assert sorted(sum(map(list, sets), [])) == list(range(10))  # skew 1: two each, no overlap
+    data = partition_label_skew(
+        X, y, n_unique=2, n_shared=2, sharing="pairwise", random_state=seed
+    )
+    sets = [set(c.tolist()) for c in data.cluster_classes]
+    assert all(len(s) == 4 for s in sets)  # skew 2: U = 4, V = 2
+    assert all(len(a & b) >= 2 for a in sets for b in sets)
+    data = partition_missing_class(X, y, alpha=0.5, **kw)  # skew 3
+    sets = [set(c.tolist()) for c in data.cluster_classes]
+    assert [len(s) for s in sets] == [9, 9, 9, 9, 10]
+    assert len(set(data.missing_classes)) == 4
+    data = partition_dominant_class(X, y, alpha=0.5, samples_per_client=40, random_state=seed)
+    counts = class_counts(data, y)  # skew 4
+    for k, dominant in enumerate(data.dominant_classes):
+        share = counts[data.labels == k].sum(axis=0) / counts[data.labels == k].sum()
+        assert_allclose(share[dominant], 2 / 3 + 1 / 30, atol=0.02)
+    assert len(partition_label_swaps(X, y, **kw).y) == 25 * 60  # concept shift
+    assert len(partition_rotations(X, y, **kw).y) == 20 * 60  # feature skew
 
 
 def test_label_skew_given_classes():
