@@ -422,8 +422,7 @@ def _newton(pool, current, options, steps=POOLED_STEPS):
             means = current.population.means + length * ahead
             trial = evaluate(pool, replace(current.population, means=means))
             n_iter += 1
-            slack = ROUNDING * (1.0 + abs(current.value))
-            if np.isfinite(trial.value) and trial.value >= current.value - slack:
+            if not _is_worse(pool, trial, current):
                 break
             length *= 0.5
         else:
@@ -432,6 +431,14 @@ def _newton(pool, current, options, steps=POOLED_STEPS):
         if gain <= options.tol:
             break
     return current, n_iter
+
+
+def _is_worse(pool, trial, fit):
+    """Whether a trial is less likely than a fit; nothing is known where other clients answer."""
+    if not np.isfinite(trial.value):
+        return True
+    same = pool.steady and trial.sums["weight"] == fit.sums["weight"]
+    return same and trial.value < fit.value - ROUNDING * (1.0 + abs(fit.value))
 
 
 def maximise(pool, population, options, max_iter=None, sums=None):
@@ -563,14 +570,10 @@ def _by_em(pool, current, options, max_iter, climbed):
     with loop("exchange", max_iter) as progress:
         while n_iter < max_iter and not (done or progress.stopped):
             progress.begin()
-            slack = ROUNDING * (1.0 + abs(current.value))
             for candidate in _candidates(pool, current, points, options):
                 trial = evaluate(pool, candidate)
                 n_iter += 1
-                if not np.isfinite(trial.value):
-                    continue
-                others = trial.sums["weight"] != current.sums["weight"]
-                if others or not pool.steady or trial.value >= current.value - slack:
+                if not _is_worse(pool, trial, current):
                     break
             else:
                 return replace(current, n_iter=n_iter, converged=True, trail=trail)

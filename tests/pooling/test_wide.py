@@ -11,7 +11,7 @@ from trials import some
 import skcfl.models._posteriors as models_posteriors
 from skcfl import PartialPoolingClassifier, PartialPoolingRegressor
 from skcfl.calls.posteriors_asked import LeftOutSums, PosteriorProducts, Posteriors, PosteriorSums
-from skcfl.federation import InProcessFederation
+from skcfl.federation import Faults, InProcessFederation
 from skcfl.models import LinearModel
 from skcfl.pooling import em, normal_equations
 
@@ -186,6 +186,22 @@ def test_means_of_wide_classes_have_the_prior_that_explains_them(monkeypatch):
         pool, wide.population, pool.ask(PosteriorSums, *wide.population.arguments)
     )
     assert_allclose(variances[:, ~free].sum(), of_matrix[:, ~free].sum(), rtol=0.1)
+
+
+@pytest.mark.parametrize("most_dense", [0, 256])
+def test_steps_of_one_model_are_not_refused_where_other_clients_answer(most_dense, monkeypatch):
+    """More rows are less likely at any model, and no step would ever be short enough."""
+    monkeypatch.setattr(em, "MAX_DENSE", most_dense)
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(600, 5)), np.repeat(np.arange(12), 50)
+    y = (X @ rng.normal(size=5) + rng.logistic(size=600) > 0).astype(int)
+    faults = Faults(dropout=0.3, random_state=0)
+    pool = InProcessFederation(X, y, groups, faults=faults).open(
+        LinearModel("log_loss").bind(5, 2), random_state=0
+    )
+    free = np.arange(6) == 5
+    options = em.Options(200, 1e-8, "auto", free, np.ones(6, dtype=bool), None)
+    assert em.pooled(pool, options).n_iter <= 2 * em.POOLED_STEPS + em.MAX_PRIORS + 2
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
