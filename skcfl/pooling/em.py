@@ -323,19 +323,19 @@ def pooled(pool, options):
     unit = dispersion / np.where(h > 0, h, 1.0)
     # Of wide models the slopes together explain about as much as there is.
     n_slopes = np.count_nonzero(~options.free)
-    start = dispersion / (n_slopes if pool.n_params > MAX_DENSE else 1)
-    prior = np.full(1, start if options.prior == "auto" else options.prior)
+    guess = dispersion / (n_slopes if pool.n_params > MAX_DENSE else 1)
+    prior = np.full(1, guess if options.prior == "auto" else options.prior)
     population = replace(current.population, dispersion=dispersion, unit=unit, prior=prior)
     if exact:
         ahead = _moved(current, current.population.means, population)
         means = newton_means(pool, population, ahead.sums)
         current, more = evaluate(pool, replace(population, means=means)), 1
     else:
-        current = evaluate(pool, population)
-        if is_lean(current.sums) and not pool.model.quadratic:
-            current = _with_prior_of_its_own(pool, current, options)
-        current, more = _newton(pool, current, options)
-        more += current.n_iter
+        start = evaluate(pool, population)
+        if is_lean(start.sums) and not pool.model.quadratic:
+            start = _with_prior_of_its_own(pool, start, options)
+        current, more = _newton(pool, start, options)
+        more += start.n_iter
     population = current.population
     n_iter += more
     if not known:

@@ -1,6 +1,7 @@
 """Wide models: clients of few rows make no matrices of the parameters' size."""
 
 import tracemalloc
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -122,6 +123,24 @@ def test_posteriors_of_few_rows_are_those_of_more_that_weigh_nothing(loss, to_ro
         assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("loss", ["poisson", "two", "three"])
+def test_modes_under_one_prior_are_not_those_of_another(loss):
+    """Searches begin at the last modes, which have parts where this prior has no variance."""
+    X, z, rng = rows()
+    X, z, groups = np.tile(X, (4, 1)), np.tile(z, 4), np.tile(GROUPS, 4)
+    y, classes = targets(loss, z, rng), {"two": 2, "three": 3}.get(loss)
+    model = LinearModel("log_loss" if classes else loss).bind(7, classes)
+    p = model.n_params
+    theta, root = rng.normal(size=(1, p)), rng.uniform(0.2, 1.0, size=p)
+    narrow = np.where(np.arange(p) % 3 == 0, root, 0.0)
+    answers = []
+    for priors in ([root, narrow], [narrow]):
+        pool = InProcessFederation(X, y, groups).open(model, random_state=0)
+        answers.append([pool.ask(Posteriors, theta, own, np.ones(1), 1.0) for own in priors][-1])
+    for got, wanted in zip(*answers, strict=True):
+        assert_allclose(got, wanted, rtol=1e-7, atol=1e-9)
+
+
 FITS = [
     (sparse.csr_array, {"n_clusters": 1, "covariance": "spherical"}),
     (np.asarray, {"n_clusters": 2, "random": [0, 1]}),
@@ -201,7 +220,10 @@ def test_steps_of_one_model_are_not_refused_where_other_clients_answer(most_dens
     )
     free = np.arange(6) == 5
     options = em.Options(200, 1e-8, "auto", free, np.ones(6, dtype=bool), None)
-    assert em.pooled(pool, options).n_iter <= 2 * em.POOLED_STEPS + em.MAX_PRIORS + 2
+    asked = mock.Mock(side_effect=em.evaluate)
+    monkeypatch.setattr(em, "evaluate", asked)
+    assert em.pooled(pool, options).n_iter == asked.call_count
+    assert asked.call_count <= 2 * em.POOLED_STEPS + em.MAX_PRIORS + 2
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
