@@ -464,11 +464,18 @@ class PosteriorMixin:
             return None
         if "moments" not in block.cache:
             about = np.zeros((len(block.clients), self.n_params))
-            for _ in range(2):
-                state = self.state(block, about)
-                losses, slopes = self.loss_and_slopes(block, state)
-                H = self.curvature(block, state)
-                about = about - product(np.linalg.pinv(H, NEAR, hermitian=True), slopes)
+            H = self.curvature(block, self.state(block, about))
+            inverses = 2 * [np.linalg.pinv(H, NEAR, hermitian=True)]
+            if self.fit_intercept:
+                # Constants first: of few rows the model of least norm has a part of them, however
+                # far from zero targets are, in each coefficient.
+                at = np.arange(self.n_columns - 1, self.n_params, self.n_columns)
+                constants = np.zeros(H.shape)
+                constants[:, at, at] = 1.0 / np.maximum(H[:, at, at], 1e-300)
+                inverses = [constants, *inverses]
+            for inverse in inverses:
+                _, slopes = self.loss_and_slopes(block, self.state(block, about))
+                about = about - product(inverse, slopes)
             losses, slopes = self.loss_and_slopes(block, self.state(block, about))
             block.cache["moments"] = about, losses, slopes, H
         return block.cache["moments"]

@@ -46,8 +46,8 @@ def fit_population(pool, kind, n_clusters, n_init, options, beside=None):
         and diagonal inside several, whose means hold what correlates.  "stacked" is diagonal, but
         several fits count where one cluster is chosen.
     n_clusters : int or "auto"
-        Number of clusters.  Several compete with one whose covariance is full, too; where there
-        is very strong evidence for that it is one, of the kind asked for.
+        Number of clusters.  Several compete with one whose covariance is diagonal or full, too;
+        where there is very strong evidence for that it is one, of the kind asked for.
     n_init : int
         Starts by k-means++ of each number of clusters.
     options : Options
@@ -106,19 +106,19 @@ def fit_population(pool, kind, n_clusters, n_init, options, beside=None):
         if any(icl(best, pool, options) >= entry["icl"] - STRONG for entry in tried):
             # Differences in few coefficients, among variances of many, look like clusters.
             best, several = simple, False
-    rival = several and kind not in ("auto", "full")
-    part = is_stacked and best.population.n_clusters == 1
-    if (rival or part) and options.correlated:
-        correlated = parts.pop("full", None)
-        if correlated is None:
-            target = icl(best, pool, options) - STRONG
-            correlated = _maximised(pool, start, "full", options, target)
-        singles["full"] = correlated
-        criterion = icl(correlated, pool, options)
-        path.insert(1, _entry(correlated, 1, criterion, pool, options))
-        if rival and icl(best, pool, options) >= criterion + STRONG:
-            # Correlations that a narrower covariance does not have look like clusters.
+    # Correlations, or variances, that the covariance asked for does not have look like clusters.
+    rivals = ["diag", *(["full"] if options.correlated else [])]
+    for name in rivals if several or is_stacked and best.population.n_clusters == 1 else []:
+        if name in singles:
+            continue
+        singles[name] = rival = parts.pop(name, None) or _maximised(
+            pool, start, name, options, icl(best, pool, options) - STRONG
+        )
+        criterion = icl(rival, pool, options)
+        path.insert(1, _entry(rival, 1, criterion, pool, options))
+        if several and icl(best, pool, options) >= criterion + STRONG:
             best = simple
+            break
     origins = {**{name: _origin(pool, start, name, options) for name in singles}, **origins}
     if several and best.population.n_clusters > 1:
         heavy, tried = heavy_tailed(pool, simple, options, origins[next(iter(singles))])

@@ -179,3 +179,20 @@ def test_targets_without_noise_are_one_cluster(seed):
         model = PartialPoolingRegressor(**how, random_state=0).fit(X, y, groups=groups)
         assert model.n_clusters_ == 1
         assert np.abs(model.bic_path_["icl"][np.isfinite(model.bic_path_["icl"])]).max() < 1e6
+
+
+@pytest.mark.parametrize("covariance", ["full", "spherical"])
+@pytest.mark.parametrize("seed", some([2, 0, 1], 1))
+def test_variances_that_the_covariance_asked_for_does_not_have_are_no_clusters(covariance, seed):
+    """Nor where all its parameters cost more than clusters do."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(20), 12)
+    X, own = rng.normal(size=(240, 12)), 0.2 * rng.normal(size=(20, 12))
+    y = (X * own[groups]).sum(axis=1) + rng.normal(size=20)[groups] + 0.7 * rng.normal(size=240)
+    how = {"basis": "linear", "df": np.inf, "n_init": 1, "random_state": 0}
+    model = PartialPoolingRegressor(covariance=covariance, **how).fit(X, y, groups=groups)
+    assert (model.n_clusters_, model.covariance_type_) == (1, covariance)
+    tried = model.bic_path_
+    clusters, single = tried["n_clusters"] > 1, tried["covariance_type"] == "diag"
+    if tried["icl"][clusters].min() < tried["icl"][0]:
+        assert tried["icl"][single].min() < tried["icl"][clusters].min()

@@ -9,19 +9,20 @@ from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
 
 
-def federation(n=12, p=3, offset=0.0, scale=1.0, seed=0):
+def federation(n=12, p=3, offset=0.0, scale=1.0, seed=0, constant=0.0):
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, n, 9)
     groups = np.repeat(np.arange(9), sizes)
     X = rng.normal(size=(len(groups), p)) * scale + offset
     y = X @ rng.normal(size=p) + offset + rng.normal(size=len(groups))
     weights = rng.integers(1, 4, len(groups)).astype(float)
-    return InProcessFederation(X, y, groups, weights)
+    return InProcessFederation(X, y + constant, groups, weights)
 
 
-def answers(federation, p, root, df):
+def answers(federation, p, root, df, constant=0.0):
     rng = np.random.default_rng(1)
     theta, shares = rng.normal(size=(3, p + 1)), np.array([0.5, 0.3, 0.2])
+    theta[:, -1] += constant
     model = LinearModel("squared_error", alpha=0.0, standardize=False).bind(p, None)
     pool = federation.open(model, random_state=0)
     prior = theta, root, shares, 0.7, df
@@ -65,3 +66,13 @@ def test_rows_far_from_zero_lose_no_more_digits_than_by_rows(monkeypatch, offset
     expected = answers(federation(offset=offset, scale=scale), 3, root, np.inf)[0]
     # Both have lost that many digits of the exact value.
     assert_allclose(found["evidence"], expected["evidence"], rtol=1e-8)
+
+
+def test_a_constant_of_the_targets_moves_intercepts_alone_where_rows_are_few():
+    root = np.array([0.5, 0.0, 2.0, 1.0])
+    near = answers(federation(n=4), 3, root, np.inf)
+    far = answers(federation(n=4, constant=1e8), 3, root, np.inf, constant=1e8)
+    for name, value in near[0].items():
+        assert_allclose(far[0][name], value, rtol=1e-5, atol=1e-5, err_msg=name)
+    assert_allclose(far[1][0], near[1][0], rtol=1e-5)
+    assert_allclose(far[1][1] - [0.0, 0.0, 0.0, 1e8], near[1][1], atol=1e-6)
