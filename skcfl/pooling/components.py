@@ -116,7 +116,8 @@ def fit_population(pool, kind, n_clusters, n_init, options, beside=None):
         )
         criterion = icl(rival, pool, options)
         path.insert(1, _entry(rival, 1, criterion, pool, options))
-        if several and icl(best, pool, options) >= criterion + STRONG:
+        margin = STRONG if name == "full" else -STRONG
+        if several and icl(best, pool, options) >= criterion + margin:
             best = simple
             break
     origins = {**{name: _origin(pool, start, name, options) for name in singles}, **origins}

@@ -196,3 +196,16 @@ def test_variances_that_the_covariance_asked_for_does_not_have_are_no_clusters(c
     clusters, single = tried["n_clusters"] > 1, tried["covariance_type"] == "diag"
     if tried["icl"][clusters].min() < tried["icl"][0]:
         assert tried["icl"][single].min() < tried["icl"][clusters].min()
+
+
+@pytest.mark.parametrize("prior", some([np.inf, 100.0], 1))
+@pytest.mark.parametrize("n_true", [1, 3])
+def test_means_of_classes_that_nothing_holds_make_no_clusters(prior, n_true):
+    """Few clients' classes can be separated, where any mean far away is as likely."""
+    rng = np.random.default_rng(2)
+    labels = np.arange(20) % n_true
+    groups, X = np.repeat(np.arange(20), 20), rng.normal(size=(400, 6))
+    own = 1.5 * rng.normal(size=(n_true, 6))[labels] + 0.2 * rng.normal(size=(20, 6))
+    y = (X * own[groups]).sum(axis=1) + rng.logistic(size=400) > 0
+    model = PartialPoolingClassifier(basis="linear", prior=prior, random_state=0)
+    assert model.fit(X, y, groups=groups).n_clusters_ == n_true
