@@ -164,6 +164,19 @@ def test_units_of_the_target(case):
     assert adjusted_rand_score(one.labels_, other.labels_) == 1.0
 
 
+@pytest.mark.parametrize("name", ["GTVRegressor", "FPFCRegressor"])
+def test_units_of_amounts(name, slope=1e5):
+    """The gamma loss does not know them, and training starts from the mean."""
+    case = Case(name, {"loss": "gamma"})
+    X, y, groups = case.rows
+    y = np.exp(y / y.std())
+    one, other = case.fit(X, y, groups), case.fit(X, slope * y, groups)
+    expected = np.log(one.predict(X, groups=groups))
+    moved = np.log(other.predict(X, groups=groups) / slope)
+    assert_allclose(moved, expected, rtol=0, atol=1e-6)
+    assert_array_equal(other.labels_, one.labels_)
+
+
 @pytest.mark.parametrize("case", EXACT, ids=str)
 def test_units_of_a_feature(case):
     """A slope, and a constant that is as large in the new units."""

@@ -641,8 +641,8 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
 
         The geometric mean is over as many directions as a client has rows or parameters; for
         clients with many of both it is the arithmetic mean over all parameters.  A loss
-        without a curvature bound (as Poisson's) gives its typical curvature, of targets of
-        this mean.
+        without a curvature bound (as Poisson's) counts with that of targets of this mean, at
+        their prediction and where training starts.
         """
         block = block.astype(np.float64)
         few = np.minimum(block.lengths, block.shape[2]) <= self.exact_side
@@ -653,6 +653,9 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
                 values[:, some] = spectrum(part)
         mean_y = np.einsum("cn,cn->c", np.abs(block.y[:, 0]), block.weights)
         top = self.kernel.typical_curvature(mean_y)
+        if not self.bounded_curvature:
+            start = np.full((len(mean_y), 1, 1), self._constant)
+            top = np.maximum(top, self.kernel.curvature(start, mean_y[:, None, None])[:, 0, 0])
         alpha = self.alpha_
         strong = lowest if self.kernel.quadratic else np.zeros_like(lowest)
         if not self.fit_intercept:

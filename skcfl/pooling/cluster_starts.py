@@ -142,7 +142,7 @@ class Starts:
         done = at_once(pool, tasks)
         for (K, kind, _), trial in zip(asked, done, strict=True):
             known = self.trials[K].get(kind)
-            if known is None or trial.value > known.value:
+            if known is None or trial.loglik > known.loglik:
                 self.trials[K][kind] = trial
 
 
@@ -153,14 +153,19 @@ def _tried(pool, starts, options):
     trials = at_once(pool, [partial(maximise, population=start, **how) for start in starts])
     spent = sum(trial.n_iter for trial in trials)
     if not few:
-        trials = sorted(trials, key=lambda trial: trial.value)[-MOST_TRIED:]
+        trials = sorted(trials, key=_likelihood)[-MOST_TRIED:]
         spent -= sum(trial.n_iter for trial in trials)
         how = {"options": options, "max_iter": TRIAL - GLANCE}
         trials = at_once(pool, [partial(continued, fit=trial, **how) for trial in trials])
         spent += sum(trial.n_iter for trial in trials)
-    best = replace(max(trials, key=lambda trial: trial.value), n_iter=spent)
+    best = replace(max(trials, key=_likelihood), n_iter=spent)
     best.responsibilities(pool)
     return best
+
+
+def _likelihood(fit):
+    """What fits are compared by: their priors, and what they spend of the rows, are unlike."""
+    return fit.loglik
 
 
 def _finished(pool, trial, options, target):

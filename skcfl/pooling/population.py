@@ -185,9 +185,12 @@ class Population:
 
     @property
     def penalty(self):
-        """Minus the logarithm of the prior densities, but for their constants."""
+        """Minus the logarithm of the prior densities, but for their constants.
+
+        In units of the targets in which starts that spend unlike numbers of rows compare.
+        """
         penalty = 0.5 * float((self.precision * self.means**2).sum())
-        penalty -= 0.5 * self.spent * np.log(self.dispersion)
+        penalty -= 0.5 * self.spent * np.log(self.dispersion / self.unit.max())
         if self.kind == "diag":
             ratios = (self.covariance / self.unit)[self.kept]
             return penalty - 0.5 * float(np.log(np.maximum(ratios, FLOOR)).sum())

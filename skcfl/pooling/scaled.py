@@ -85,5 +85,5 @@ def with_scales(pool, fit, df, options, origin=None):
         found.trail = fit.trail + found.trail
     for other in others:
         found.n_iter = other.n_iter = found.n_iter + other.n_iter
-        found = other if other.value > found.value else found
+        found = other if other.loglik > found.loglik else found
     return found

@@ -209,3 +209,16 @@ def test_means_of_classes_that_nothing_holds_make_no_clusters(prior, n_true):
     y = (X * own[groups]).sum(axis=1) + rng.logistic(size=400) > 0
     model = PartialPoolingClassifier(basis="linear", prior=prior, random_state=0)
     assert model.fit(X, y, groups=groups).n_clusters_ == n_true
+
+
+def test_units_of_targets_choose_no_start(scale=1e-6):
+    """Starts whose means take unlike numbers of rows from the dispersion compare in any unit."""
+    rng = np.random.default_rng(0)
+    groups, X = np.repeat(np.arange(12), 8), rng.normal(size=(96, 12))
+    own = rng.normal(size=(3, 12))[np.arange(12) % 3]
+    y = (X * own[groups]).sum(axis=1) + 0.3 * rng.normal(size=96)
+    model = PartialPoolingRegressor(basis="linear", random_state=0)
+    wanted = model.fit(X, y, groups=groups).predict(X, groups=groups)
+    assert model.n_clusters_ == 3
+    found = model.fit(X, scale * y, groups=groups).predict(X, groups=groups)
+    assert_allclose(found / scale, wanted, atol=1e-8)

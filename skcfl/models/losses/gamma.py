@@ -77,8 +77,7 @@ class Gamma(Loss):
         return np.minimum(a, 1.0)
 
     def typical_curvature(self, mean):
-        # At the mean 1, and at zero, where training starts, the mean.
-        return np.maximum(1.0, mean)
+        return np.ones_like(mean)
 
     def log_constant(self, y, dispersion):
         # The dispersion is one over the shape.

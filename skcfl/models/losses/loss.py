@@ -204,9 +204,9 @@ class Loss(Options):
         raise NotImplementedError
 
     def typical_curvature(self, mean):
-        """Second derivative that automatic steps count with, where targets have a mean, (c,).
+        """Second derivative that automatic steps count with: the bound where there is one.
 
-        The bound where there is one.
+        Else that of targets of a mean (c,) where this is the prediction.
         """
         return self.max_curvature
 

@@ -74,8 +74,7 @@ class Poisson(Loss):
         return np.maximum(a, -y)
 
     def typical_curvature(self, mean):
-        # The curvature is the predicted mean.
-        return np.maximum(1.0, mean)
+        return mean
 
     def log_constant(self, y, dispersion):
         y = y[..., 0, :]

@@ -160,9 +160,7 @@ class Tweedie(Loss):
         return np.where(y > 0, a, np.maximum(a, 0.0))
 
     def typical_curvature(self, mean):
-        # At the mean, and at zero, where training starts.
-        p, q = self._powers
-        return np.maximum(mean**p, p + q * mean)
+        return mean ** self._powers[0]
 
     def plain_linear(self, fit_intercept):
         estimator = TweedieRegressor(power=self.power, link="log", fit_intercept=fit_intercept)
