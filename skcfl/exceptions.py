@@ -214,11 +214,15 @@ class SingleClientWarning(UserWarning):
 
 
 class UnitsWarning(UserWarning):
-    """Issued by ``fit`` when a feature is far larger at a client than at most others.
+    """Issued by ``fit`` when features or targets have units in which a fit may go wrong.
 
-    The client may have other units, such as millimetres for metres, or a false value. It has no
-    part in the scales of ``standardize=True``, which would make the others' features tiny, but its
-    rows are in the fit. The message names clients and features.
+    A feature is far larger at a client than at most others: the client may have other units, such
+    as millimetres for metres, or a false value. It has no part in the scales of
+    ``standardize=True``, which would make the others' features tiny, but its rows are in the fit.
+    The message names clients and features.
+
+    Or networks, which train on rows as they are given, begin with a mean loss of more than 1000:
+    features or targets are far from unit size.
 
     Examples
     --------

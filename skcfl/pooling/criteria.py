@@ -45,9 +45,9 @@ def icl(fit, pool, options):
     the entropy of who belongs where (Biernacki, Celeux and Govaert 2000): a population that is
     not normal is no clusters yet.  Clusters without variance may also have means that are drawn
     from a normal population, see :func:`_drawn_means`, whichever is more likely: then features
-    in which clusters do not differ cost nothing.  Not for classes and counts whose means a wide
-    prior leaves to be as far away as they like.  Infinite where too many clients are a cluster
-    each, and where most rows would go into the means of clusters of gamma losses, whose
+    in which clusters do not differ cost nothing.  Not of classes and counts under a wide prior,
+    which leaves means to be as far away as they like.  Infinite where too many clients are a
+    cluster each, and where most rows would go into the means of clusters of gamma losses, whose
     dispersion is estimated without regard to that: the likelihood has no bound.
     """
     n, rows = (max(float(fit.sums[name].sum()), 1.0) for name in ("counts", "weight"))

@@ -1,5 +1,7 @@
 """One client in other units: a warning names it, and it sets nobody's scales."""
 
+import warnings
+
 import numpy as np
 import pytest
 from cases import EVERYDAY
@@ -146,3 +148,18 @@ def test_partial_pooling_begins_with_the_units_of_the_others():
     assert found.covariance_.diagonal()[:-1].max() > 0.01
     X, y, groups = others_of()
     assert r2_score(y, found.predict(X, groups=groups)) > 0.9
+
+
+@pytest.mark.parametrize("name", ["FedAvgRegressor", "GTVRegressor", "FedProtoClassifier"])
+def test_networks_far_from_unit_size(name):
+    """Of targets, or of features; those of unit size are not warned of."""
+    classes = name.endswith("Classifier")
+    X, y, groups = others_of()
+    wide, y, far = (1e4 * X, y > 0, y > 0) if classes else (X, y / y.std(), 1e3 * y + 1e4)
+    network = make(name).set_params(hidden_layer_sizes=(4,), max_iter=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", UnitsWarning)
+        network.fit(X, y, groups=groups)
+    with pytest.warns(UnitsWarning, match="far from unit size"):
+        network.fit(wide, far, groups=groups)
