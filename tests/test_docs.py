@@ -160,7 +160,7 @@ def test_fitted_attributes_are_documented(name, monkeypatch):
     cls = getattr(skcfl, name)
     y = target > 0 if "Classifier" in name else target
     estimator = cls()
-    few = {"random_state": 0, "search": skcfl.LamSearch(n_lams=2)}
+    few = {"random_state": 0, "max_iter": 5, "n_init": 2, "search": skcfl.LamSearch(n_lams=2)}
     estimator.set_params(**{k: v for k, v in few.items() if k in estimator.get_params()})
     estimator.fit(X, y, groups)
     published = {name for name in vars(estimator) if name.endswith("_")}
