@@ -30,17 +30,17 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason="HYPOTHESIS_PROFILE=thorough runs it"))
 
 
-#: Directories of tests that read no report. Reports of fits are in tests/reports, and every
-#: method's fits ask for them in tests/test_axes.py.
+#: Directories and files of tests that read no report. Reports of fits are in tests/reports, and
+#: every method's fits ask for them in tests/test_axes.py.
 WITHOUT_REPORTS = {
     *("estimators", "fusion", "model_selection", "models", "personal", "pooling", "rounds"),
-    *("search", "soundness", "theorems"),
+    *("search", "soundness", "theorems", "test_docs", "test_everyday", "test_progress"),
 }
 
 
 @pytest.fixture(autouse=True)
 def reports_where_they_are_read(request, monkeypatch):
     """A report's questions take a tenth of a small fit: elsewhere fits end without them."""
-    room = request.path.parent.name
-    if room in WITHOUT_REPORTS and not request.node.get_closest_marker("reports"):
+    without = {request.path.parent.name, request.path.stem} & WITHOUT_REPORTS
+    if without and not request.node.get_closest_marker("reports"):
         monkeypatch.setattr("skcfl.reports.evidence._ask", lambda *arguments: None)

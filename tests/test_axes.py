@@ -212,7 +212,7 @@ def federations_of(case):
 
 #: A fit opens a federation itself, and hosts are put together as federations here are: only some
 #: cases are fitted to all three.
-SPREAD_OUT = spread([case for case in BY_METHOD if not case.options], 6)
+SPREAD_OUT = spread([case for case in BY_METHOD if not case.options], 4)
 
 
 @every_method
@@ -295,7 +295,7 @@ def test_threads_change_nothing(case, monkeypatch):
 
 
 LOST = [(case, "dead") for case in BY_METHOD]
-LOST += [(case, "false") for case in spread([case for case in CASES if not case.options], 12)]
+LOST += [(case, "false") for case in spread([case for case in CASES if not case.options], 8)]
 
 
 @functools.cache
