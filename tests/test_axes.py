@@ -17,6 +17,7 @@ from cases import (
     make,
     predicted,
 )
+from fits_alone import few_folds  # noqa: F401
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named, parts_of
 from sklearn.metrics import adjusted_rand_score
@@ -33,6 +34,7 @@ from skcfl.models import MLP
 from skcfl.testing import StrictFederation
 
 pytestmark = [
+    pytest.mark.usefixtures("few_folds"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore::skcfl.exceptions.RejectedClientWarning"),
 ]
@@ -40,12 +42,6 @@ every_method = pytest.mark.parametrize("case", BY_METHOD, ids=str)
 #: What is left of a fit when its client is lost: figures of the whole fit.
 FIGURES = ("alpha_", "lam_", "objective_", "n_clusters_")
 NETWORKS = ("FedProto", "FedPAC")
-
-
-@pytest.fixture(autouse=True)
-def few_folds(monkeypatch):
-    """Searches for K hold rows out as of larger federations, which takes a third of the time."""
-    monkeypatch.setattr("skcfl.search.n_clusters.FEW_FOLDS", 3)
 
 
 def assert_same_predictions(found, wanted, case, rows=slice(None), atol=1e-7, ids=None):
