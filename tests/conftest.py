@@ -36,11 +36,31 @@ WITHOUT_REPORTS = {
     *("estimators", "fusion", "model_selection", "models", "personal", "pooling", "rounds"),
     *("search", "soundness", "theorems", "test_docs", "test_everyday", "test_progress"),
 }
+#: Files of tests that compare searches, or search on the way to something else.
+WITH_FEW_FOLDS = {"test_axes", "test_client_loss", "test_docs", "test_progress", "test_replicas"}
 
 
 @pytest.fixture(autouse=True)
-def reports_where_they_are_read(request, monkeypatch):
-    """A report's questions take a tenth of a small fit: elsewhere fits end without them."""
+def cheaper_fits(request):
+    """What a file does not look at is left out of its fits, or there is less of it."""
     without = {request.path.parent.name, request.path.stem} & WITHOUT_REPORTS
     if without and not request.node.get_closest_marker("reports"):
-        monkeypatch.setattr("skcfl.reports.evidence._ask", lambda *arguments: None)
+        patch = request.getfixturevalue("monkeypatch")
+        patch.setattr("skcfl.reports.evidence._ask", lambda *arguments: None)
+    if request.path.stem in WITH_FEW_FOLDS:
+        request.getfixturevalue("few_folds")
+
+
+@pytest.fixture
+def few_folds(monkeypatch):
+    """Searches hold rows out as of larger federations, which takes a third of the time."""
+    monkeypatch.setattr("skcfl.search.n_clusters.FEW_FOLDS", 3)
+    monkeypatch.setattr("skcfl.search.judges.FEW_FOLDS", 2)
+
+
+@pytest.fixture
+def no_reports(monkeypatch):
+    """Fixture for tests of many fits that no report is asked of."""
+    from fits_alone import without_reports
+
+    without_reports(monkeypatch)

@@ -17,7 +17,6 @@ from cases import (
     make,
     predicted,
 )
-from fits_alone import few_folds  # noqa: F401
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named, parts_of
 from sklearn.metrics import adjusted_rand_score
@@ -34,7 +33,6 @@ from skcfl.models import MLP
 from skcfl.testing import StrictFederation
 
 pytestmark = [
-    pytest.mark.usefixtures("few_folds"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore::skcfl.exceptions.RejectedClientWarning"),
 ]

@@ -151,9 +151,8 @@ def test_estimators_are_documented_in_full(cls):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", one_a_method(cls.__name__ for cls in ESTIMATORS))
-def test_fitted_attributes_are_documented(name, monkeypatch):
+def test_fitted_attributes_are_documented(name):
     """What a fit publishes is what the docstring lists, but for names X does not have."""
-    monkeypatch.setattr("skcfl.search.n_clusters.FEW_FOLDS", 3)
     rng = np.random.default_rng(0)
     X, groups = rng.normal(size=(40, 2)), np.arange(40) % 4
     target = X[:, 0] + rng.normal(size=40)  # no classes that can be separated

@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 import pytest
 from cases import DATA
-from fits_alone import no_reports  # noqa: F401
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named, parts_of
 from trials import some
@@ -206,7 +205,7 @@ def test_messages_are_sent_in_one_order(name):
     assert orders[0] == orders[1] and len(orders[0]) > 20
 
 
-def test_default_fits_take_few_exchanges(no_reports):  # noqa: F811
+def test_default_fits_take_few_exchanges(no_reports):
     """Folds, starts, parts and values of lam wait for nothing but what they depend on."""
     rng = np.random.RandomState(0)
     X, g = rng.randn(240, 4), np.repeat(np.arange(8), 30)
