@@ -34,7 +34,8 @@ def pytest_collection_modifyitems(items):
 #: every method's fits ask for them in tests/test_axes.py.
 WITHOUT_REPORTS = {
     *("estimators", "fusion", "model_selection", "models", "personal", "pooling", "rounds"),
-    *("search", "soundness", "theorems", "test_docs", "test_everyday", "test_progress"),
+    *("search", "soundness", "theorems", "test_docs", "test_everyday", "test_lanes"),
+    *("test_progress", "test_tools"),
 }
 #: Files of tests that compare searches, or search on the way to something else.
 WITH_FEW_FOLDS = {"test_axes", "test_client_loss", "test_docs", "test_progress", "test_replicas"}
@@ -56,11 +57,3 @@ def few_folds(monkeypatch):
     """Searches hold rows out as of larger federations, which takes a third of the time."""
     monkeypatch.setattr("skcfl.search.n_clusters.FEW_FOLDS", 3)
     monkeypatch.setattr("skcfl.search.judges.FEW_FOLDS", 2)
-
-
-@pytest.fixture
-def no_reports(monkeypatch):
-    """Fixture for tests of many fits that no report is asked of."""
-    from fits_alone import without_reports
-
-    without_reports(monkeypatch)

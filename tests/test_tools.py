@@ -57,7 +57,6 @@ from skcfl.exceptions import SingleClientWarning
 from skcfl.model_selection import ClientKFold, grouped_scorer
 from skcfl.models import LinearModel
 
-pytestmark = pytest.mark.usefixtures("no_reports")
 # the messages that users meet
 NEEDS_GROUPS = "needs to know the client of each row"
 NO_GROUPS_REACHED = "got no groups, but .* asks for them"

@@ -205,7 +205,7 @@ def test_messages_are_sent_in_one_order(name):
     assert orders[0] == orders[1] and len(orders[0]) > 20
 
 
-def test_default_fits_take_few_exchanges(no_reports):
+def test_default_fits_take_few_exchanges():
     """Folds, starts, parts and values of lam wait for nothing but what they depend on."""
     rng = np.random.RandomState(0)
     X, g = rng.randn(240, 4), np.repeat(np.arange(8), 30)
