@@ -28,3 +28,32 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="HYPOTHESIS_PROFILE=thorough runs it"))
+
+
+#: Directories and files of tests that read no report. Reports of fits are in tests/reports, and
+#: every method's fits ask for them in tests/test_axes.py.
+WITHOUT_REPORTS = {
+    *("estimators", "fusion", "model_selection", "models", "personal", "pooling", "rounds"),
+    *("search", "soundness", "theorems", "test_docs", "test_everyday", "test_lanes"),
+    *("test_progress", "test_tools"),
+}
+#: Files of tests that compare searches, or search on the way to something else.
+WITH_FEW_FOLDS = {"test_axes", "test_client_loss", "test_docs", "test_progress", "test_replicas"}
+
+
+@pytest.fixture(autouse=True)
+def cheaper_fits(request):
+    """What a file does not look at is left out of its fits, or there is less of it."""
+    without = {request.path.parent.name, request.path.stem} & WITHOUT_REPORTS
+    if without and not request.node.get_closest_marker("reports"):
+        patch = request.getfixturevalue("monkeypatch")
+        patch.setattr("skcfl.reports.evidence._ask", lambda *arguments: None)
+    if request.path.stem in WITH_FEW_FOLDS:
+        request.getfixturevalue("few_folds")
+
+
+@pytest.fixture
+def few_folds(monkeypatch):
+    """Searches hold rows out as of larger federations, which takes a third of the time."""
+    monkeypatch.setattr("skcfl.search.n_clusters.FEW_FOLDS", 3)
+    monkeypatch.setattr("skcfl.search.judges.FEW_FOLDS", 2)

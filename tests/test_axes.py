@@ -42,12 +42,6 @@ FIGURES = ("alpha_", "lam_", "objective_", "n_clusters_")
 NETWORKS = ("FedProto", "FedPAC")
 
 
-@pytest.fixture(autouse=True)
-def few_folds(monkeypatch):
-    """Searches for K hold rows out as of larger federations, which takes a third of the time."""
-    monkeypatch.setattr("skcfl.search.n_clusters.FEW_FOLDS", 3)
-
-
 def assert_same_predictions(found, wanted, case, rows=slice(None), atol=1e-7, ids=None):
     X, _, groups = case.rows
     expected = predicted(wanted, X[rows], groups[rows])
@@ -225,7 +219,7 @@ def federations_of(case):
 
 #: A fit opens a federation itself, and hosts are put together as federations here are: only some
 #: cases are fitted to all three.
-SPREAD_OUT = spread([case for case in BY_METHOD if not case.options], 6)
+SPREAD_OUT = spread([case for case in BY_METHOD if not case.options], 4)
 
 
 @every_method
@@ -308,7 +302,7 @@ def test_threads_change_nothing(case, monkeypatch):
 
 
 LOST = [(case, "dead") for case in BY_METHOD]
-LOST += [(case, "false") for case in spread([case for case in CASES if not case.options], 12)]
+LOST += [(case, "false") for case in spread([case for case in CASES if not case.options], 8)]
 
 
 @functools.cache

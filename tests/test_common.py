@@ -48,6 +48,7 @@ CHECKED = {
     *("FedEMRegressor", "PartialPoolingClassifier"),
     *("ConvexClusteredFLClassifier", "GTV", "ConvexClustering", "KFED"),
 }
+SHORT = {"FedProtoClassifier": {"max_iter": 5}}
 # Formats of sparse rows become csr where rows are checked, which is the same for all.
 FORMATS = {cls.__name__ for cls in ESTIMATORS} if THOROUGH else {"FedAvgClassifier", "GTV"}
 
@@ -60,8 +61,7 @@ def is_checked(cls):
 def instances():
     """Every estimator with its defaults, and some generic ones as classifiers and networks."""
     for cls in filter(is_checked, ESTIMATORS):
-        short = not THOROUGH and cls.__name__ == "FedProtoClassifier"
-        yield cls(max_iter=5) if short else cls()
+        yield cls(**({} if THOROUGH else SHORT.get(cls.__name__, {})))
     # What a loss of classes makes of a generic class is the same code for all.
     for cls in (skcfl.IFCA, skcfl.ConvexClusteredFL, skcfl.PartialPooling) * THOROUGH:
         yield cls(LinearModel(loss="log_loss"))

@@ -151,16 +151,15 @@ def test_estimators_are_documented_in_full(cls):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", one_a_method(cls.__name__ for cls in ESTIMATORS))
-def test_fitted_attributes_are_documented(name, monkeypatch):
+def test_fitted_attributes_are_documented(name):
     """What a fit publishes is what the docstring lists, but for names X does not have."""
-    monkeypatch.setattr("skcfl.search.n_clusters.FEW_FOLDS", 3)
     rng = np.random.default_rng(0)
     X, groups = rng.normal(size=(40, 2)), np.arange(40) % 4
     target = X[:, 0] + rng.normal(size=40)  # no classes that can be separated
     cls = getattr(skcfl, name)
     y = target > 0 if "Classifier" in name else target
     estimator = cls()
-    few = {"random_state": 0, "search": skcfl.LamSearch(n_lams=2)}
+    few = {"random_state": 0, "max_iter": 5, "n_init": 2, "search": skcfl.LamSearch(n_lams=2)}
     estimator.set_params(**{k: v for k, v in few.items() if k in estimator.get_params()})
     estimator.fit(X, y, groups)
     published = {name for name in vars(estimator) if name.endswith("_")}

@@ -1,6 +1,7 @@
 """What people do with a fitted model: new clients, plain models, names, accounts, classes."""
 
 import pickle
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from trials import some, spread
+from trials import THOROUGH, some, spread
 
 import skcfl
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
@@ -41,6 +42,10 @@ METHODS = {
     "FedRep": {"max_iter": 60, "tol": 0},
     "FedALA": {"max_iter": 30, "tol": 0},
 }
+KINDS = ["Regressor", "Classifier"]
+# Twins take newcomers in by the same code: one of each method in turn.
+NEWCOMERS = [(name, KINDS[k % 2]) for k, name in enumerate(METHODS)]
+NEWCOMERS = list(product(METHODS, KINDS)) if THOROUGH else NEWCOMERS
 
 
 def everyday(name, kind, **params):
@@ -179,8 +184,7 @@ def test_class_weight_refuses_what_makes_no_sense(model, message):
 # -------------------------------------------------------------------------------- new clients
 
 
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("kind", ["Regressor", "Classifier"])
+@pytest.mark.parametrize(("name", "kind"), NEWCOMERS)
 def test_adapt_knows_new_clients(name, kind):
     data = REGRESSION if kind == "Regressor" else CLASSES
     ids = np.unique(data.groups)

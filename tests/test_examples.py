@@ -98,13 +98,14 @@ def patients(tmp_path):
 
 FEW_CLIENTS = {"make_clustered_regression": smaller(make_clustered_regression, n_clients=9)}
 ONE_POPULATION = smaller(skcfl.PartialPoolingRegressor, n_clusters=1)
-POOLED = types.SimpleNamespace(**{**vars(skcfl), "PartialPoolingRegressor": ONE_POPULATION})
+UNCORRELATED = smaller(ONE_POPULATION, covariance="diag", df=np.inf)
+POOLED = types.SimpleNamespace(**{**vars(skcfl), "PartialPoolingRegressor": UNCORRELATED})
 
 
 def splines_taken(basis=None, **parameters):
     """One population; where the default is compared with others, the basis that it takes."""
     basis = {None: "auto", "auto": "splines"}.get(basis, basis)
-    return ONE_POPULATION(basis=basis, **parameters)
+    return UNCORRELATED(basis=basis, **parameters)
 
 
 def few_users(n_samples=10, **options):

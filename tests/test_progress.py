@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fits_alone import few_folds  # noqa: F401
 from grouped import grouped
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
@@ -33,8 +32,6 @@ try:
 except ImportError:  # scikit-learn before 1.9
     callback = None
 needs_callbacks = pytest.mark.skipif(callback is None, reason="this scikit-learn has no callbacks")
-
-pytestmark = pytest.mark.usefixtures("few_folds")
 
 CLASSES = make_clustered_classification(4, 2, n_samples=12, n_features=2, random_state=0)
 NUMBERS = make_clustered_regression(4, 2, n_samples=12, n_features=2, random_state=0)

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import sklearn
-from fits_alone import no_reports  # noqa: F401
 from joblib import parallel_config
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
@@ -58,7 +57,6 @@ from skcfl.exceptions import SingleClientWarning
 from skcfl.model_selection import ClientKFold, grouped_scorer
 from skcfl.models import LinearModel
 
-pytestmark = pytest.mark.usefixtures("no_reports")
 # the messages that users meet
 NEEDS_GROUPS = "needs to know the client of each row"
 NO_GROUPS_REACHED = "got no groups, but .* asks for them"

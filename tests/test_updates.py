@@ -40,7 +40,7 @@ OTHERS = ~np.isin(np.arange(12), NEW_GROUPS)
 )
 def test_posteriors_are_those_of_all_rows(how):
     """As of a new client who comes with the old and the new rows at once."""
-    model = PartialPoolingRegressor(**how, random_state=0).fit(X, Y, groups=GROUPS)
+    model = PartialPoolingRegressor(**how, basis="linear", random_state=0).fit(X, Y, groups=GROUPS)
     before = model.params_.copy()
     updated = model.update(NEW_X, NEW_Y, groups=NEW_GROUPS)
     for client in (3, 5, 7):
@@ -57,7 +57,7 @@ def test_posteriors_are_those_of_all_rows(how):
 
 
 def test_in_steps_is_at_once_and_after_adapt():
-    model = PartialPoolingRegressor(1, random_state=0).fit(X, Y, groups=GROUPS)
+    model = PartialPoolingRegressor(1, basis="linear", random_state=0).fit(X, Y, groups=GROUPS)
     once = model.update(NEW_X, NEW_Y, groups=NEW_GROUPS)
     steps = model.update(NEW_X[:2], NEW_Y[:2], groups=NEW_GROUPS[:2])
     steps = steps.update(NEW_X[2:], NEW_Y[2:], groups=NEW_GROUPS[2:])
@@ -102,7 +102,7 @@ def test_shares_of_mixtures_move():
 
 
 def test_classes():
-    model = PartialPoolingClassifier(1).fit(X, Y > 0, groups=GROUPS)
+    model = PartialPoolingClassifier(1, basis="linear").fit(X, Y > 0, groups=GROUPS)
     updated = model.update(NEW_X, NEW_Y > 0, groups=NEW_GROUPS)
     mine = GROUPS == 3
     both = np.vstack([X[mine], NEW_X[:3]]), np.append(Y[mine], NEW_Y[:3]) > 0

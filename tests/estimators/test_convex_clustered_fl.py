@@ -235,16 +235,12 @@ def test_a_short_fit_warns_with_the_number():
 
 # -------------------------------------------------------------------------- invariances
 
-ESTIMATORS = [
-    ConvexClusteredFLRegressor(graph="knn", search=LamSearch("bic")),
-    ConvexClusteredFL(LinearModel(loss="huber"), lam=0.05, tol=1e-10),
-]
 
-
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=str)
 @examples(1)
 @given(seed=st.integers(0, 10**6))
-def test_weights_are_repetitions(estimator, seed):
+def test_weights_are_repetitions(seed):
+    """Where BIC counts them; of one lam in tests/test_axes.py."""
+    estimator = ConvexClusteredFLRegressor(graph="knn", search=LamSearch("bic"))
     data = regression(seed, n_clients=6, n_clusters=2, n_features=2, n_samples=(20, 40))
     weights = np.random.RandomState(seed).randint(0, 4, len(data.y))
     fit(estimator, data, sample_weight=weights)

@@ -156,7 +156,8 @@ def test_targets_far_from_zero_have_the_same_effects(standardize):
 
 def test_levels_not_seen_have_no_effect():
     X, y, groups = generated()
-    model = PartialPoolingRegressor(crossed=[1], nested=[2], unseen="average").fit(X, y, groups)
+    model = PartialPoolingRegressor(crossed=[1], nested=[2], unseen="average", **ML)
+    model.fit(X, y, groups)
     rows = np.array([[0.5, 99.0, 99.0]])
     assert_allclose(model.predict(rows, groups=[0]), model.params_[0] @ [0.5, 1.0])
     new = np.array([[0.5, 3.0, 0.0]])
@@ -181,7 +182,7 @@ def test_new_clients_have_the_posterior_of_their_rows(columns):
     """Whatever their ids, with the effects of crossed levels as they are."""
     X, y, groups = generated()
     X, few = X[:, columns], groups < 2
-    model = PartialPoolingRegressor(crossed=[-1]).fit(X, y, groups=groups)
+    model = PartialPoolingRegressor(crossed=[-1], **ML).fit(X, y, groups=groups)
     for away in (100, -100):
         adapted = model.adapt(X[few], y[few], groups=groups[few] + away)
         same = adapted.predict(X[few], groups=groups[few] + away)
@@ -215,7 +216,8 @@ def test_few_rows_and_one_client():
 def test_the_summary_names_the_groupings():
     X, y, groups = generated()
     frame = pd.DataFrame(X, columns=["x", "item", "room"])
-    model = PartialPoolingRegressor(crossed="item", nested="room").fit(frame, y, groups=groups)
+    model = PartialPoolingRegressor(crossed="item", nested="room", **ML)
+    model.fit(frame, y, groups=groups)
     text = model.summary()
     assert f"{np.sqrt(model.level_variances_['item']):.5g}" in text
     assert "Shares of variance at the mean row: clients 0." in text

@@ -10,6 +10,7 @@ from scipy import sparse
 from sklearn.metrics import adjusted_rand_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from trials import some
 
 from skcfl import KFED
 from skcfl.exceptions import FederationError, RejectedClientWarning, SingleClientWarning
@@ -172,7 +173,7 @@ def places(weights=None):
 
 
 @pytest.mark.filterwarnings("ignore::skcfl.exceptions.SingleClientWarning")
-@pytest.mark.parametrize("weights", [None, 1.0 + (TRUTH == 2)], ids=["rows", "weights"])
+@pytest.mark.parametrize("weights", some([1.0 + (TRUTH == 2), None], 1))
 def test_federations(weights):
     wanted = KFED(4, random_state=0).fit(X, groups=NAMES, sample_weight=weights)
     for federation, order in places(weights):

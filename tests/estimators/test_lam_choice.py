@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from clustered import fit
-from fits_alone import few_folds  # noqa: F401
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
@@ -273,7 +272,7 @@ def test_the_widest_gap_of_a_line_is_looked_into():
     assert search._between_partitions(best) == [(0, 8.0)]
 
 
-def test_each_end_has_a_prior_once_a_model(few_folds):  # noqa: F811
+def test_each_end_has_a_prior_once_a_model(few_folds):
     X, y, groups = continuum(rows=5, n_clients=9)
     model = GTVRegressor(graph="knn", penalty="l2", search=LamSearch(n_lams=4))
     model.fit(X, y, groups=groups)
@@ -298,7 +297,7 @@ def test_right_for_classifiers():
 # ------------------------------------------------------------- what is judged is returned
 
 
-def test_the_fit_is_the_member_that_was_chosen(few_folds):  # noqa: F811
+def test_the_fit_is_the_member_that_was_chosen(few_folds):
     data = clusters(n_clients=6)
     auto = fit(ConvexClusteredFLRegressor(search=LamSearch(n_lams=2), random_state=0), data)
     search = auto.lam_search_
@@ -424,7 +423,7 @@ class _Distance:
 # ------------------------------------------------------------------------------- options
 
 
-def test_alphas_compete(few_folds):  # noqa: F811
+def test_alphas_compete(few_folds):
     """Separable classes and few rows ask for more penalty than one model for all does."""
     X, y, groups = continuum(rows=4, noise=3.0, spread=0.0, n_clients=6)
     wide = FPFCRegressor(search=LamSearch(alphas=[1e-6, 3.0, 1e6], n_lams=2)).fit(X, y, groups)
@@ -440,7 +439,7 @@ def test_alphas_compete(few_folds):  # noqa: F811
         GTV(Location(), search=LamSearch(alphas=[1.0]), graph="complete").fit(X, groups=groups)
 
 
-def test_options_hold_in_the_search(few_folds):  # noqa: F811
+def test_options_hold_in_the_search(few_folds):
     data = clusters(n_clients=6, n_clusters=2, n_features=2)
     options = {"penalty": "l2", "search": LamSearch(n_lams=2)}
     short = ConvexClusteredFLRegressor(graph="complete", max_iter=3, refit=False, **options)
@@ -451,7 +450,7 @@ def test_options_hold_in_the_search(few_folds):  # noqa: F811
     assert not np.isin(other.lam_search_["criterion"], first.lam_search_["criterion"]).any()
 
 
-def test_large_complete_graphs_do_not_compete(monkeypatch, few_folds):  # noqa: F811
+def test_large_complete_graphs_do_not_compete(monkeypatch, few_folds):
     monkeypatch.setattr("skcfl.estimators._base_fusion.MAX_COMPLETE", 8)
     data = clusters(n_clients=9)
     model = fit(ConvexClusteredFLRegressor(alpha=0.01, search=LamSearch(n_lams=2)), data)
@@ -492,7 +491,7 @@ def test_no_edge_is_told_where_the_loss_has_levelled(slope):
 
 
 @pytest.mark.parametrize("participation", some([0.3, 1.0, 0.05], 1))
-def test_fpfc_finds_clusters_at_any_participation(participation, few_folds):  # noqa: F811
+def test_fpfc_finds_clusters_at_any_participation(participation, few_folds):
     data = clusters(n_clients=9)
     training = Training(participation=participation)
     options = {"alpha": 0.01, "search": LamSearch(n_lams=4), "random_state": 0}
@@ -502,7 +501,7 @@ def test_fpfc_finds_clusters_at_any_participation(participation, few_folds):  # 
 
 
 @pytest.mark.parametrize("search", some([LamSearch(n_lams=2), None, LamSearch(cv=5)], 1))
-def test_fpfc_holds_both_ends(search, few_folds):  # noqa: F811
+def test_fpfc_holds_both_ends(search, few_folds):
     for spread in (0.0, 20.0):
         X, y, groups = continuum(spread=spread, n_clients=6, rows=20)
         model = FPFCRegressor(alpha=0.01, search=search).fit(X, y, groups=groups)

@@ -12,6 +12,8 @@ from trials import examples, one_a_method
 import skcfl
 from skcfl import PartialPoolingClassifier, PartialPoolingRegressor
 
+pytestmark = pytest.mark.reports
+
 # Values that differ from the defaults in what they make a fit do.
 VALUES = {
     "covariance": ["diag", "full", "spherical"],

@@ -121,7 +121,7 @@ def test_an_unknown_number_of_clusters_and_one_client_in_other_units():
         FeSEMRegressor(n_clusters=3),
         DittoRegressor(),
         FedRepRegressor(),
-        PerFedAvgRegressor(),
+        PerFedAvgRegressor(max_iter=30, tol=0),
         FedPACClassifier(max_iter=20, tol=0),
         FedProtoClassifier((4,), max_iter=10, tol=0),
     ],

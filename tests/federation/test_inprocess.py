@@ -136,7 +136,7 @@ def models(pool, K, seed=0):
 
 @every_loss
 @every_form
-@examples(5)
+@examples(3)
 @given(
     seed=seeds,
     C=st.sampled_from([2, 3]),
@@ -376,7 +376,7 @@ def test_pools_of_clients_without_rows_only(loss, form):
 
 @every_loss
 @dense_and_sparse
-@examples(5)
+@examples(3)
 @given(
     seed=seeds, C=st.sampled_from([2, 3]), weighted=st.booleans(), size=st.sampled_from([1, 2**21])
 )
@@ -487,7 +487,7 @@ def test_calls_draw_new_batches():
 
 
 @every_loss
-@examples(6)
+@examples(4)
 @given(seed=seeds, log_rate=st.floats(-2, 4), log_units=st.floats(-2, 3), pulled=st.booleans())
 def test_monotone_training_never_raises_an_objective(loss, seed, log_rate, log_units, pulled):
     """Steps far too long, columns in unlike units, Poisson out of range."""
@@ -523,7 +523,7 @@ def test_monotone_training_is_gradient_descent_where_that_descends():
 
 
 @every_loss
-@examples(6)
+@examples(4)
 @given(seed=seeds, data=st.data())
 def test_subsets(loss, seed, data):
     """Of subsets, in any order; every answer is that of the client in the whole pool."""
@@ -568,7 +568,7 @@ def test_ledgers_masks_and_bad_subsets():
 
 @every_loss
 @dense_and_sparse
-@examples(6)
+@examples(4)
 @given(seed=seeds, fraction=st.floats(0.01, 0.99))
 def test_hold_out_splits_every_client(loss, form, seed, fraction):
     fed = Federation(loss, seed, weighted=True)

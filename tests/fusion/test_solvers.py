@@ -39,11 +39,9 @@ SAMPLED = {
 ALL = SOLVERS | SAMPLED
 every_solver = pytest.mark.parametrize("solve", SOLVERS.values(), ids=SOLVERS)
 PENALTIES = [L2(), L1(), SquaredL2(), SquaredL2(Q=[[2.0, 0.5], [0.5, 1.0]])]
-losses_and_penalties = pytest.mark.parametrize(
-    "loss, penalty",
-    [*((loss, L2()) for loss in LOSSES), ("squared_error", L1()), ("squared_error", SquaredL2())],
-    ids=str,
-)
+KINDS = [(loss, L2()) for loss in LOSSES]
+KINDS += [("squared_error", L1()), ("squared_error", SquaredL2())]
+losses_and_penalties = pytest.mark.parametrize("loss, penalty", KINDS, ids=str)
 SEVERAL = ["squared_error", "log_loss", "squared_hinge"]
 FOUR = ["complete", "weighted", "knn", "disconnected"]
 
@@ -109,13 +107,13 @@ def test_the_gap_is_never_less_than_the_excess(
     assert (f"max_iter={max_iter}" in result.shortfall) == (not result.converged)
 
 
-@every_solver
-@losses_and_penalties
-def test_duals_pull_against_the_gradients(solve, loss, penalty):
+@pytest.mark.parametrize(("name", "kind"), spread(product(SOLVERS, KINDS), 7), ids=str)
+def test_duals_pull_against_the_gradients(name, kind):
     """At the solution ``(D'u)_i = -grad f_i(x_i)``."""
+    loss, penalty = kind
     problem = make_problem(loss, 8, "weighted", seed=4, penalty=penalty)
     lam = 0.3 * lam_max_bounds(problem)[1] if penalty.fuses else 0.05
-    result, _ = solve(problem, lam, tol=1e-9)
+    result, _ = SOLVERS[name](problem, lam, tol=1e-9)
     gradients = problem.pool.ask(ObjectivesGradients, result.params)[1]
     size = np.abs(gradients).max()
     assert_allclose(result.extra["dual_coef"], -gradients, atol=1e-3 * size)

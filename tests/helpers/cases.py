@@ -31,6 +31,8 @@ def make(name, max_iter=30, **options):
     given = {**searched, "random_state": 0, "max_iter": max_iter, **options}
     if name == "CFLClassifier":
         given.setdefault("eps2", 0.3)  # its twin searches
+    if name == "PartialPoolingClassifier":
+        given.setdefault("basis", "linear")  # its twin chooses
     if name.startswith("Oracle"):
         labels = zip(np.unique(CLASSES.groups), CLASSES.labels, strict=True)
         given.setdefault("labels", dict(labels))

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from fits_alone import few_folds  # noqa: F401
 from numpy.testing import assert_array_equal
 
 from skcfl import (
@@ -152,7 +151,7 @@ def test_index_alone_needs_no_rows():
         display.plot(curve="score")
 
 
-def test_the_search_for_a_number_draws_its_last_fit(few_folds):  # noqa: F811
+def test_the_search_for_a_number_draws_its_last_fit(few_folds):
     model = IFCARegressor(
         n_clusters="auto", n_init=1, record=Record(true_labels=DATA.labels, models=True)
     )

@@ -140,7 +140,7 @@ def test_float32_predictions_stay_float32():
 
 
 @every_loss
-@examples(5)
+@examples(3)
 @given(
     seed=seeds,
     alpha=alphas,
@@ -169,7 +169,7 @@ def test_prox_forgets_where_it_starts(loss, far):
 
 
 @every_convex
-@examples(5)
+@examples(3)
 @given(seed=seeds, alpha=st.sampled_from([0.0, 1e-2]))
 def test_prox_is_firmly_non_expansive_and_meets_moreau(loss, seed, alpha):
     """``|P u - P v|^2 <= <P u - P v, u - v>``, and ``rho (v - P v)`` is a slope at ``P v``."""
@@ -207,7 +207,7 @@ def test_prox_between_the_centre_and_the_minimiser(loss):
 
 
 @every_loss
-@examples(5)
+@examples(3)
 @given(seed=seeds, units=in_units, fit_intercept=st.booleans())
 def test_minimisers_are_optimal(loss, seed, units, fit_intercept):
     problem = Problem(loss, seed, alpha=1e-3, units=units, fit_intercept=fit_intercept)
@@ -300,7 +300,7 @@ def test_least_norm_where_least_squares_has_many_minimisers(fit_intercept, units
         assert_allclose(w[i], wanted, rtol=1e-7, atol=1e-8 * max(np.abs(wanted).max(), 1e-300))
 
 
-@examples(5)
+@examples(3)
 @given(seed=seeds, alpha=st.sampled_from([1e-4, 1e-2]))
 def test_multinomial_models_are_centred(seed, alpha):
     """Their free direction is at zero: intercepts sum to zero, as coefficients do anyway."""
@@ -501,7 +501,7 @@ def test_wide_least_squares_with_a_free_intercept(alpha, scaled):
 
 
 @every_loss
-@examples(5)
+@examples(3)
 @given(
     seed=seeds,
     alpha=alphas,
@@ -653,7 +653,7 @@ def test_conjugate_outside_of_other_domains():
 
 
 @every_convex
-@examples(5)
+@examples(3)
 @given(
     seed=seeds,
     alpha=alphas,

@@ -64,7 +64,7 @@ def other_labels(rng, graph, labels):
 def test_partitions_of_points_on_a_line(part):
     """The solution's clusters in rational arithmetic; every other partition is not."""
     rng, tally = np.random.RandomState(part), Tally()
-    trials, least = (100, 340) if THOROUGH else (36, 120)
+    trials, least = (100, 340) if THOROUGH else (18, 60)
     for trial in range(trials):
         kind = (CLEAN * 3 + EXTREME)[trial % 9]
         n = rng.randint(2, 7)
