@@ -314,7 +314,7 @@ class CertifiedLoop:
             theta = W[np.unique(labels, return_index=True)[1]]
         else:
             theta = mean_by_cluster(W, labels)
-        converged = best["gap"] <= limit
+        gap = best["gap"]
         return Result(
             cluster_params=theta,
             labels=labels,
@@ -322,10 +322,9 @@ class CertifiedLoop:
             objective=best["primal"],
             n_iter=n_iter,
             history=self.history.arrays(),
-            converged=converged,
-            shortfall="" if converged else shortfall(best["gap"], limit, self.tol, self.max_iter),
+            shortfall=shortfall(gap, limit, self.tol, self.max_iter),
             extra={
-                "dual_gap": best["gap"],
+                "dual_gap": gap,
                 "dual_coef": best["divergence"],
                 "partition_optimal": best["certified"],
             },
@@ -333,7 +332,9 @@ class CertifiedLoop:
 
 
 def shortfall(gap, limit, tol, max_iter):
-    """What to say of a gap that is too large."""
+    """What to say of a gap that is too large; empty if it is not."""
+    if gap <= limit:
+        return ""
     return (
         f"The duality gap is {gap:.2g} after max_iter={max_iter} iterations, "
         f"more than tol={tol:g} allows ({limit:.2g}). Increase max_iter or tol."

@@ -212,7 +212,6 @@ class _MeanRegularised:
 
     def _result(self, limit, max_iter):
         best, n = self.best, self.problem.n
-        converged = best["gap"] <= limit
         return Result(
             cluster_params=best["W"],
             labels=np.arange(n),
@@ -220,9 +219,8 @@ class _MeanRegularised:
             objective=best["primal"],
             n_iter=self.n_evaluations,
             history=self.history.arrays(),
-            converged=converged,
             shortfall=""
-            if converged
+            if best["gap"] <= limit
             else f"The duality gap is {best['gap']:.2g} after {self.n_evaluations} iterations "
             f"(max_iter={max_iter}), more than the tolerance allows ({limit:.2g}). Increase "
             "max_iter or tol.",

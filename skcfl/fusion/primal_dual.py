@@ -346,11 +346,12 @@ class _PrimalDual(CertifiedLoop):
         result.extra.update(residual_gap=self.residual, ratio=self.state.ratio)
         limit = self.problem.tolerance(result.objective, self.tol)
         if np.isfinite(self.residual):
-            result.converged = bool(self.residual <= limit)
-            result.shortfall = "" if result.converged else self._residual_shortfall(limit)
+            result.shortfall = self._residual_shortfall(limit)
         return result
 
     def _residual_shortfall(self, limit):
+        if self.residual <= limit:
+            return ""
         return (
             f"The residual gap is {self.residual:.2g} after max_iter={self.max_iter} iterations, "
             f"more than tol={self.tol:g} allows ({limit:.2g}); the duality gap is infinite "

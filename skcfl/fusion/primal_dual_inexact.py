@@ -286,7 +286,6 @@ class _InexactPrimalDual(_PrimalDual):
 
     def _result(self, n_iter):
         best, labels = self.best, self.labels
-        converged = self.residual <= self.tol or self.settled
         return Result(
             cluster_params=mean_by_cluster(best["W"], labels),
             labels=labels,
@@ -295,8 +294,7 @@ class _InexactPrimalDual(_PrimalDual):
             n_iter=n_iter,
             history=self.history.arrays()
             | {name: np.array(column) for name, column in self.extras.items()},
-            converged=converged,
-            shortfall="" if converged else self._shortfall(),
+            shortfall=self._shortfall(),
             extra={
                 "dual_gap": np.inf,
                 "dual_coef": best["divergence"],
@@ -305,6 +303,8 @@ class _InexactPrimalDual(_PrimalDual):
         )
 
     def _shortfall(self):
+        if self.residual <= self.tol or self.settled:
+            return ""
         wait = ", and clusters or models have not settled" if self.patience else ""
         return (
             f"The residual is {self.residual:.2g} after max_iter={self.max_iter} iterations, more "

@@ -244,7 +244,6 @@ def _result(pool, state, weights, record, shortfall, suspects=None):
         objective=weighted_mean(values[here], weights[here]),
         n_iter=len(history["objective"]),
         history=history,
-        converged=not shortfall,
         shortfall=shortfall,
         extra={"loss": loss, **extra, **record.rounds()},
     )
