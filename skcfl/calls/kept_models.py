@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from ..clients.draws import mixed
@@ -112,15 +110,8 @@ class PartialUpdate(Trains):
 
 
 class KeptMoves(Moves, abstract=True):
-    """Base of the calls that train kept models and add up their moves.
+    """Base of the calls that train kept models and add up their moves."""
 
-    Attributes
-    ----------
-    trains : type
-        The call for single answers, of the models' parameters and of objectives.
-    """
-
-    trains: ClassVar[type[Call]]
     remembers = True
 
     def count(cls, sizes, arguments):
@@ -136,7 +127,7 @@ class KeptMoves(Moves, abstract=True):
         return {**answers, "non_finite": left_out} if left_out.any() else answers
 
 
-class PartialMoves(KeptMoves):
+class PartialMoves(KeptMoves, trains=PartialUpdate, without={"prototypes", "strength"}):
     """Let every client train the model that it keeps, with the shared part replaced; add up.
 
     Parameters
@@ -157,15 +148,6 @@ class PartialMoves(KeptMoves):
     values : ndarray of shape (n_clients,)
         Objectives of the models before.
     """
-
-    down = {
-        **{"theta": "K s", "labels": "n", "shared": "p", "stages": "", "step_size": "n"},
-        **{"optimizer": "", "batch_size": "", "weights": "n", "draw": ""},
-    }
-    defaults = PLAIN | {"weights": None}
-    up = {"moves": "K s", "values": "n"}
-    free = TRAINING | {"shared", "stages"}
-    trains = PartialUpdate
 
 
 class PrototypeUpdate(Call):
@@ -254,7 +236,7 @@ class BlendedUpdate(Trains):
         return {"w": model, "values": values}
 
 
-class BlendedMoves(KeptMoves):
+class BlendedMoves(KeptMoves, trains=BlendedUpdate):
     """Let every client blend its cluster's model into the one that it keeps, and train; add up.
 
     Parameters
@@ -275,14 +257,6 @@ class BlendedMoves(KeptMoves):
     values : ndarray of shape (n_clients,)
         Objectives after blending.
     """
-
-    down = {"theta": "K p", "labels": "n"} | dict(list(BlendedUpdate.down.items())[1:])
-    down = down | {"weights": "n"}
-    defaults = BlendedUpdate.defaults | {"weights": None}
-    always_draws = True
-    up = {"moves": "K p", "values": "n"}
-    free = BlendedUpdate.free
-    trains = BlendedUpdate
 
 
 def _kept(clients, dtype):

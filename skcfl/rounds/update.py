@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..calls.curvatures import HessianProducts
-from ..calls.first_order import LocalUpdate, ObjectivesGradients
+from ..calls.first_order import ObjectivesGradients
 from ..calls.summed import ClusterValues, GradientSums, TrainedMoves
 from ..numerics.by_cluster import sum_by_cluster
 from ..numerics.quantiles import weighted_quantile
@@ -58,7 +58,7 @@ class UpdateRule:
         """
         return ask_values(answers, state)
 
-    def ask_trained(self, answers, state, single, summed, how):
+    def ask_trained(self, answers, state, call, how):
         """Models that the participants have trained, or sums by cluster of what they moved.
 
         Parameters
@@ -67,17 +67,17 @@ class UpdateRule:
             Answers so far, with the values of these models: they are known.
         state : State
             State of the server.
-        single, summed : type
-            Calls for each client's model, and for the sums.
+        call : type
+            Call for the sums; its ``trains`` is the one for each client's model.
         how : dict
             How clients train, as the calls take it.
         """
         pool, theta, choice = answers.who.pool, state.theta, answers.choice
         if self.single:
-            models = pool.ask(single, theta[choice], **how, known=True)
+            models = pool.ask(call.trains, theta[choice], **how, known=True)
             return answers.heard(pool, models=models)
         weights = answers.who.weights
-        answers.sums = pool.ask(summed, theta, choice, **how, weights=weights, known=True)
+        answers.sums = pool.ask(call, theta, choice, **how, weights=weights, known=True)
         return answers.heard(pool)
 
     def __call__(self, answers, state):
@@ -222,7 +222,7 @@ class ModelAverage(UpdateRule):
             answers = ask_values(answers, state)
         if answers.models is not None or answers.sums is not None:
             return answers
-        return self.ask_trained(answers, state, LocalUpdate, TrainedMoves, self.how(answers))
+        return self.ask_trained(answers, state, TrainedMoves, self.how(answers))
 
     def __call__(self, answers, state):
         """New models."""
