@@ -16,7 +16,7 @@ from .._option_objects import parameters
 from .._typing import Aggregation, ArrayLike
 from ..base import BaseFederated
 from ..federation.lanes import lanes_of, with_progress
-from ..rounds.alternate import Rounds, alternate
+from ..rounds.alternate import Rounds, common_model
 from ..rounds.local_training import solve_local
 from ..rounds.model_kinds import kind_of
 from ..rounds.record_options import Record
@@ -169,13 +169,10 @@ class AlternatingClustering(FromStarts):
                 how = replace(how, truth=None)
             return self._fit(part, n_clusters, how, start, candidates, drawn)
 
-        def local(part):
-            return solve_local(part, options)
-
+        local = partial(solve_local, options=options)
         return find_n_clusters(
             pool,
             fit,
-            pool.random_state,
             local=None if options.shared is not None else local,
             grow=_early if kind_of(pool).exact and self.init == "loss++" else None,
             memory=Candidates,
@@ -188,13 +185,12 @@ class AlternatingClustering(FromStarts):
             return self._best(pool, [self._given_start(pool, n_clusters)], options)
         if n_clusters == 1:
             # One cluster is FedAvg, from the same start: there is nothing to choose.
-            labels = np.zeros(pool.n_clients, dtype=np.intp)
-            return alternate(pool, pool.start()[None], options, pool.random_state, labels)
+            return common_model(pool, options)
         given = [] if start is None else [start]
         if not drawn:
             return self._best(pool, given, options)
         n_init = self._automatic_n_init(pool) if self.n_init == "auto" else self.n_init
-        part = sample(pool, pool.random_state) if self.init == "loss++" else pool
+        part = sample(pool) if self.init == "loss++" else pool
         candidates = Candidates() if candidates is None else candidates
         robust = options.aggregator is not None and self.init in ROBUST_STARTS
         more = {"robust": True} if robust else {}

@@ -15,7 +15,7 @@ from ..base.everyday import everyday
 from ..base.private_plans import refuse_privately, rounds_plan, strength
 from ..calls.first_order import Losses, Objectives
 from ..personal.proximal import pulled_models
-from ..rounds.alternate import alternate
+from ..rounds.alternate import common_model
 from ..rounds.private_rounds import PULL
 from ..rounds.round_options import ROUNDS, make_options
 from ..search.pull import choose_pull, pull_grid
@@ -145,8 +145,7 @@ class Ditto(PersonalMethod):
         """The shared model, or those of clusters."""
         if inner is not None:
             return self._inner()._solve(pool, **inner)
-        labels = np.zeros(pool.n_clients, dtype=np.intp)
-        return alternate(pool, pool.start()[None], options, pool.random_state, labels)
+        return common_model(pool, options)
 
     def _choose(self, pool, options, inner):
         robust = options.aggregator is not None

@@ -117,6 +117,13 @@ def alternate(pool, theta, options, rng, labels=None, rule=None, first=None):
     return result
 
 
+def common_model(pool, options, start=None):
+    """The Result of one model for all clients, from `start` or the common start of training."""
+    theta = (pool.start() if start is None else start)[None]
+    labels = np.zeros(pool.n_clients, dtype=np.intp)
+    return alternate(pool, theta, options, pool.random_state, labels)
+
+
 class Rounds:
     """Rounds that have ended and are not polished yet; parameters: see ``alternate``.
 
