@@ -314,7 +314,6 @@ class CertifiedLoop:
             theta = W[np.unique(labels, return_index=True)[1]]
         else:
             theta = mean_by_cluster(W, labels)
-        gap = best["gap"]
         return Result(
             cluster_params=theta,
             labels=labels,
@@ -322,13 +321,17 @@ class CertifiedLoop:
             objective=best["primal"],
             n_iter=n_iter,
             history=self.history.arrays(),
-            shortfall=shortfall(gap, limit, self.tol, self.max_iter),
+            shortfall=self._shortfall(limit),
             extra={
-                "dual_gap": gap,
+                "dual_gap": best["gap"],
                 "dual_coef": best["divergence"],
                 "partition_optimal": best["certified"],
             },
         )
+
+    def _shortfall(self, limit):
+        """What the end fell short by, if the tolerance allows up to `limit`; empty if nothing."""
+        return shortfall(self.best["gap"], limit, self.tol, self.max_iter)
 
 
 def shortfall(gap, limit, tol, max_iter):
