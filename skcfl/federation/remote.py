@@ -300,14 +300,14 @@ class RemoteSite(RemoteHandle, Site):
 
     def __init__(self, n_clients, model, facts, limits, line, parent, method, *arguments):
         super().__init__(line, parent, method, arguments)
-        self._n, self._facts, self._limits = n_clients, facts, limits
+        self.n_clients, self._facts, self._limits = n_clients, facts, limits
         self.model, self.n_params = model, model.n_params
         self._waiting = None if facts is not None else super().start("facts")
 
     def facts(self):
         """What is known of the clients; a host that does not say it when asked twice is lost."""
         if self._facts is None:
-            n = self._n
+            n = self.n_clients
             try:
                 try:
                     self._facts = self._waiting()
@@ -324,11 +324,6 @@ class RemoteSite(RemoteHandle, Site):
                 self._facts = np.zeros(n, dtype=np.intp), np.zeros(n), np.ones(n, dtype=bool)
             self._waiting = None
         return self._facts
-
-    @property
-    def n_clients(self):
-        """Number of clients."""
-        return self._n
 
     @property
     def client_sizes(self):
@@ -348,7 +343,7 @@ class RemoteSite(RemoteHandle, Site):
     @property
     def reachable(self):
         """Whether a call may be repeated for each client; see ``Transport.reachable``."""
-        return np.full(self._n, self.line.transport.reachable and not self.is_lost)
+        return np.full(self.n_clients, self.line.transport.reachable and not self.is_lost)
 
     def start(self, name, *arguments):
         """Begin to answer; a host that is lost is one whose clients are silent."""
@@ -389,7 +384,7 @@ class RemoteSite(RemoteHandle, Site):
             facts = self.facts()
         elif step != "linearised" and self._limits is not None:  # parts of these rows
             limits = Limits(*self.facts()[:2], self._limits.n_features)
-        n = self._n if facts is None else len(facts[0])
+        n = self.n_clients if facts is None else len(facts[0])
         made = RemoteHandle(self.line, self, "derive", (step, *arguments))
         about = n, model, facts, limits, self.line, made, "__getitem__"
         with in_one_message():
