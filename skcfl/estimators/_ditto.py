@@ -130,9 +130,7 @@ class Ditto(PersonalMethod):
 
     def _solve(self, pool, inner=None):
         options = make_options(self, pool)
-        lam, search = self.lam, {}
-        if lam == "auto":
-            lam, search = self._choose(pool, options, inner)
+        lam, search = self._chosen("lam", pool, options, inner)
         result = self._shared(pool, options, inner)
         result.params = pulled_models(pool, result.cluster_params[result.labels], lam, options)
         values = np.asarray(pool.ask(Objectives, result.params, last=True), dtype=float)

@@ -143,15 +143,8 @@ class GradientStep(UpdateRule):
 
     def __call__(self, answers, state):
         """New models."""
-        self.last = Step(
-            answers.who,
-            answers.choice,
-            answers.values,
-            answers.gradients,
-            state.theta,
-            self.rates.of_clusters(answers),
-            answers.sums,
-        )
+        rates = self.rates.of_clusters(answers)
+        self.last = Step.of(answers, state, answers.gradients, rates)
         return self.average(self.last)
 
     def again(self, bad):
@@ -273,8 +266,13 @@ class Step:
     def of_models(cls, answers, state, models):
         """The step to the mean of the participants' models, None where sums have come up."""
         moves = None if models is None else state.theta[answers.choice] - models
+        return cls.of(answers, state, moves, np.ones(len(state.theta)))
+
+    @classmethod
+    def of(cls, answers, state, moves, rates):
+        """The step by messages, which are None where sums of them have come up."""
         about = answers.who, answers.choice, answers.values, moves, state.theta
-        return cls(*about, np.ones(len(state.theta)), answers.sums)
+        return cls(*about, rates, answers.sums)
 
 
 class Average:
