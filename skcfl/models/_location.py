@@ -62,17 +62,11 @@ class Location(ConvexModel):
 
     @property
     def quadratic(self):
-        """True if clients' objectives are quadratic functions."""
-        return self._squared
-
-    @property
-    def _squared(self):
+        """True if ``f_i`` is half the squared distance to the client's mean plus a constant."""
         return self.loss == "squared_error"
 
-    @property
-    def isotropic(self):
-        """True if ``f_i`` is half the squared distance to the client's mean plus a constant."""
-        return self._squared
+    #: Then every curvature is the identity.
+    isotropic = _squared = quadratic
 
     def design(self, X):
         """Rows as they are."""
