@@ -298,9 +298,7 @@ def _blend(clients, w, blended, rate, share, tol, batch_size, draw):
         upper, size = sent[:, below:], model.clients_at_once(rows)
         if below and batch_size is not None:
             size *= max(rows.shape[1] // batch_size, 1)
-        for first in range(0, len(slots), size):
-            some = slice(first, min(first + size, len(slots)))
-            part = rows if size >= len(slots) else rows.take(some)
+        for some, part in rows.parts(size):
             values[slots[some]] = learn(model, part, upper[some], below, slots[some])
         values[slots] += rest
 

@@ -388,8 +388,7 @@ class InProcessFederation(Federation):
         declared = None if policy is None else policy.privacy
         self._parties_are_clients = declared is None
         self._account = None if declared is None else self._opened(declared)
-        self.min_clients, self.retries = _check_counts(min_clients, retries)
-        self.max_share = check_share(max_share)
+        self.min_clients, self.retries, self.max_share = limits(min_clients, retries, max_share)
 
     @classmethod
     def of_checked(cls, kind: Kind, **checked: Any) -> Self:
@@ -527,8 +526,7 @@ class FanOutFederation(Federation):
         max_share: float | None = None,
     ) -> None:
         self.parts = list(parts)
-        self.min_clients, self.retries = _check_counts(min_clients, retries)
-        self.max_share = check_share(max_share)
+        self.min_clients, self.retries, self.max_share = limits(min_clients, retries, max_share)
         if not self.parts:
             raise ValueError("parts must hold at least one federation, got none.")
 
@@ -677,8 +675,10 @@ def _present(parts: Any, presence: Presence, hello: Handshake, model: LocalModel
     ]
 
 
-def _check_counts(min_clients: int, retries: int) -> tuple[int, int]:
-    return whole_number(min_clients, "min_clients"), whole_number(retries, "retries", 0)
+def limits(min_clients: int, retries: int, share: float | None) -> tuple[int, int, float | None]:
+    """The least number of clients, retries and the largest share of a client, checked."""
+    counts = whole_number(min_clients, "min_clients"), whole_number(retries, "retries", 0)
+    return *counts, check_share(share)
 
 
 def _class_factors(class_weight: dict[Any, float], classes: Any) -> Array:

@@ -29,10 +29,9 @@ from ..clients.last_answers import Forgotten
 from ..exceptions import FederationError
 from ..numerics.matrices import in_a_row
 from .bounds import EXITS, Limits, check_hello
-from .federation import Federation, Handshake, _check_counts, joined_hellos
+from .federation import Federation, Handshake, joined_hellos, limits
 from .hosted_parts import ROOT
 from .made_columns import made_columns
-from .shares import check_share
 from .sites import Endpoint, PlaceLost, Refused, Site, count_derived, raising
 from .turns import in_one_message, pass_turn, post
 
@@ -410,8 +409,7 @@ class RemoteFederation(Federation):
         retries: int = 10,
         max_share: float | None = None,
     ) -> None:
-        self.min_clients, self.retries = _check_counts(min_clients, retries)
-        self.max_share = check_share(max_share)
+        self.min_clients, self.retries, self.max_share = limits(min_clients, retries, max_share)
         self._roots = [RemoteHandle(HostConnection(transport)) for transport in transports]
         # Numbers and rows of each place's parts, and the ids of their clients, by the last hello,
         # and why some did not answer.

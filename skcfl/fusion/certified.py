@@ -71,7 +71,7 @@ class CertifiedLoop:
         self.contraction = contraction and problem.penalty.fuses
         # Norms make models equal, also in partitions that cannot be proved.
         self.watches = problem.penalty.norm
-        self.history = History(problem.pool.ledger, *COLUMNS)
+        self.history, self.extras = History(problem.pool.ledger, *COLUMNS), {}
         self.best = None
         self.labels = None
         self.wait, self.spacing = 0, 1
@@ -320,7 +320,7 @@ class CertifiedLoop:
             params=W,
             objective=best["primal"],
             n_iter=n_iter,
-            history=self.history.arrays(),
+            history=self.history.arrays() | {k: np.array(v) for k, v in self.extras.items()},
             shortfall=self._shortfall(limit),
             extra={
                 "dual_gap": best["gap"],

@@ -336,7 +336,6 @@ class _PrimalDual(CertifiedLoop):
     def _result(self, n_iter):
         self.state.labels = self.best["labels"]
         result = super()._result(n_iter)
-        result.history.update({name: np.array(c) for name, c in self.extras.items()})
         result.extra.update(residual_gap=self.residual, ratio=self.state.ratio)
         return result
 

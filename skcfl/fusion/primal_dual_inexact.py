@@ -283,10 +283,7 @@ class _InexactPrimalDual(_PrimalDual):
         """Bring the moves of models and flows to one size, where anything flows."""
         return super()._balance(move, move2, outflow) if move2 > 0.0 else outflow
 
-    def _result(self, n_iter):
-        result = CertifiedLoop._result(self, n_iter)
-        result.history.update({name: np.array(c) for name, c in self.extras.items()})
-        return result
+    _result = CertifiedLoop._result
 
     def _shortfall(self, limit):
         if self.residual <= self.tol or self.settled:

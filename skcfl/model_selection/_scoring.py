@@ -19,7 +19,7 @@ from sklearn.utils import Bunch, _safe_indexing, check_consistent_length, get_ta
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
 
-from .._checks import about, check_size, is_missing, only_numbers, real_array, refuse_masked
+from .._checks import about, check_size, only_numbers, real_array, refuse_masked, refuse_missing
 from .._typing import Array, Groups, MatrixLike, Targets, Weights
 from ..clients.ids import check_ids, encode
 from ..numerics.by_cluster import rows_by_label
@@ -262,8 +262,7 @@ def per_client_scores(
     if y is not None:
         with about("y"):
             y = np.asarray(y)
-            if y.dtype.kind == "O" and any(map(is_missing, y.ravel().tolist())):
-                raise ValueError("it has missing values (NaN, None or NA).")
+            refuse_missing(y)
         if is_regressor(final):
             y = real_array(y, "y")
             check_size(y, "y")

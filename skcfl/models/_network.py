@@ -256,12 +256,7 @@ class Network(LocalModel):
     def _parts(self, block, w):
         """Clients that fit into the cache together: places, block, models and buffers."""
         size, work = self.clients_at_once(block), None
-        if len(w) <= size:
-            yield slice(None), block, w, self.workspace(block)
-            return
-        for start in range(0, len(w), size):
-            here = slice(start, min(start + size, len(w)))
-            part = block.take(here)
+        for here, part in block.parts(size):
             if work is None or part.shape[0] < size:
                 work = self.workspace(part)
             yield here, part, w[here], work
