@@ -7,7 +7,7 @@ import numpy as np
 from ..clients.draws import mixed
 from ..clients.optimizers import Batches
 from ..clients.training import TrainingTerms
-from ..numerics.matrices import columns_of
+from ..numerics.matrices import columns_of, quotient
 from .answer_bounds import COUNTS
 from .call import Call
 from .descriptions import ClassStatistics
@@ -357,5 +357,5 @@ def _some_rows(block, share, seeds):
     chosen = rank < np.maximum(np.round(share * block.lengths), 1)[:, None]
     weights = block.weights * chosen
     total = weights.sum(axis=1, keepdims=True)
-    weights = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+    weights = quotient(weights, total)
     return block.reweighted(weights)

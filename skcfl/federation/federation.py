@@ -16,6 +16,7 @@ from sklearn.utils.validation import _get_feature_names
 from .._checks import about, check_size, whole_number
 from .._typing import Array, ClientIds, DTypeLike, Kind, MatrixLike, RandomState, Targets, Weights
 from ..clients.ids import check_ids, encode, encode_runs, family, joined_ids, locate
+from ..numerics.matrices import quotient
 from .checking import as_rows, check_features, check_targets, check_weights
 from .fanout import joined
 from .faults import Faults
@@ -218,11 +219,7 @@ class Federation(Protected, ABC):
             if model.class_weight == "balanced":
                 own = [(len(classes),)] * len(parts)
                 totals = sum(ask_each(parts, "class_totals", own, retries=self.retries))
-                factors = np.divide(
-                    *(totals.sum() / len(classes), totals),
-                    out=np.zeros(len(classes)),
-                    where=totals > 0,
-                )
+                factors = quotient(totals.sum() / len(classes), totals)
             else:
                 factors = _class_factors(model.class_weight, classes)
             parts = [part.weighed(factors) for part in parts]

@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._checks import POSITIVE
 from .._option_objects import parameters
+from ..numerics.matrices import quotient
 from ..numerics.newton import solve_scaled
 from ._convex import ConvexModel
 
@@ -205,15 +206,13 @@ class Location(ConvexModel):
         row, w = block.dense()[:, 0], block.weights
         if v is None:
             # At the slope's end of the domain the row plus the slope is one of the minimisers.
-            return row if s is None else row + np.divide(s, w, out=np.zeros_like(s), where=w > 0)
+            return row if s is None else row + quotient(s, w)
         pull = np.asarray(rho, dtype=float)[:, None]
         target = v if s is None else v + s / pull
         E = target - row
         size = np.linalg.norm(E, axis=1, keepdims=True)
         inner = pull / (w + pull) * E
-        outer = E - w * self.delta / pull * np.divide(
-            E, size, out=np.zeros_like(E), where=size > 0
-        )
+        outer = E - w * self.delta / pull * quotient(E, size)
         return row + np.where(pull * size <= self.delta * (w + pull), inner, outer)
 
     def rounding(self, block, w):

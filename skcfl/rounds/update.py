@@ -18,6 +18,7 @@ from ..calls.curvatures import HessianProducts
 from ..calls.first_order import ObjectivesGradients
 from ..calls.summed import ClusterValues, GradientSums, TrainedMoves
 from ..numerics.by_cluster import sum_by_cluster
+from ..numerics.matrices import quotient
 from ..numerics.quantiles import weighted_quantile
 from .aggregation import Layout, aggregate_by_cluster, median_by_cluster
 from .aggregation.aggregator import same_labels
@@ -240,7 +241,7 @@ class Members(UpdateRule):
         K = len(state.theta)
         total = np.bincount(choice, weights=weights, minlength=K)
         summed = sum_by_cluster(pool.model.singles(pool.places), choice, K, weights)
-        share = np.divide(1.0, total, out=np.zeros(K), where=total > 0)
+        share = quotient(1.0, total)
         # An ensemble is not the minimiser of its clients' loss: partitions may take turns.
         step = 0.5 ** max(state.round - MOST_TURNS, 0)
         new = step * share[:, None] * summed + (1.0 - step) * state.theta
@@ -306,7 +307,7 @@ class Average:
             return self._robust(step, total)
         if self.division == "all":
             total = np.where(total > 0, weights.sum(), 0.0)
-        factor = np.divide(step.rates, total, out=np.zeros(K), where=total > 0)
+        factor = quotient(step.rates, total)
         summed = step.sums
         if summed is None:
             summed = sum_by_cluster(step.moves, step.choice, K, weights)
@@ -397,7 +398,7 @@ class StepSizes:
         curvatures = weights * self.lipschitz[answers.who.index]
         total = np.bincount(choice, weights=weights, minlength=self.K)
         curvature = np.bincount(choice, weights=curvatures, minlength=self.K)
-        return self.cuts * np.divide(total, curvature, out=np.zeros(self.K), where=curvature > 0)
+        return self.cuts * quotient(total, curvature)
 
     def _typical(self, who, choice):
         """One over the weighted median of the curvatures of each cluster."""
@@ -406,7 +407,7 @@ class StepSizes:
             if before is who and len(out) == self.K and same_labels(chosen, choice):
                 return out
         typical = median_by_cluster(self.lipschitz[who.index], choice, self.K, who.weights)
-        out = np.divide(1.0, typical, out=np.zeros(self.K), where=typical > 0)
+        out = quotient(1.0, typical)
         self.last = who, choice, out
         return out
 
