@@ -219,7 +219,7 @@ class Federation(Protected, ABC):
             if model.class_weight == "balanced":
                 own = [(len(classes),)] * len(parts)
                 totals = sum(ask_each(parts, "class_totals", own, retries=self.retries))
-                factors = quotient(totals.sum() / len(classes), totals)
+                factors = quotient(totals.sum() / len(classes), totals.astype(float))
             else:
                 factors = _class_factors(model.class_weight, classes)
             parts = [part.weighed(factors) for part in parts]
@@ -385,7 +385,7 @@ class InProcessFederation(Federation):
         declared = None if policy is None else policy.privacy
         self._parties_are_clients = declared is None
         self._account = None if declared is None else self._opened(declared)
-        self.min_clients, self.retries, self.max_share = limits(min_clients, retries, max_share)
+        self.min_clients, self.retries, self.max_share = checked(min_clients, retries, max_share)
 
     @classmethod
     def of_checked(cls, kind: Kind, **checked: Any) -> Self:
@@ -523,7 +523,7 @@ class FanOutFederation(Federation):
         max_share: float | None = None,
     ) -> None:
         self.parts = list(parts)
-        self.min_clients, self.retries, self.max_share = limits(min_clients, retries, max_share)
+        self.min_clients, self.retries, self.max_share = checked(min_clients, retries, max_share)
         if not self.parts:
             raise ValueError("parts must hold at least one federation, got none.")
 
@@ -672,7 +672,7 @@ def _present(parts: Any, presence: Presence, hello: Handshake, model: LocalModel
     ]
 
 
-def limits(min_clients: int, retries: int, share: float | None) -> tuple[int, int, float | None]:
+def checked(min_clients: int, retries: int, share: float | None) -> tuple[int, int, float | None]:
     """The least number of clients, retries and the largest share of a client, checked."""
     counts = whole_number(min_clients, "min_clients"), whole_number(retries, "retries", 0)
     return *counts, check_share(share)

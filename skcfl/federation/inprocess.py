@@ -258,17 +258,13 @@ class InProcessSite(Site):
         """Models that clients go on from: those sent, or what they have answered last."""
         if own is None:
             return sent
-        models, known = self.memory.of(self.at)
-        lacking = own & ~known & ~self.without_rows
+        lacking = own & ~self.memory.known[self.at] & ~self.without_rows
         if lacking.any():
             raise Forgotten(
                 f"{lacking.sum()} clients were asked to continue from their last answers, but "
                 "have given none."
             )
-        if sent is not None and models is not None:
-            models = np.where(own[:, None], models, sent)
-        elif models is None:
-            models = sent
+        models = self.memory.continued(self.at, own, sent)
         return models if dtype is None else models.astype(dtype, copy=False)
 
     # -------------------------------------------------------------------- other sites

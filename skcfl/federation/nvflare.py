@@ -16,7 +16,7 @@ from typing import Any
 from .._checks import needs, whole_number
 from ..exceptions import FederationError, MessageError
 from .collab import FITTED, REPORT, FitApp, SiteApp, encoded
-from .federation import limits
+from .federation import checked
 from .remote import TIMEOUT
 from .serialization import RESULTS, loads
 
@@ -117,7 +117,7 @@ def fit_recipe(
     if isinstance(estimator, type) or not hasattr(estimator, "fit_federation"):
         got = "a class" if isinstance(estimator, type) else type(estimator).__name__
         raise TypeError(f"estimator must be one of skcfl, with fit_federation(), got {got}.")
-    *_, max_share = limits(min_clients, retries, max_share)
+    *_, max_share = checked(min_clients, retries, max_share)
     min_sites = whole_number(min_sites, "min_sites")
     if not timeout > 0:
         raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}.")

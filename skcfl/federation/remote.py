@@ -16,6 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from ..clients.last_answers import Forgotten
 from ..exceptions import FederationError
 from ..numerics.matrices import in_a_row
 from .bounds import EXITS, Limits, check_hello
-from .federation import Federation, Handshake, joined_hellos, limits
+from .federation import Federation, Handshake, checked, joined_hellos
 from .hosted_parts import ROOT
 from .made_columns import made_columns
 from .sites import Endpoint, PlaceLost, Refused, Site, count_derived, raising
@@ -245,22 +246,17 @@ class RemoteRows(RemoteHandle):
         sizes, weights = self.limits.sizes * there, self.limits.weights * there
         return self._made("without", lost, sizes=sizes, weights=weights)
 
-    def scaled(self, scaling):
-        """The rows in the units of a scaling."""
-        return self._made("scaled", scaling)
+    #: The rows in the units of a scaling, with their clients' predictions out of folds, beside the
+    #: predictions of models, and training rows with the test rows of some clients.
+    scaled = partialmethod(_made, "scaled")
+    cross_fitted = partialmethod(_made, "cross_fitted")
+    scored = partialmethod(_made, "scored")
+    judged_by = partialmethod(_made, "judged_by")
 
     def made(self, recipe, trees=None, n_outputs=1):
         """The same rows with columns that are made of theirs, and trees beside models."""
         width = made_columns(np.zeros((0, self.limits.n_features)), recipe).shape[1]
         return self._made("made", recipe, trees, n_outputs, n_features=width)
-
-    def cross_fitted(self, model, seed):
-        """The rows with their clients' predictions out of folds."""
-        return self._made("cross_fitted", model, seed)
-
-    def scored(self, model, table, index, classes):
-        """The rows beside the predictions of their clients' models."""
-        return self._made("scored", model, table, index, classes)
 
     def folds(self, n_folds, seed, by_class):
         """Training and test rows."""
@@ -269,10 +265,6 @@ class RemoteRows(RemoteHandle):
             RemoteRows(self.places, self.limits, self.line, dealt, "__getitem__", k)
             for k in range(n_folds)
         ]
-
-    def judged_by(self, judges):
-        """Training rows, and the test rows of some clients."""
-        return self._made("judged_by", judges)
 
     def site(self, model):
         """Site of the rows, under a model; the host begins at once to make it."""
@@ -409,7 +401,7 @@ class RemoteFederation(Federation):
         retries: int = 10,
         max_share: float | None = None,
     ) -> None:
-        self.min_clients, self.retries, self.max_share = limits(min_clients, retries, max_share)
+        self.min_clients, self.retries, self.max_share = checked(min_clients, retries, max_share)
         self._roots = [RemoteHandle(HostConnection(transport)) for transport in transports]
         # Numbers and rows of each place's parts, and the ids of their clients, by the last hello,
         # and why some did not answer.
