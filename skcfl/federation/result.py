@@ -28,8 +28,10 @@ class Result:
         Rounds.
     history : dict of str to ndarray
         One entry per round.
+    converged : bool
+        Whether the stopping rule was met.
     shortfall : str
-        If the stopping rule was not met: the number that fell short and what to change.
+        If not: the number that fell short and what to change.
     extra : dict
         Further fitted attributes, without the trailing underscore.
     model : LocalModel, default=None
@@ -42,11 +44,11 @@ class Result:
     objective: float = np.nan
     n_iter: int = 0
     history: dict[str, Any] = field(default_factory=dict)
+    converged: bool = True
     shortfall: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
     model: Any = None
 
-    @property
-    def converged(self) -> bool:
-        """Whether the stopping rule was met."""
-        return not self.shortfall
+    def __post_init__(self) -> None:
+        # What fell short says so.
+        self.converged = bool(self.converged) and not self.shortfall

@@ -467,6 +467,7 @@ class _PDMM(CertifiedLoop):
         if self.labels is None:
             self.labels = np.arange(problem.n)
         result = self._result(k)
+        result.converged = False
         result.shortfall = (
             f"PDMM diverged after {k} rounds with tau={self.tau:g}, nu={self.nu:g}. Leave rho "
             "and eta to their defaults, or make eta larger or tau smaller."
