@@ -94,6 +94,7 @@ class ClustersOnce(BaseFederated):
         return find_n_clusters(
             pool,
             fit_fold,
+            pool.random_state,
             local=lambda part: solve_local(part, options),
             robust=options.aggregator is not None,
         )

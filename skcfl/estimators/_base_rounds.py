@@ -173,6 +173,7 @@ class AlternatingClustering(FromStarts):
         return find_n_clusters(
             pool,
             fit,
+            pool.random_state,
             local=None if options.shared is not None else local,
             grow=_early if kind_of(pool).exact and self.init == "loss++" else None,
             memory=Candidates,
@@ -190,7 +191,7 @@ class AlternatingClustering(FromStarts):
         if not drawn:
             return self._best(pool, given, options)
         n_init = self._automatic_n_init(pool) if self.n_init == "auto" else self.n_init
-        part = sample(pool) if self.init == "loss++" else pool
+        part = sample(pool, pool.random_state) if self.init == "loss++" else pool
         candidates = Candidates() if candidates is None else candidates
         robust = options.aggregator is not None and self.init in ROBUST_STARTS
         more = {"robust": True} if robust else {}

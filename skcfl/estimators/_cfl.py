@@ -162,7 +162,9 @@ class CFL(Averaging):
             result.extra["tree"] = [asdict(node) for node in (root, *leaves)]
             return result
 
-        return find_n_clusters(pool, fit, local, robust=options.aggregator is not None)
+        return find_n_clusters(
+            pool, fit, pool.random_state, local=local, robust=options.aggregator is not None
+        )
 
     def _fit(self, pool, options, most=None, before=None):
         """Splits by eps2, or up to a number of clusters; the result and its rule."""

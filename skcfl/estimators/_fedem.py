@@ -146,7 +146,7 @@ class FedEM(FromStarts, MixturePredictions):
             scale = np.log(phi) / model.loss_degree if model.unknown_scale else 0.0
             return np.where(held.client_weights > 0, values + scale, 0.0)
 
-        return find_n_clusters(pool, fit, judge=judge, memory=Candidates)
+        return find_n_clusters(pool, fit, pool.random_state, judge=judge, memory=Candidates)
 
     def _fit(self, pool, n_clusters, options, candidates=None):
         """The best of some starts."""

@@ -53,7 +53,7 @@ class MetaAverage(SharedUpdate):
             "batch_size": self.options.batch_size,
             "exact": self.exact,
         }
-        return self.ask_trained(answers, state, MetaMoves, how)
+        return self.ask_trained(answers, state, MetaMoves.trains, MetaMoves, how)
 
 
 def one_step(pool, w, inner, steps=1):

@@ -196,7 +196,7 @@ class TrainedMoreauAverage(MoreauAverage):
             "optimizer": self.options.optimizer,
             "batch_size": self.options.batch_size,
         }
-        return self.ask_trained(answers, state, MoreauMoves, how)
+        return self.ask_trained(answers, state, MoreauMoves.trains, MoreauMoves, how)
 
     def _envelope(self, answers, state):
         return None

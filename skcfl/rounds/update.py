@@ -59,7 +59,7 @@ class UpdateRule:
         """
         return ask_values(answers, state)
 
-    def ask_trained(self, answers, state, call, how):
+    def ask_trained(self, answers, state, single, summed, how):
         """Models that the participants have trained, or sums by cluster of what they moved.
 
         Parameters
@@ -68,17 +68,17 @@ class UpdateRule:
             Answers so far, with the values of these models: they are known.
         state : State
             State of the server.
-        call : type
-            Call for the sums; its ``trains`` is the one for each client's model.
+        single, summed : type
+            Calls for each client's model, and for the sums.
         how : dict
             How clients train, as the calls take it.
         """
         pool, theta, choice = answers.who.pool, state.theta, answers.choice
         if self.single:
-            models = pool.ask(call.trains, theta[choice], **how, known=True)
+            models = pool.ask(single, theta[choice], **how, known=True)
             return answers.heard(pool, models=models)
         weights = answers.who.weights
-        answers.sums = pool.ask(call, theta, choice, **how, weights=weights, known=True)
+        answers.sums = pool.ask(summed, theta, choice, **how, weights=weights, known=True)
         return answers.heard(pool)
 
     def __call__(self, answers, state):
@@ -216,7 +216,8 @@ class ModelAverage(UpdateRule):
             answers = ask_values(answers, state)
         if answers.models is not None or answers.sums is not None:
             return answers
-        return self.ask_trained(answers, state, TrainedMoves, self.how(answers))
+        calls = TrainedMoves.trains, TrainedMoves
+        return self.ask_trained(answers, state, *calls, self.how(answers))
 
     def __call__(self, answers, state):
         """New models."""

@@ -85,7 +85,7 @@ SAMPLE = 1000
 MAX_CANDIDATES = 256
 
 
-def find_n_clusters(pool, fit, local=None, grow=None, robust=False, judge=None, memory=None):
+def find_n_clusters(pool, fit, rng, local=None, grow=None, robust=False, judge=None, memory=None):
     """Choose the number of clusters by held-out loss, then fit on all rows.
 
     Parameters
@@ -97,6 +97,8 @@ def find_n_clusters(pool, fit, local=None, grow=None, robust=False, judge=None, 
         `start` (n_clusters, n_params) if that is not None; if `drawn` (also) from starts of its
         own. `remembered` is an object of the fold, for what does not depend on the number, and
         None in the fit to all rows.
+    rng : RandomState
+        Source of the folds.
     local : callable, default=None
         ``local(pool)`` returns the Result of a model for each client, the last number to try;
         None leaves that out.
@@ -122,7 +124,7 @@ def find_n_clusters(pool, fit, local=None, grow=None, robust=False, judge=None, 
         empty, mean of the folds), "held_out_loss", "gain" and "standard_error" (against the
         best number before), "accepted", "floats_up" and "floats_down".
     """
-    search = _Search(pool, fit, local, grow, robust, judge, memory)
+    search = _Search(pool, fit, rng, local, grow, robust, judge, memory)
     best = search.run()
     pool.ledger.since_mark()
     result = search.final(best, best)
@@ -133,11 +135,11 @@ def find_n_clusters(pool, fit, local=None, grow=None, robust=False, judge=None, 
     return result
 
 
-def sample(pool):
+def sample(pool, rng):
     """The clients of a federation, or some of them where there are very many."""
     if pool.n_clients <= 2 * SAMPLE:
         return pool
-    return pool.subset(np.sort(pool.random_state.choice(pool.n_clients, SAMPLE, replace=False)))
+    return pool.subset(np.sort(rng.choice(pool.n_clients, SAMPLE, replace=False)))
 
 
 class _Search:
@@ -145,12 +147,12 @@ class _Search:
 
     COLUMNS = ("n_clusters", "found", "held_out_loss", "gain", "standard_error", "accepted")
 
-    def __init__(self, pool, fit, local, grow, robust, judge, memory):
+    def __init__(self, pool, fit, rng, local, grow, robust, judge, memory):
         self.pool, self.fit, self.local = pool, fit, local
         self.robust, self.judge, self.grow = robust, judge, grow
         #: Under "auto" the penalty of the pool is the prior of one model.
         self.unit = pool.model.alpha_ if is_automatic(pool) else None
-        part, rng = sample(pool), pool.random_state
+        part = sample(pool, rng)
         self.n, self.part = part.n_clients, part
         exact = pool.can_answer("solve")
         few = exact and pool.n_samples < FEW_ROWS

@@ -125,9 +125,7 @@ def test_losses_are_those_of_models_of_all_rows():
     def losses(pool, W):
         return pool.ask(Objectives, W) - pool.model.penalties(W)
 
-    pool = make()
-    pool.reseed(3)
-    found = find_n_clusters(pool, fit, local=solve_local)
+    found = find_n_clusters(make(), fit, np.random.RandomState(3), local=solve_local)
     search = found.extra["search"]
     pool, total = make(), 0.0
     for train, held in pool.deal_folds(10, np.random.RandomState(3)):
