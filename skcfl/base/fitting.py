@@ -80,7 +80,7 @@ class BaseFit(CallbackSupportMixin, DocLinkMixin, TakesOptions, BaseEstimator, m
                 partial(_costs, task),
             )
             self._end(task)
-        self._converged = bool(result.converged)
+        self._converged = result.converged
         found = [] if result.converged or stopped else [(result.shortfall, ConvergenceWarning)]
         for text, category in [*found, *self._found(task)]:
             # Four frames up: the context of scikit-learn is around `fit`.

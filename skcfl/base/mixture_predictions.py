@@ -43,7 +43,10 @@ class MixturePredictions(BaseFederated):
         return self._shares_of(pool).argmax(axis=1)
 
     def _models_of(self, pool: ClientPool) -> tuple[Array, Array]:
-        shares = self._shares_of(pool)
+        return self._mixed(pool, self._shares_of(pool))
+
+    def _mixed(self, pool: ClientPool, shares: Array) -> tuple[Array, Array]:
+        """Likeliest clusters and models of clients with such shares."""
         theta = pool.units.from_user(self.mixture_params_)
         return shares.argmax(axis=1), own_models(self.model_, theta, shares)
 
@@ -60,8 +63,7 @@ class MixturePredictions(BaseFederated):
         shares /= np.maximum(old + new, 1e-300)
         self.mixture_weights_ = self.mixture_weights_.copy()
         self.mixture_weights_[places] = shares
-        theta = pool.units.from_user(self.mixture_params_)
-        return shares.argmax(axis=1), own_models(self.model_, theta, shares)
+        return self._mixed(pool, shares)
 
     # -------------------------------------------------------------------------------- predict
 

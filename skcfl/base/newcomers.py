@@ -230,10 +230,8 @@ class NewClients(Host):
             labels = self.n_clusters_ + np.arange(len(clients))
         dtype = self.params_.dtype
         params = np.asarray(pool.units.to_user(params), dtype=dtype)
-        adapted = copy.copy(self)
+        adapted = self._without_problem()
         adapted._shared_params = False  # newcomers' models may be mixtures
-        for name in OF_THE_PROBLEM & vars(adapted).keys():
-            delattr(adapted, name)
         ids, codes = encode(joined_ids(known, clients))
         order = np.argsort(codes)  # every id is there once
         adapted.groups_ = ids
@@ -296,9 +294,7 @@ class NewClients(Host):
         if len(unknown):
             text = describe_unseen(self.groups_, unknown)
             raise ValueError(f"{text}. update() is for known clients, adapt() for new ones.")
-        updated = copy.copy(self)
-        for name in OF_THE_PROBLEM & vars(updated).keys():
-            delattr(updated, name)
+        updated = self._without_problem()
         updated.labels_ = self.labels_.copy()
         if not self._shared_params:
             updated.params_ = self.params_.copy()
@@ -311,6 +307,13 @@ class NewClients(Host):
             updated.params_[places] = pool.units.to_user(params)
             updated._set_coefficients("", updated.params_)
         return updated
+
+    def _without_problem(self) -> Self:
+        """A copy that knows nothing of the problem that was solved."""
+        made = copy.copy(self)
+        for name in OF_THE_PROBLEM & vars(made).keys():
+            delattr(made, name)
+        return made
 
     def _set_coefficients(self, prefix: str, models: Array) -> None:
         for name, value in self.model_.coefficients(models).items():

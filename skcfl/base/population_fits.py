@@ -464,7 +464,6 @@ class PopulationFits(Host):
             objective=-fit.value,
             n_iter=fit.n_iter + n_iter,
             history={"loglik": trail[:, 0], "objective": -trail[:, 1]},
-            converged=not shortfall,
             shortfall=shortfall,
             extra=extra,
         )

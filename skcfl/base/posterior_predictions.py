@@ -267,11 +267,7 @@ class PosteriorPredictions(BaseFederated):
     def _variances(self, X: Any, groups: Groups) -> Array:
         """Variances of the targets of rows."""
         beside = [effect.variances(self, *self._user_rows(X, groups)) for effect in self._effects]
-        X, ids = self._take_ids(X, groups)
-        X = self._check_features(X, dtype=float)
-        positions = np.zeros(X.shape[0], dtype=np.intp)
-        if ids is not None:
-            positions = self._locate(check_ids(ids, X.shape[0], self._ids_name()))
+        X, positions = self._rows_and_positions(X, groups, float)
         X = X if self._scaling is None else self._scaling.transform(X)
         # The first cluster is the largest, and a new client is taken for one of it.
         other = self._stack.prior_covariance(largest=self.unseen == "largest")

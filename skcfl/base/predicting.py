@@ -476,15 +476,20 @@ class Predictions(Host):
 
     def _rows_and_models(self, X: Any, groups: Groups) -> tuple[Any, Array, Array]:
         """Checked rows, a table of models (m, n_params), and which of them each row uses."""
+        X, positions = self._rows_and_positions(X, groups)
+        return X, *self._models_at(positions)
+
+    def _rows_and_positions(self, X: Any, groups: Groups, dtype: Any = None) -> tuple[Any, Array]:
+        """Checked rows, and the position of each row's client among those of the fit."""
         check_is_fitted(self)
         X, ids = self._take_ids(X, groups)
-        X = self._check_features(X, dtype=self.model_.dtype)
+        X = self._check_features(X, dtype=self.model_.dtype if dtype is None else dtype)
         if ids is None:
             self._refuse_anonymous_rows()
             positions = np.zeros(X.shape[0], dtype=np.intp)
         else:
             positions = self._locate(check_ids(ids, X.shape[0], self._ids_name()))
-        return X, *self._models_at(positions)
+        return X, positions
 
     def _models_at(self, positions: Array) -> tuple[Array, Array]:
         """A table of models, and which of them clients at these positions have."""

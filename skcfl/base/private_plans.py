@@ -100,8 +100,7 @@ def rounds_plan(
     def exact(releases: Releases, pool: Any) -> Result:
         theta, n_iter, shortfall = rounds.pooled_minimum(pool, estimator.tol)
         shortfall = shortfall and f"{type(estimator).__name__} {shortfall}"
-        found = Result(theta, np.zeros(0, dtype=np.intp), n_iter=n_iter, shortfall=shortfall)
-        return replace(found, converged=not shortfall)
+        return Result(theta, np.zeros(0, dtype=np.intp), n_iter=n_iter, shortfall=shortfall)
 
     # The models of clusters, and shared models that clients are drawn to, are other minima.
     one_model = n_clusters == 1 and automatic
@@ -164,8 +163,7 @@ def pooling_plan(estimator: Any, model: LocalModel, dispersion_of: Any) -> Priva
         stack, more, shortfall = stacked(pool, fits)
         found = _of_stack(releases, stack, fit.population, fits)
         shortfall = shortfall_of(estimator, stack, fits, shortfall)
-        how = {"shortfall": shortfall, "converged": not shortfall, "n_iter": fit.n_iter + more}
-        return replace(found, **how)
+        return replace(found, shortfall=shortfall, n_iter=fit.n_iter + more)
 
     noise = partial(pooling.expected_noise, n_params=p, n_clusters=n_clusters)
     counts = n_releases, pooling.EXACT, n_clusters

@@ -407,12 +407,17 @@ class Call:
     def single(cls, site, arguments):
         """Answers with the part of each client for sums, each a separate cluster."""
         labels = arguments["labels"]
-        own = {
-            name: value[labels] if value is not None and cls.whose_down[name] == "K" else value
-            for name, value in arguments.items()
-        }
+        own = cls._of_models(arguments, labels)
         ones = np.ones(len(labels))
         return site.answer(cls.name, {**own, "labels": np.arange(len(labels)), "weights": ones})
+
+    @classmethod
+    def _of_models(cls, arguments, some):
+        """Arguments of some of the models."""
+        return {
+            name: value[some] if value is not None and cls.whose_down[name] == "K" else value
+            for name, value in arguments.items()
+        }
 
     @classmethod
     def _total(cls, out, parts):
@@ -508,11 +513,7 @@ class Call:
             if len(used) == len(models):
                 return arguments, None
             labels = np.searchsorted(used, labels)
-        own = {
-            name: value[used] if value is not None and cls.whose_down[name] == "K" else value
-            for name, value in arguments.items()
-        }
-        return {**own, "labels": labels}, used
+        return {**cls._of_models(arguments, used), "labels": labels}, used
 
     @classmethod
     def shapes(cls, arguments, sizes):

@@ -8,6 +8,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from ..clients.draws import mixed
 from ..clients.local_clusters import local_kmeans
+from ..numerics.matrices import quotient
 from ..numerics.threads import libraries, one_thread
 from .answer_bounds import COUNTS, DIGESTS, NOT_NEGATIVE, UNIT
 from .call import Call
@@ -184,9 +185,7 @@ class ClassStatistics(Call):
         share = own * block.exact[1][:, None, :]
         total = share.sum(axis=2)
         sums = np.matmul(share, A)
-        means = np.divide(
-            sums, total[..., None], out=np.zeros_like(sums), where=total[..., None] > 0
-        )
+        means = quotient(sums, total[..., None])
         squares = np.einsum("cnq,cnq,cn->c", A, A, block.exact[1])
         return means, total * clients.client_weights[slots][:, None], squares
 

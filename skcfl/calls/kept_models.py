@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from ..clients.draws import mixed
 from ..clients.optimizers import Batches
 from ..clients.training import TrainingTerms
-from ..numerics.matrices import columns_of
+from ..numerics.matrices import columns_of, quotient
 from .answer_bounds import COUNTS
 from .call import Call
 from .descriptions import ClassStatistics
@@ -112,15 +110,8 @@ class PartialUpdate(Trains):
 
 
 class KeptMoves(Moves, abstract=True):
-    """Base of the calls that train kept models and add up their moves.
+    """Base of the calls that train kept models and add up their moves."""
 
-    Attributes
-    ----------
-    trains : type
-        The call for single answers, of the models' parameters and of objectives.
-    """
-
-    trains: ClassVar[type[Call]]
     remembers = True
 
     def count(cls, sizes, arguments):
@@ -136,7 +127,7 @@ class KeptMoves(Moves, abstract=True):
         return {**answers, "non_finite": left_out} if left_out.any() else answers
 
 
-class PartialMoves(KeptMoves):
+class PartialMoves(KeptMoves, trains=PartialUpdate, without={"prototypes", "strength"}):
     """Let every client train the model that it keeps, with the shared part replaced; add up.
 
     Parameters
@@ -157,15 +148,6 @@ class PartialMoves(KeptMoves):
     values : ndarray of shape (n_clients,)
         Objectives of the models before.
     """
-
-    down = {
-        **{"theta": "K s", "labels": "n", "shared": "p", "stages": "", "step_size": "n"},
-        **{"optimizer": "", "batch_size": "", "weights": "n", "draw": ""},
-    }
-    defaults = PLAIN | {"weights": None}
-    up = {"moves": "K s", "values": "n"}
-    free = TRAINING | {"shared", "stages"}
-    trains = PartialUpdate
 
 
 class PrototypeUpdate(Call):
@@ -254,7 +236,7 @@ class BlendedUpdate(Trains):
         return {"w": model, "values": values}
 
 
-class BlendedMoves(KeptMoves):
+class BlendedMoves(KeptMoves, trains=BlendedUpdate):
     """Let every client blend its cluster's model into the one that it keeps, and train; add up.
 
     Parameters
@@ -275,14 +257,6 @@ class BlendedMoves(KeptMoves):
     values : ndarray of shape (n_clients,)
         Objectives after blending.
     """
-
-    down = {"theta": "K p", "labels": "n"} | dict(list(BlendedUpdate.down.items())[1:])
-    down = down | {"weights": "n"}
-    defaults = BlendedUpdate.defaults | {"weights": None}
-    always_draws = True
-    up = {"moves": "K p", "values": "n"}
-    free = BlendedUpdate.free
-    trains = BlendedUpdate
 
 
 def _kept(clients, dtype):
@@ -324,9 +298,7 @@ def _blend(clients, w, blended, rate, share, tol, batch_size, draw):
         upper, size = sent[:, below:], model.clients_at_once(rows)
         if below and batch_size is not None:
             size *= max(rows.shape[1] // batch_size, 1)
-        for first in range(0, len(slots), size):
-            some = slice(first, min(first + size, len(slots)))
-            part = rows if size >= len(slots) else rows.take(some)
+        for some, part in rows.parts(size):
             values[slots[some]] = learn(model, part, upper[some], below, slots[some])
         values[slots] += rest
 
@@ -385,5 +357,5 @@ def _some_rows(block, share, seeds):
     chosen = rank < np.maximum(np.round(share * block.lengths), 1)[:, None]
     weights = block.weights * chosen
     total = weights.sum(axis=1, keepdims=True)
-    weights = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+    weights = quotient(weights, total)
     return block.reweighted(weights)

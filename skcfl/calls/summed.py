@@ -3,12 +3,14 @@
 The answers do not grow with the number of clients, but for a number or two of each.
 """
 
+from typing import Any, ClassVar
+
 import numpy as np
 from scipy.spatial.distance import cdist
 
 from .answer_bounds import LABELS
 from .call import Call
-from .first_order import PLAIN, TRAINING, BestResponse, LocalUpdate, MetaUpdate, MoreauUpdate
+from .first_order import BestResponse, LocalUpdate, MetaUpdate, MoreauUpdate
 
 #: Arguments for training from the clusters' models, and for the sums.
 FROM_CLUSTERS = {"theta": "K p", "labels": "n", "weights": "n"}
@@ -110,22 +112,46 @@ class BestResponseSums(BestResponse):
 
 
 class Moves(Call, abstract=True):
-    """Base of the calls that train the models of the clients' clusters, which are averaged."""
+    """Base of the calls that train the models of the clients' clusters, which are averaged.
 
+    Attributes
+    ----------
+    trains : type or None
+        The call for single models, which answers ``w`` and the further answers of this one. Its
+        arguments are taken over, but for those of `without`: ``labels`` name the models `theta`
+        that stand for its ``w``.
+    """
+
+    trains: ClassVar[Any] = None
     up = {"moves": "K p"}
     adds = frozenset({"moves"})
-    free = TRAINING
     known = "theta"
     whole = False
+
+    def __init_subclass__(cls, trains=None, without=(), abstract=False):
+        if trains is not None:
+            kept = {name: shape for name, shape in trains.down.items() if name not in without}
+            of_clusters = kept.pop("w").replace("n", "K")
+            cls.trains, cls.free, cls.minimised = trains, trains.free, trains.minimised
+            cls.always_draws = trains.always_draws
+            cls.down = {"theta": of_clusters, "labels": "n", **kept, "weights": "n"}
+            defaults = {name: trains.defaults[name] for name in trains.defaults if name in kept}
+            cls.defaults = defaults | {"weights": None}
+            cls.up = {"moves": of_clusters} | {k: v for k, v in trains.up.items() if k != "w"}
+        super().__init_subclass__(abstract=abstract)
 
     def count(cls, sizes, arguments):
         return sizes["n"] * sizes["p"], sizes["n"] * sizes["p"]
 
     def passes(cls, sizes, arguments):
-        return int(arguments["steps"].max(initial=0))
+        return cls.trains.passes(sizes, arguments)
+
+    def kernel(cls, clients, block, slots, theta, labels, weights, **how):
+        start = theta[labels]
+        return (start - cls.trains.kernel(clients, block, slots, start.copy(), **how)[0],)
 
 
-class TrainedMoves(Moves):
+class TrainedMoves(Moves, trains=LocalUpdate, without={"center", "rho", "keep", "own"}):
     """Let every client train its cluster's model for some steps on its own rows.
 
     Parameters
@@ -145,25 +171,14 @@ class TrainedMoves(Moves):
         Sums of ``u_i (theta_k - w_i)``, ``w_i`` the trained models.
     """
 
-    down = {
-        **{"theta": "K p", "labels": "n", "steps": "n", "step_size": "n", "optimizer": ""},
-        **{"batch_size": "", "monotone": "", "weights": "n", "draw": ""},
-    }
-    defaults = PLAIN | {"monotone": False, "weights": None}
-    free = TRAINING | {"monotone"}
-
     def asked(cls, pool, *args, **arguments):
         sent = super().asked(pool, *args, **arguments)
         LocalUpdate.check_monotone(sent)
         return sent
 
     def kernel(cls, clients, block, slots, theta, labels, weights, **how):
-        start = theta[labels]
-        rho = np.zeros(len(labels), dtype=start.dtype)
-        (trained,) = LocalUpdate.kernel(
-            clients, block, slots, start.copy(), center=None, rho=rho, **how
-        )
-        return (start - trained,)
+        how |= {"center": None, "rho": np.zeros(len(labels), dtype=theta.dtype)}
+        return super().kernel(clients, block, slots, theta, labels, weights, **how)
 
 
 class NearestMoves(TrainedMoves):
@@ -209,7 +224,7 @@ class NearestMoves(TrainedMoves):
         return {**answers, "choice": choice, "moves": theta[choice] - trained}
 
 
-class MetaMoves(Moves):
+class MetaMoves(Moves, trains=MetaUpdate):
     """Let every client train the model that is best after one more step.
 
     Parameters
@@ -225,20 +240,8 @@ class MetaMoves(Moves):
         As of :class:`TrainedMoves`.
     """
 
-    down = {
-        **{"theta": "K p", "labels": "n", "steps": "n", "step_size": "n", "inner": "n"},
-        **{"optimizer": "", "batch_size": "", "exact": "", "weights": "n", "draw": ""},
-    }
-    defaults = MetaUpdate.defaults | {"weights": None}
-    free = MetaUpdate.free
-    minimised = MetaUpdate.minimised
 
-    def kernel(cls, clients, block, slots, theta, labels, weights, **how):
-        start = theta[labels]
-        return (start - MetaUpdate.kernel(clients, block, slots, start.copy(), **how)[0],)
-
-
-class MoreauMoves(Moves):
+class MoreauMoves(Moves, trains=MoreauUpdate):
     """Let every client descend the Moreau envelope of its objective.
 
     Parameters
@@ -253,19 +256,6 @@ class MoreauMoves(Moves):
     moves : ndarray of shape (K, n_params)
         As of :class:`TrainedMoves`.
     """
-
-    down = {
-        **{"theta": "K p", "labels": "n", "steps": "n", "step_size": "n", "rho": "n"},
-        **{"move": "n", "n_moves": "", "optimizer": "", "batch_size": "", "weights": "n"},
-        **{"draw": ""},
-    }
-    defaults = PLAIN | {"n_moves": 1, "weights": None}
-    free = MoreauUpdate.free
-
-    def kernel(cls, clients, block, slots, theta, labels, weights, **how):
-        start = theta[labels]
-        (centre,) = MoreauUpdate.kernel(clients, block, slots, start.copy(), **how)
-        return (start - centre,)
 
 
 class ProximalMoves(Moves):

@@ -155,6 +155,13 @@ class Block:
             exact = tuple(values[index] for values in self.exact)
         return self._hand_on(self._made(self._of_clients(index), *about, exact), index)
 
+    def parts(self, size):
+        """Blocks of at most `size` of the clients each, and their places as a slice."""
+        c = len(self.lengths)
+        for first in range(0, c, size):
+            some = slice(first, min(first + size, c))
+            yield some, self if size >= c else self.take(some)
+
     def _of_clients(self, index):
         """Design matrix of some of the clients."""
         return self.X[index]

@@ -43,6 +43,13 @@ class LastAnswers:
         known = self.known[places]
         return (None if self.models is None else self.models[places]), known
 
+    def continued(self, places, own, sent):
+        """Models that some clients go on from: what they answered where `own`, else those sent."""
+        if self.models is None:
+            return sent
+        own_models = self.models[places]
+        return own_models if sent is None else np.where(own[:, None], own_models, sent)
+
     def same(self, places, models):
         """Which of the models (m, p) are those remembered."""
         own, known = self.of(places)

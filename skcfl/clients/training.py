@@ -41,11 +41,9 @@ def train(model, block, w, steps, rates, center, rho, optimizer, batch_size, see
         return w
     size, work = model.clients_at_once(block), None
     moved, trained = _moved(model, terms)
-    for first in range(0, len(w), size):
-        some = slice(first, min(first + size, len(w)))
-        part = block if size >= len(w) else block.take(some)
+    for some, part in block.parts(size):
         batches = None if batch_size is None else Batches(part, batch_size, seeds[some])
-        if work is None or some.stop - first < size:
+        if work is None or some.stop - some.start < size:
             work = model.workspace(part, None if batches is None else batches.n_rows, terms)
         if model.stochastic:
             work.begin(seeds[some])
@@ -109,10 +107,7 @@ def meta_train(model, block, w, steps, step_size, inner, optimizer, batch_size, 
     if _overshoots(model, optimizer, batch_size):
         w[:] = _meta_descend(model, block, w, steps, step_size, inner, exact)
         return w
-    size = model.clients_at_once(block)
-    for first in range(0, len(w), size):
-        some = slice(first, min(first + size, len(w)))
-        part = block if size >= len(w) else block.take(some)
+    for some, part in block.parts(model.clients_at_once(block)):
         batches = None if batch_size is None else Batches(part, batch_size, seeds[some])
         job = steps[some], step_size[some, None], inner[some, None]
         _meta_train_together(

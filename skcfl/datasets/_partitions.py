@@ -141,20 +141,17 @@ def rotate_images(
             f"{angles.shape}."
         )
     images = X.reshape(len(X), *_image_shape(X, image_shape))
-    turns = (angles // 90) % 4
+    turns = np.broadcast_to((angles // 90) % 4, len(X))
     if images.shape[1] != images.shape[2] and len(np.unique(turns % 2)) > 1:
         raise ValueError(
             f"images of shape {images.shape[1:3]} that are not square can be turned by odd and "
             "even multiples of 90 degrees only separately."
         )
-    if turns.ndim == 0:
-        rotated = np.rot90(images, int(turns), axes=(1, 2)).copy()
-    else:
-        shape = np.rot90(images[:1], int(turns[0]), axes=(1, 2)).shape[1:]
-        rotated = np.empty((len(X), *shape), dtype=X.dtype)
-        for turn in np.unique(turns):
-            mine = turns == turn
-            rotated[mine] = np.rot90(images[mine], int(turn), axes=(1, 2))
+    shape = np.rot90(images[:1], int(turns[0]), axes=(1, 2)).shape[1:]
+    rotated = np.empty((len(X), *shape), dtype=X.dtype)
+    for turn in np.unique(turns):
+        mine = turns == turn
+        rotated[mine] = np.rot90(images[mine], int(turn), axes=(1, 2))
     return rotated.reshape(X.shape) if X.ndim == 2 else rotated
 
 

@@ -65,6 +65,11 @@ class PersonalMethod(Averaging):
         """Models of new clients, from the shared one."""
         raise NotImplementedError
 
+    def _chosen(self, name, *about):
+        """A parameter and nothing found, or for "auto" the best value and the search for it."""
+        given = getattr(self, name)
+        return self._choose(*about) if given == "auto" else (given, {})
+
     def _settles(self, options):
         """True if rounds are a map with a fixed point: nothing is drawn."""
         drawn = options.participation < 1.0 or options.batch_size is not None

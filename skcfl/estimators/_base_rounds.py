@@ -16,7 +16,7 @@ from .._option_objects import parameters
 from .._typing import Aggregation, ArrayLike
 from ..base import BaseFederated
 from ..federation.lanes import lanes_of, with_progress
-from ..rounds.alternate import Rounds, alternate
+from ..rounds.alternate import Rounds, common_model
 from ..rounds.local_training import solve_local
 from ..rounds.model_kinds import kind_of
 from ..rounds.record_options import Record
@@ -169,9 +169,7 @@ class AlternatingClustering(FromStarts):
                 how = replace(how, truth=None)
             return self._fit(part, n_clusters, how, start, candidates, drawn)
 
-        def local(part):
-            return solve_local(part, options)
-
+        local = partial(solve_local, options=options)
         return find_n_clusters(
             pool,
             fit,
@@ -188,8 +186,7 @@ class AlternatingClustering(FromStarts):
             return self._best(pool, [self._given_start(pool, n_clusters)], options)
         if n_clusters == 1:
             # One cluster is FedAvg, from the same start: there is nothing to choose.
-            labels = np.zeros(pool.n_clients, dtype=np.intp)
-            return alternate(pool, pool.start()[None], options, pool.random_state, labels)
+            return common_model(pool, options)
         given = [] if start is None else [start]
         if not drawn:
             return self._best(pool, given, options)

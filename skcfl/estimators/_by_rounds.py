@@ -8,10 +8,8 @@ from typing import Literal
 from .._option_objects import parameters
 from .._typing import Aggregation
 from ..base import BaseFederated
-from ..rounds.alternate import Options
-from ..rounds.model_kinds import kind_of
-from ..rounds.round_options import ROUND_CONSTRAINTS, ROUNDS, automatic_step, robust_aggregator
-from ..rounds.training_options import LOCAL_STEPS, Training
+from ..rounds.round_options import ROUND_CONSTRAINTS, ROUNDS, make_options
+from ..rounds.training_options import Training
 
 
 @parameters
@@ -43,35 +41,6 @@ class Averaging(BaseFederated):
     _option_names = {"training": ROUNDS}
 
 
-def training_options(estimator, pool, kind=None):
-    """Options of rounds in which clients train, none of them automatic.
-
-    Parameters
-    ----------
-    estimator : ByRounds or Averaging
-        The estimator.
-    pool : ClientPool
-        The federation.
-    kind : ModelKind, default=None
-        Kind of local models by which options are chosen; None is the pool's.
-
-    Returns
-    -------
-    options : Options
-    """
-    kind, training = kind_of(pool) if kind is None else kind, estimator._option("training")
-    optimizer = kind.optimizer if training.optimizer == "auto" else training.optimizer
-    max_iter, budget = kind.rounds(estimator.max_iter)
-    return Options(
-        max_iter=max_iter,
-        budget=budget,
-        averaging="model",
-        local_steps=training.steps(getattr(estimator, "_local_steps", LOCAL_STEPS)),
-        optimizer=optimizer,
-        step_size=automatic_step(training.step_size, optimizer, pool),
-        batch_size=training.batch_size,
-        participation=float(training.participation),
-        weights=training.weights,
-        tol=estimator.tol,
-        aggregator=robust_aggregator(estimator),
-    )
+def training_options(estimator, pool):
+    """Options of rounds in which clients train and models are averaged, none of them automatic."""
+    return make_options(estimator, pool, averaging="model", polish=False)

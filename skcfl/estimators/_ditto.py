@@ -15,7 +15,7 @@ from ..base.everyday import everyday
 from ..base.private_plans import refuse_privately, rounds_plan, strength
 from ..calls.first_order import Losses, Objectives
 from ..personal.proximal import pulled_models
-from ..rounds.alternate import alternate
+from ..rounds.alternate import common_model
 from ..rounds.private_rounds import PULL
 from ..rounds.round_options import ROUNDS, make_options
 from ..search.pull import choose_pull, pull_grid
@@ -130,9 +130,7 @@ class Ditto(PersonalMethod):
 
     def _solve(self, pool, inner=None):
         options = make_options(self, pool)
-        lam, search = self.lam, {}
-        if lam == "auto":
-            lam, search = self._choose(pool, options, inner)
+        lam, search = self._chosen("lam", pool, options, inner)
         result = self._shared(pool, options, inner)
         result.params = pulled_models(pool, result.cluster_params[result.labels], lam, options)
         values = np.asarray(pool.ask(Objectives, result.params, last=True), dtype=float)
@@ -145,8 +143,7 @@ class Ditto(PersonalMethod):
         """The shared model, or those of clusters."""
         if inner is not None:
             return self._inner()._solve(pool, **inner)
-        labels = np.zeros(pool.n_clients, dtype=np.intp)
-        return alternate(pool, pool.start()[None], options, pool.random_state, labels)
+        return common_model(pool, options)
 
     def _choose(self, pool, options, inner):
         robust = options.aggregator is not None

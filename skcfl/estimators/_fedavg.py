@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..base.everyday import everyday
 from ..base.private_plans import rounds_plan
-from ..rounds.alternate import alternate
+from ..rounds.alternate import common_model
 from ..rounds.round_options import make_options, robust_aggregator
 from ._by_rounds import Averaging
 
@@ -62,7 +60,4 @@ class FedAvg(Averaging):
         return rounds_plan(self, model, 1)
 
     def _solve(self, pool):
-        options = make_options(self, pool)
-        theta = pool.start()[None]
-        labels = np.zeros(pool.n_clients, dtype=np.intp)
-        return alternate(pool, theta, options, pool.random_state, labels)
+        return common_model(pool, make_options(self, pool))

@@ -107,9 +107,7 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
 
     def _solve(self, pool):
         options = training_options(self, pool)
-        lam, search = self.lam, {}
-        if lam == "auto":
-            lam, search = self._choose(pool, options)
+        lam, search = self._chosen("lam", pool, options)
         ended, update = self._rounds(pool, options, lam)
         extra = {"mixing_weights": update.weights, "lam": lam, **search}
         return publish(pool, options, ended, update.models, known=False, **extra)

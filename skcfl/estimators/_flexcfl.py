@@ -12,7 +12,7 @@ from .._checks import POSITIVE, Count
 from ..base.everyday import everyday
 from ..calls.first_order import LocalUpdate
 from ..numerics.by_cluster import numbered_by_size
-from ..rounds.alternate import alternate
+from ..rounds.alternate import common_model
 from ..rounds.model_kinds import kind_of
 from ..rounds.one_shot_clusters import Partition, heard, spread_labels
 from ..rounds.round_options import make_options
@@ -161,10 +161,8 @@ class FlexCFL(ClustersOnce):
         if n_rounds == "auto":
             n_rounds = WARM_UP if self.embedding == "flhc" else 0
         if n_rounds:
-            together = np.zeros(pool.n_clients, dtype=np.intp)
             how = replace(options, max_iter=n_rounds, tol=0, polish=False)
-            warm = alternate(pool, start[None], how, pool.random_state, together)
-            start = warm.cluster_params[0]
+            start = common_model(pool, how, start).cluster_params[0]
         updates, known = self._updates(pool, start, options), heard(pool)
         if not np.isfinite(updates[known]).all():
             raise ValueError(self._divergence(n_rounds))

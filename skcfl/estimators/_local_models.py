@@ -6,7 +6,6 @@ import numpy as np
 
 from ..base.everyday import everyday
 from ..rounds.local_training import solve_local
-from ..rounds.model_kinds import TRAINED
 from ..rounds.round_options import STEPS
 from ..search.alpha import n_priors
 from ._by_rounds import ByRounds, training_options
@@ -86,4 +85,4 @@ class LocalModels(ByRounds):
         return None, np.asarray(result.cluster_params)
 
     def _solve(self, pool):
-        return solve_local(pool, training_options(self, pool, TRAINED))
+        return solve_local(pool, training_options(self, pool))

@@ -111,9 +111,7 @@ class PerFedAvg(PersonalMethod):
 
     def _solve(self, pool):
         options = training_options(self, pool)
-        steps, search = self.personal_steps, {}
-        if steps == "auto":
-            steps, search = self._choose(pool, options)
+        steps, search = self._chosen("personal_steps", pool, options)
         ended = self._rounds(pool, options)
         params = one_step(pool, ended.theta, self._inner(pool), int(steps))
         pool.ledger.book(up=pool.n_clients * pool.n_params, clients=pool.n_clients)

@@ -125,9 +125,7 @@ class PFedMe(PersonalMethod):
 
     def _solve(self, pool):
         options = training_options(self, pool)
-        lam, search = self.lam, {}
-        if lam == "auto":
-            lam, search = self._choose(pool, options)
+        lam, search = self._chosen("lam", pool, options)
         update = self._update(pool, options, lam)
         ended = run_shared(pool, update, options)
         params = self._pulled(pool, ended.theta, lam, options)

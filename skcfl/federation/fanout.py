@@ -26,7 +26,7 @@ class FanOut(Site):
     def __init__(self, parts):
         parts = [(site, np.asarray(places)) for site, places in parts]
         self.parts = [part for part in parts if len(part[1])] or parts[:1]
-        self._n = sum(len(places) for _, places in self.parts)
+        self.n_clients = sum(len(places) for _, places in self.parts)
         self.travels = any(site.travels for site, _ in self.parts)
         self.client_sizes = self._gathered("client_sizes")
         self.client_weights = self._gathered("client_weights")
@@ -38,15 +38,10 @@ class FanOut(Site):
     def _joined(self, answers):
         """One array of the clients' entries, in their order; `answers` is used up."""
         shape = np.shape(answers[0])[1:]
-        out = np.empty((self._n, *shape), dtype=np.result_type(*answers))
+        out = np.empty((self.n_clients, *shape), dtype=np.result_type(*answers))
         for _, places in self.parts:
             out[in_a_row(places)] = answers.pop(0)
         return out
-
-    @property
-    def n_clients(self):
-        """Number of clients."""
-        return self._n
 
     @property
     def reachable(self):
@@ -87,7 +82,7 @@ class FanOut(Site):
         """Sites of the same clients, of some of them, or of parts of their rows."""
         own, places = [arguments] * len(self.parts), [places for _, places in self.parts]
         if step == "subset":
-            position = np.full(self._n, -1)
+            position = np.full(self.n_clients, -1)
             position[arguments[0]] = np.arange(len(arguments[0]))
             here = [np.flatnonzero(position[some] >= 0) for some in places]
             own = [(some,) for some in here]

@@ -244,11 +244,8 @@ class FalseSite(WrappedSite):
         name, own = CALLS[call].start, arguments.get("own")
         if not name or own is None:
             return arguments
-        models, _ = self.memory.of(self.positions(slice(None)))
-        sent = arguments[name]
-        if sent is not None and models is not None:
-            models = np.where(own[:, None], models, sent)
-        return {**arguments, name: sent if models is None else models, "own": None}
+        models = self.memory.continued(self.positions(slice(None)), own, arguments[name])
+        return {**arguments, name: models, "own": None}
 
     def _false_sums(self, call, arguments):
         """Sums in which false clients have other parts than they have found."""

@@ -16,6 +16,7 @@ from sklearn.utils.validation import _get_feature_names
 from .._checks import about, check_size, whole_number
 from .._typing import Array, ClientIds, DTypeLike, Kind, MatrixLike, RandomState, Targets, Weights
 from ..clients.ids import check_ids, encode, encode_runs, family, joined_ids, locate
+from ..numerics.matrices import quotient
 from .checking import as_rows, check_features, check_targets, check_weights
 from .fanout import joined
 from .faults import Faults
@@ -218,11 +219,7 @@ class Federation(Protected, ABC):
             if model.class_weight == "balanced":
                 own = [(len(classes),)] * len(parts)
                 totals = sum(ask_each(parts, "class_totals", own, retries=self.retries))
-                factors = np.divide(
-                    *(totals.sum() / len(classes), totals),
-                    out=np.zeros(len(classes)),
-                    where=totals > 0,
-                )
+                factors = quotient(totals.sum() / len(classes), totals.astype(float))
             else:
                 factors = _class_factors(model.class_weight, classes)
             parts = [part.weighed(factors) for part in parts]
@@ -388,8 +385,7 @@ class InProcessFederation(Federation):
         declared = None if policy is None else policy.privacy
         self._parties_are_clients = declared is None
         self._account = None if declared is None else self._opened(declared)
-        self.min_clients, self.retries = _check_counts(min_clients, retries)
-        self.max_share = check_share(max_share)
+        self.min_clients, self.retries, self.max_share = checked(min_clients, retries, max_share)
 
     @classmethod
     def of_checked(cls, kind: Kind, **checked: Any) -> Self:
@@ -527,8 +523,7 @@ class FanOutFederation(Federation):
         max_share: float | None = None,
     ) -> None:
         self.parts = list(parts)
-        self.min_clients, self.retries = _check_counts(min_clients, retries)
-        self.max_share = check_share(max_share)
+        self.min_clients, self.retries, self.max_share = checked(min_clients, retries, max_share)
         if not self.parts:
             raise ValueError("parts must hold at least one federation, got none.")
 
@@ -677,8 +672,10 @@ def _present(parts: Any, presence: Presence, hello: Handshake, model: LocalModel
     ]
 
 
-def _check_counts(min_clients: int, retries: int) -> tuple[int, int]:
-    return whole_number(min_clients, "min_clients"), whole_number(retries, "retries", 0)
+def checked(min_clients: int, retries: int, share: float | None) -> tuple[int, int, float | None]:
+    """The least number of clients, retries and the largest share of a client, checked."""
+    counts = whole_number(min_clients, "min_clients"), whole_number(retries, "retries", 0)
+    return *counts, check_share(share)
 
 
 def _class_factors(class_weight: dict[Any, float], classes: Any) -> Array:

@@ -26,6 +26,9 @@ from .sites import Site
 PARALLEL_WORK = 5e7
 # Values of features below which blocks are made one after the other.
 PARALLEL_VALUES = 1e7
+# Steps from a site to others, each a method with an underscore before its name.
+STEPS = frozenset({"subset", "penalised", "held_out", "folds"})
+STEPS |= {"without_levels", "without_trees", "linearised"}
 
 
 class InProcessSite(Site):
@@ -255,33 +258,30 @@ class InProcessSite(Site):
         """Models that clients go on from: those sent, or what they have answered last."""
         if own is None:
             return sent
-        models, known = self.memory.of(self.at)
-        lacking = own & ~known & ~self.without_rows
+        lacking = own & ~self.memory.known[self.at] & ~self.without_rows
         if lacking.any():
             raise Forgotten(
                 f"{lacking.sum()} clients were asked to continue from their last answers, but "
                 "have given none."
             )
-        if sent is not None and models is not None:
-            models = np.where(own[:, None], models, sent)
-        elif models is None:
-            models = sent
+        models = self.memory.continued(self.at, own, sent)
         return models if dtype is None else models.astype(dtype, copy=False)
 
     # -------------------------------------------------------------------- other sites
 
     def derive(self, step, *arguments):
         """Sites of the same clients, of some of them, or of parts of their rows."""
-        made = {
-            "subset": self._subset,
-            "penalised": self._penalised,
-            "without_levels": self._without_levels,
-            "without_trees": self._without_trees,
-            "linearised": self._linearised,
-            "held_out": self._held_out,
-            "folds": self._folds,
-        }
-        return made[step](*arguments)
+        if step not in STEPS:
+            raise KeyError(step)
+        return getattr(self, f"_{step}")(*arguments)
+
+    def _changed(self, model, blocks, no_rows):
+        """Site of the same clients with other blocks, pairs of each and its clients' slots."""
+        site = copy.copy(self)
+        site.model, site._no_rows = model, no_rows
+        site._blocks = [(block, None, slots) for block, slots in blocks]
+        site._forget()
+        return site
 
     def _subset(self, clients):
         """Site of some of the clients, in the given order."""
@@ -327,23 +327,19 @@ class InProcessSite(Site):
 
     def _without_levels(self, root, spreads, effects):
         """Site of the features, the effects of the levels taken from the targets."""
-        site = copy.copy(self)
-        site.model = self.model.plain_of()
-        site._blocks = []
+        blocks = []
         for block, slots in self._taken():
             about = block, self.client_weights[slots], root, spreads, effects
-            site._blocks.append((self.model.without_levels(*about), None, slots))
+            blocks.append((self.model.without_levels(*about), slots))
         X, *others = self._no_rows
-        site._no_rows = (X[:, : self.model.n_columns], *others)
-        site._forget()
-        return [site]
+        no_rows = X[:, : self.model.n_columns], *others
+        return [self._changed(self.model.plain_of(), blocks, no_rows)]
 
     def _without_trees(self, trees, cuts):
         """Site of the same features, the values of trees beside the predictions."""
-        d, C, site = self.model.n_features, self.model.n_outputs, copy.copy(self)
+        d, C, blocks = self.model.n_features, self.model.n_outputs, []
         trees = check_trees("trees", trees, d, C)
-        site.cuts = check_numbers("cuts", cuts, (d, np.shape(cuts)[-1]))
-        site._blocks = []
+        cuts = check_numbers("cuts", cuts, (d, np.shape(cuts)[-1]))
         for block, slots in self._taken():
             c, n, p = block.shape
             values = forest_outputs(block.dense().reshape(c * n, p)[:, :d], trees, C)
@@ -351,11 +347,11 @@ class InProcessSite(Site):
             _, y = self.model.beside(block.y, offset)
             rest = block.with_targets(y)
             rest.cache["modes"] = block.cache.get("modes")  # where the search of others begins
-            site._blocks.append((rest, None, slots))
+            blocks.append((rest, slots))
         X, y, *others = self._no_rows
-        site.model, y = self.model.beside(y.T, np.zeros((C, 0)))
-        site._no_rows = X, y.T, *others
-        site._forget()
+        model, y = self.model.beside(y.T, np.zeros((C, 0)))
+        site = self._changed(model, blocks, (X, y.T, *others))
+        site.cuts = cuts
         return [site]
 
     def bins_of(self, block):
@@ -370,16 +366,15 @@ class InProcessSite(Site):
 
     def _linearised(self, root, spreads, effects):
         """Site of rows of squared errors with the clients' posteriors, without their levels."""
-        site = copy.copy(self)
-        site.model, site._blocks = self.model.gaussian_of(), []
-        site.client_weights = self.client_weights.copy()
+        blocks, client_weights = [], self.client_weights.copy()
         for block, slots in self._taken():
             about = block, self.client_weights[slots], root, spreads, effects
-            made, site.client_weights[slots] = self.model.linearised(*about)
-            site._blocks.append((made, None, slots))
+            made, client_weights[slots] = self.model.linearised(*about)
+            blocks.append((made, slots))
         X, y, *others = self._no_rows
-        site._no_rows = (X[:, : self.model.n_columns], y.astype(float), *others)
-        site._forget()
+        no_rows = X[:, : self.model.n_columns], y.astype(float), *others
+        site = self._changed(self.model.gaussian_of(), blocks, no_rows)
+        site.client_weights = client_weights
         return [site]
 
     def _held_out(self, fraction, seed):

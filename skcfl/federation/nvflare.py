@@ -16,10 +16,9 @@ from typing import Any
 from .._checks import needs, whole_number
 from ..exceptions import FederationError, MessageError
 from .collab import FITTED, REPORT, FitApp, SiteApp, encoded
-from .federation import _check_counts
+from .federation import checked
 from .remote import TIMEOUT
 from .serialization import RESULTS, loads
-from .shares import check_share
 
 __all__ = ["allow_jobs", "fit_recipe", "load_fitted"]
 
@@ -118,8 +117,7 @@ def fit_recipe(
     if isinstance(estimator, type) or not hasattr(estimator, "fit_federation"):
         got = "a class" if isinstance(estimator, type) else type(estimator).__name__
         raise TypeError(f"estimator must be one of skcfl, with fit_federation(), got {got}.")
-    _check_counts(min_clients, retries)
-    max_share = check_share(max_share)
+    *_, max_share = checked(min_clients, retries, max_share)
     min_sites = whole_number(min_sites, "min_sites")
     if not timeout > 0:
         raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}.")

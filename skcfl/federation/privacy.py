@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import secrets
@@ -144,7 +145,7 @@ class ClientPrivacy:
         self.identity = identity
         self.participation = float(participation)
         self.epsilon, self.delta, self.unit = float(epsilon), float(delta), unit
-        self.bounds, self._given = _check_bounds(bounds, np.isfinite(self.epsilon)), bounds
+        self.bounds = _check_bounds(bounds, np.isfinite(self.epsilon))
         #: What was declared before sums were masked.
         self.unmasked: ClientPrivacy | None = None
 
@@ -158,11 +159,8 @@ class ClientPrivacy:
 
     def with_masks(self, least: int) -> ClientPrivacy:
         """The same privacy, with sums behind masks."""
-        how: dict[str, Any] = {"n_fits": self.n_fits, "account": self.account}
-        how |= {"random_state": self.random_state, "masked": least}
-        how |= {"participation": self.participation, "identity": self.identity}
-        made = ClientPrivacy(self.epsilon, self.delta, self.unit, self._given, **how)
-        made.unmasked = self
+        made = copy.copy(self)
+        made.masked, made.unmasked = whole_number(least, "masked", 2), self
         return made
 
     def check_unit(self) -> None:

@@ -16,6 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,10 +30,9 @@ from ..clients.last_answers import Forgotten
 from ..exceptions import FederationError
 from ..numerics.matrices import in_a_row
 from .bounds import EXITS, Limits, check_hello
-from .federation import Federation, Handshake, _check_counts, joined_hellos
+from .federation import Federation, Handshake, checked, joined_hellos
 from .hosted_parts import ROOT
 from .made_columns import made_columns
-from .shares import check_share
 from .sites import Endpoint, PlaceLost, Refused, Site, count_derived, raising
 from .turns import in_one_message, pass_turn, post
 
@@ -246,22 +246,17 @@ class RemoteRows(RemoteHandle):
         sizes, weights = self.limits.sizes * there, self.limits.weights * there
         return self._made("without", lost, sizes=sizes, weights=weights)
 
-    def scaled(self, scaling):
-        """The rows in the units of a scaling."""
-        return self._made("scaled", scaling)
+    #: The rows in the units of a scaling, with their clients' predictions out of folds, beside the
+    #: predictions of models, and training rows with the test rows of some clients.
+    scaled = partialmethod(_made, "scaled")
+    cross_fitted = partialmethod(_made, "cross_fitted")
+    scored = partialmethod(_made, "scored")
+    judged_by = partialmethod(_made, "judged_by")
 
     def made(self, recipe, trees=None, n_outputs=1):
         """The same rows with columns that are made of theirs, and trees beside models."""
         width = made_columns(np.zeros((0, self.limits.n_features)), recipe).shape[1]
         return self._made("made", recipe, trees, n_outputs, n_features=width)
-
-    def cross_fitted(self, model, seed):
-        """The rows with their clients' predictions out of folds."""
-        return self._made("cross_fitted", model, seed)
-
-    def scored(self, model, table, index, classes):
-        """The rows beside the predictions of their clients' models."""
-        return self._made("scored", model, table, index, classes)
 
     def folds(self, n_folds, seed, by_class):
         """Training and test rows."""
@@ -270,10 +265,6 @@ class RemoteRows(RemoteHandle):
             RemoteRows(self.places, self.limits, self.line, dealt, "__getitem__", k)
             for k in range(n_folds)
         ]
-
-    def judged_by(self, judges):
-        """Training rows, and the test rows of some clients."""
-        return self._made("judged_by", judges)
 
     def site(self, model):
         """Site of the rows, under a model; the host begins at once to make it."""
@@ -300,14 +291,14 @@ class RemoteSite(RemoteHandle, Site):
 
     def __init__(self, n_clients, model, facts, limits, line, parent, method, *arguments):
         super().__init__(line, parent, method, arguments)
-        self._n, self._facts, self._limits = n_clients, facts, limits
+        self.n_clients, self._facts, self._limits = n_clients, facts, limits
         self.model, self.n_params = model, model.n_params
         self._waiting = None if facts is not None else super().start("facts")
 
     def facts(self):
         """What is known of the clients; a host that does not say it when asked twice is lost."""
         if self._facts is None:
-            n = self._n
+            n = self.n_clients
             try:
                 try:
                     self._facts = self._waiting()
@@ -324,11 +315,6 @@ class RemoteSite(RemoteHandle, Site):
                 self._facts = np.zeros(n, dtype=np.intp), np.zeros(n), np.ones(n, dtype=bool)
             self._waiting = None
         return self._facts
-
-    @property
-    def n_clients(self):
-        """Number of clients."""
-        return self._n
 
     @property
     def client_sizes(self):
@@ -348,7 +334,7 @@ class RemoteSite(RemoteHandle, Site):
     @property
     def reachable(self):
         """Whether a call may be repeated for each client; see ``Transport.reachable``."""
-        return np.full(self._n, self.line.transport.reachable and not self.is_lost)
+        return np.full(self.n_clients, self.line.transport.reachable and not self.is_lost)
 
     def start(self, name, *arguments):
         """Begin to answer; a host that is lost is one whose clients are silent."""
@@ -389,7 +375,7 @@ class RemoteSite(RemoteHandle, Site):
             facts = self.facts()
         elif step != "linearised" and self._limits is not None:  # parts of these rows
             limits = Limits(*self.facts()[:2], self._limits.n_features)
-        n = self._n if facts is None else len(facts[0])
+        n = self.n_clients if facts is None else len(facts[0])
         made = RemoteHandle(self.line, self, "derive", (step, *arguments))
         about = n, model, facts, limits, self.line, made, "__getitem__"
         with in_one_message():
@@ -415,8 +401,7 @@ class RemoteFederation(Federation):
         retries: int = 10,
         max_share: float | None = None,
     ) -> None:
-        self.min_clients, self.retries = _check_counts(min_clients, retries)
-        self.max_share = check_share(max_share)
+        self.min_clients, self.retries, self.max_share = checked(min_clients, retries, max_share)
         self._roots = [RemoteHandle(HostConnection(transport)) for transport in transports]
         # Numbers and rows of each place's parts, and the ids of their clients, by the last hello,
         # and why some did not answer.

@@ -48,3 +48,7 @@ class Result:
     shortfall: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
     model: Any = None
+
+    def __post_init__(self) -> None:
+        # What fell short says so.
+        self.converged = bool(self.converged) and not self.shortfall

@@ -247,14 +247,9 @@ class WrappedSite(Site):
     """
 
     def __init__(self, site):
-        self.site = site
+        self.site, self.n_clients = site, site.n_clients
         self.client_sizes, self.client_weights, self.without_rows = site.facts()
         self.travels = site.travels
-
-    @property
-    def n_clients(self):
-        """Number of clients, whoever of them answers."""
-        return self.site.n_clients
 
     @property
     def reachable(self):

@@ -533,7 +533,6 @@ class _AMA:
                     outflow = outcome.divergence
                     W, value, gap = theta, exact, rest
         limit = problem.tolerance(value, self.tol)
-        converged = gap <= limit
         return Result(
             cluster_params=mean_by_cluster(W, labels),
             labels=labels,
@@ -541,8 +540,7 @@ class _AMA:
             objective=value,
             n_iter=n_iter,
             history={name: np.array(column) for name, column in self.history.items()},
-            converged=converged,
-            shortfall="" if converged else shortfall(gap, limit, self.tol, max_iter),
+            shortfall=shortfall(gap, limit, self.tol, max_iter),
             extra={"dual_gap": gap, "dual_coef": outflow, "partition_optimal": certified},
         )
 

@@ -71,7 +71,7 @@ class CertifiedLoop:
         self.contraction = contraction and problem.penalty.fuses
         # Norms make models equal, also in partitions that cannot be proved.
         self.watches = problem.penalty.norm
-        self.history = History(problem.pool.ledger, *COLUMNS)
+        self.history, self.extras = History(problem.pool.ledger, *COLUMNS), {}
         self.best = None
         self.labels = None
         self.wait, self.spacing = 0, 1
@@ -314,16 +314,14 @@ class CertifiedLoop:
             theta = W[np.unique(labels, return_index=True)[1]]
         else:
             theta = mean_by_cluster(W, labels)
-        converged = best["gap"] <= limit
         return Result(
             cluster_params=theta,
             labels=labels,
             params=W,
             objective=best["primal"],
             n_iter=n_iter,
-            history=self.history.arrays(),
-            converged=converged,
-            shortfall="" if converged else shortfall(best["gap"], limit, self.tol, self.max_iter),
+            history=self.history.arrays() | {k: np.array(v) for k, v in self.extras.items()},
+            shortfall=self._shortfall(limit),
             extra={
                 "dual_gap": best["gap"],
                 "dual_coef": best["divergence"],
@@ -331,9 +329,15 @@ class CertifiedLoop:
             },
         )
 
+    def _shortfall(self, limit):
+        """What the end fell short by, if the tolerance allows up to `limit`; empty if nothing."""
+        return shortfall(self.best["gap"], limit, self.tol, self.max_iter)
+
 
 def shortfall(gap, limit, tol, max_iter):
-    """What to say of a gap that is too large."""
+    """What to say of a gap that is too large; empty if it is not."""
+    if gap <= limit:
+        return ""
     return (
         f"The duality gap is {gap:.2g} after max_iter={max_iter} iterations, "
         f"more than tol={tol:g} allows ({limit:.2g}). Increase max_iter or tol."

@@ -450,7 +450,6 @@ class _Rounds:
             objective=check.objective,
             n_iter=int(n_rounds),
             history=self.history.arrays(),
-            converged=not shortfall,
             shortfall=shortfall,
             extra={"residual": check.residual, "nu": float(check.nu), "rho": float(self.rho)},
         )

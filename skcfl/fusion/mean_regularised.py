@@ -22,13 +22,10 @@ from functools import partial
 import numpy as np
 from scipy.optimize import minimize
 
-from .._progress import loop
 from ..calls.curvatures import Prox
 from ..calls.proofs_asked import Conjugate
-from ..federation.result import Result
 from ..penalties import SquaredL2
-from ..rounds.record import History
-from .certified import COLUMNS, HOPELESS, IDLE
+from .certified import HOPELESS, IDLE, CertifiedLoop
 from .expansions import can_expand, questions
 from .solvers import solver
 
@@ -84,17 +81,20 @@ def mean_regularised(
     state : tuple of ndarray
         To go on from.
     """
-    loop = _MeanRegularised(problem, lam, state, certify)
-    loop.expands = expand and can_expand(problem.pool)
-    return loop.run(tol, max_iter)
+    loop = _MeanRegularised(problem, lam, tol, max_iter, state)
+    loop.certify, loop.expands = certify, expand and can_expand(problem.pool)
+    result = loop.run()
+    return result, (loop.mean, loop.x)
 
 
-class _MeanRegularised:
+class _MeanRegularised(CertifiedLoop):
+    unit = "evaluation"
     # True if expansions are solved first.
     expands = False
 
-    def __init__(self, problem, lam, state, certify):
-        self.problem, self.pool, self.lam = problem, problem.pool, lam
+    def __init__(self, problem, lam, tol, max_iter, state):
+        super().__init__(problem, lam, tol, max_iter, contraction=False)
+        self.pool = problem.pool
         self.c = lam * problem.graph.weight * problem.n
         self.rows = ~self.pool.without_rows
         if state is None:
@@ -102,19 +102,20 @@ class _MeanRegularised:
             self.mean = self.x[self.rows].mean(axis=0)
         else:
             self.mean, self.x = state[0].copy(), state[1].copy()
-        self.n_evaluations, self.last, self.certify = 0, None, certify
-        self.history = History(self.pool.ledger, *COLUMNS)
-        self.best = {"primal": np.inf, "dual": -np.inf}
+        self.n_evaluations, self.last = 0, None
+        self.best = {"primal": np.inf, "dual": -np.inf, "rounding": 0.0}
+        self.best |= {"labels": None, "certified": False}
 
-    def run(self, tol, max_iter):
+    def _iterate(self):
         """Solutions of expansions, or chunks of L-BFGS, until the gap is small enough."""
-        with loop("evaluation", max_iter) as self.progress:
-            if not (self.expands and self._expanded(tol)):
-                self._evaluate(tol, max_iter)
-        limit = self.problem.tolerance(self.best["primal"], tol)
-        return self._result(limit, max_iter), (self.mean, self.x)
+        if not (self.expands and self._expanded()):
+            self._evaluate()
+        return self._result(self.n_evaluations)
 
-    def _expanded(self, tol):
+    def _limit(self):
+        return self.problem.tolerance(self.best["primal"], self.tol)
+
+    def _expanded(self):
         """True if solutions of expansions lead to a gap that is small enough."""
         problem, gap = self.problem, np.inf
         expansions = problem.expansions(self.x)
@@ -123,22 +124,21 @@ class _MeanRegularised:
                 return False
             self.x = expansions.drawn_together(self.c, self.rows)
             self.mean, self.n_evaluations = self.x[self.rows].mean(axis=0), self.n_evaluations + 1
-            limit, before = problem.tolerance(self.best["primal"], tol), gap
-            allowed = HOPELESS * min(limit, problem.tolerance(problem.at_start, tol))
+            allowed = min(self._limit(), problem.tolerance(problem.at_start, self.tol))
+            before, allowed = gap, HOPELESS * allowed
             gap, answers = self._gap(allowed, questions(self.x))
             expansions = problem.expand(self.x, answers)
-            limit = problem.tolerance(self.best["primal"], tol)
-            if gap <= limit:
+            if gap <= self._limit():
                 return True
             if not gap <= FALL * before:
                 return False
         return False
 
-    def _evaluate(self, tol, max_iter):
+    def _evaluate(self):
         """Chunks of L-BFGS with growing accuracy."""
         problem, memory, chunk = self.problem, 20, CHUNK
-        aim = np.sqrt(GAIN)
-        limit = problem.tolerance(self._value(self.mean)[0], tol)
+        aim, max_iter = np.sqrt(GAIN), self.max_iter
+        limit = problem.tolerance(self._value(self.mean)[0], self.tol)
         while True:
             self.progress.begin()
             gtol = aim * np.sqrt(2.0 * self.c * problem.n * limit)
@@ -152,8 +152,8 @@ class _MeanRegularised:
                 options={"maxfun": budget, "maxcor": memory, "ftol": 0.0, "gtol": gtol},
             )
             self.mean = found.x
-            gap = self._check(HOPELESS * limit)
-            limit = problem.tolerance(self.best["primal"], tol)
+            gap = self._gap_at_mean(HOPELESS * limit)
+            limit = self._limit()
             moves = self.n_evaluations - before
             stuck = aim == 0.0 and moves <= 2
             if not self.certify and moves >= MOVES and gap > HOPELESS * limit:
@@ -178,7 +178,7 @@ class _MeanRegularised:
         self.last = mean.copy(), float(value), self.c * move.sum(axis=0)
         return self.last[1:]
 
-    def _check(self, allowed):
+    def _gap_at_mean(self, allowed):
         """The gap at the present mean."""
         centre = np.tile(self.mean, (self.problem.n, 1))
         self.x = self.pool.ask(Prox, centre, self.c, x0=self.x)
@@ -199,36 +199,18 @@ class _MeanRegularised:
         primal = float(objectives.sum())
         primal += 0.5 * self.c * float(((x - x.mean(axis=0)) ** 2).sum())
         dual = -float(bounds.sum()) - float((outflow**2).sum()) / (2.0 * self.c)
-        best = self.best
-        if primal < best["primal"]:
-            best.update(primal=primal, W=x.copy())
-        if dual > best["dual"] or "outflow" not in best:
-            best.update(dual=dual, outflow=outflow)
-        gap = best["gap"] = max(best["primal"] - best["dual"], 0.0)
-        k = self.n_evaluations
-        self.history.add(round=k, objective=best["primal"], gap=gap, n_clusters=n, participants=n)
-        self.progress.tell(lambda: self._result(np.inf, k), k=k, objective=best["primal"], gap=gap)
+        self._keep(primal, dual, x, outflow)
+        k, best, gap = self.n_evaluations, self.best["primal"], self.best["gap"]
+        self._record(k, best, gap, n, n)
+        self.progress.tell(partial(self._result, k), k=k, objective=best, gap=gap)
         return gap, answers
 
-    def _result(self, limit, max_iter):
-        best, n = self.best, self.problem.n
-        converged = best["gap"] <= limit
-        return Result(
-            cluster_params=best["W"],
-            labels=np.arange(n),
-            params=best["W"],
-            objective=best["primal"],
-            n_iter=self.n_evaluations,
-            history=self.history.arrays(),
-            converged=converged,
-            shortfall=""
-            if converged
-            else f"The duality gap is {best['gap']:.2g} after {self.n_evaluations} iterations "
-            f"(max_iter={max_iter}), more than the tolerance allows ({limit:.2g}). Increase "
-            "max_iter or tol.",
-            extra={
-                "dual_gap": best["gap"],
-                "dual_coef": best["outflow"],
-                "partition_optimal": False,
-            },
+    def _shortfall(self, limit):
+        gap = self.best["gap"]
+        if gap <= limit:
+            return ""
+        return (
+            f"The duality gap is {gap:.2g} after {self.n_evaluations} iterations "
+            f"(max_iter={self.max_iter}), more than the tolerance allows ({limit:.2g}). Increase "
+            "max_iter or tol."
         )

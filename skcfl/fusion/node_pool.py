@@ -29,7 +29,7 @@ class NodePool:
         self.client_weights = self._of_nodes(pool.client_weights)
         self.client_sizes = self._of_nodes(pool.client_sizes)
         self.without_rows = self._of_nodes(pool.without_rows, True)
-        for name in ("n_params", "dtype", "model", "ledger", "random_state"):
+        for name in ("n_params", "dtype", "model", "ledger", "random_state", "travels"):
             setattr(self, name, getattr(pool, name))
 
     def _of_nodes(self, values, other=0):
@@ -90,11 +90,6 @@ class NodePool:
     def lane(self, **options):
         """The same nodes with a separate ledger, see :meth:`ClientPool.lane`."""
         return NodePool(self.pool.lane(**options), self.places, self.n_clients)
-
-    @property
-    def travels(self):
-        """True if the clients are elsewhere."""
-        return self.pool.travels
 
     def spectrum(self):
         """Curvatures, zero of nodes without rows."""

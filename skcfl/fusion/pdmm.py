@@ -398,10 +398,8 @@ class _PDMM(CertifiedLoop):
         """``D'(H - rho Z)`` from scratch."""
         state = self.state
         weight = self.back * state.rho
-        flow = np.zeros((self.problem.d, self.problem.n))
-        for block, z, h in zip(self.problem.blocks, state.Z, state.H or state.M, strict=True):
-            block.add_divergence(h - weight * z, flow)
-        return flow.T
+        pairs = zip(state.Z, state.H or state.M, strict=True)
+        return self.problem.divergence(h - weight * z for z, h in pairs).T
 
     def _edge_duals(self):
         """Feasible duals: those of (17), were it to be solved for all pairs now."""

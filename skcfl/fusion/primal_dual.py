@@ -198,7 +198,7 @@ class _PrimalDual(CertifiedLoop):
         problem, state = self.problem, self.state
         if self._try_last_partition():
             return self._result(0)
-        outflow = self._divergence(state.U)
+        outflow = problem.divergence(state.U).T
         check_at = CHECK_EVERY
         for k in self.progress:
             check = k >= check_at or k == self.max_iter
@@ -273,12 +273,6 @@ class _PrimalDual(CertifiedLoop):
             u += p
         return {"outflow": out.T, "zeros": zeros, "conjugate": conjugate, "move2": move2}
 
-    def _divergence(self, U):
-        out = np.zeros((self.problem.d, self.problem.n))
-        for block, u in zip(self.problem.blocks, U, strict=True):
-            block.add_divergence(u, out)
-        return out.T
-
     def _edge_duals(self):
         """Feasible flows near the present iterate, block by block."""
         sigma, penalty = 0.5 / self.state.ratio, self.problem.penalty
@@ -342,15 +336,14 @@ class _PrimalDual(CertifiedLoop):
     def _result(self, n_iter):
         self.state.labels = self.best["labels"]
         result = super()._result(n_iter)
-        result.history.update({name: np.array(c) for name, c in self.extras.items()})
         result.extra.update(residual_gap=self.residual, ratio=self.state.ratio)
-        limit = self.problem.tolerance(result.objective, self.tol)
-        if np.isfinite(self.residual):
-            result.converged = bool(self.residual <= limit)
-            result.shortfall = "" if result.converged else self._residual_shortfall(limit)
         return result
 
-    def _residual_shortfall(self, limit):
+    def _shortfall(self, limit):
+        if not np.isfinite(self.residual):
+            return super()._shortfall(limit)
+        if self.residual <= limit:
+            return ""
         return (
             f"The residual gap is {self.residual:.2g} after max_iter={self.max_iter} iterations, "
             f"more than tol={self.tol:g} allows ({limit:.2g}); the duality gap is infinite "

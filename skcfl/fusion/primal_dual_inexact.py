@@ -43,14 +43,12 @@ from sklearn.utils._param_validation import Interval
 
 from .._checks import MOST
 from ..calls.first_order import LocalUpdate, ObjectivesGradients
-from ..federation.result import Result
 from ..graphs import Graph
-from ..numerics.by_cluster import mean_by_cluster
 from ..penalties import L2
 from ..rounds.alternate import Options, alternate
 from ..rounds.model_kinds import NETWORK_STEP
 from ..rounds.stop import rounds_stable
-from .certified import _components
+from .certified import CertifiedLoop, _components
 from .primal_dual import _PrimalDual
 from .problem import FusionProblem
 from .solvers import SETTLED_ITERATIONS, STEPS, InexactPrimalDual, solver
@@ -269,7 +267,8 @@ class _InexactPrimalDual(_PrimalDual):
         if node < FALL * self.least:
             self.least, self.least_at = node, k
         self.labels = labels
-        self.best = {"W": V, "divergence": divergence, "primal": objective, "labels": labels}
+        self.best = {"W": V, "divergence": divergence, "primal": objective, "gap": np.inf}
+        self.best |= {"labels": None, "certified": False}
         self.extras["residual"].append(self.residual)
         n_clusters = int(labels.max()) + 1
         self._record(k, objective, np.inf, n_clusters, n)
@@ -284,27 +283,11 @@ class _InexactPrimalDual(_PrimalDual):
         """Bring the moves of models and flows to one size, where anything flows."""
         return super()._balance(move, move2, outflow) if move2 > 0.0 else outflow
 
-    def _result(self, n_iter):
-        best, labels = self.best, self.labels
-        converged = self.residual <= self.tol or self.settled
-        return Result(
-            cluster_params=mean_by_cluster(best["W"], labels),
-            labels=labels,
-            params=best["W"],
-            objective=best["primal"],
-            n_iter=n_iter,
-            history=self.history.arrays()
-            | {name: np.array(column) for name, column in self.extras.items()},
-            converged=converged,
-            shortfall="" if converged else self._shortfall(),
-            extra={
-                "dual_gap": np.inf,
-                "dual_coef": best["divergence"],
-                "partition_optimal": False,
-            },
-        )
+    _result = CertifiedLoop._result
 
-    def _shortfall(self):
+    def _shortfall(self, limit):
+        if self.residual <= self.tol or self.settled:
+            return ""
         wait = ", and clusters or models have not settled" if self.patience else ""
         return (
             f"The residual is {self.residual:.2g} after max_iter={self.max_iter} iterations, more "

@@ -185,6 +185,13 @@ class FusionProblem:
             self._laplacians[unweighted] = out
         return self._laplacians[unweighted]
 
+    def divergence(self, U):
+        """Net outflows (d, n) of the nodes, of flows block by block."""
+        outflow = np.zeros((self.d, self.n))
+        for block, u in zip(self.blocks, U, strict=True):
+            block.add_divergence(u, outflow)
+        return outflow
+
     def conserved(self, U, lam):
         """Feasible flows near `U` that clients without an objective only pass on.
 
@@ -210,9 +217,7 @@ class FusionProblem:
             Rounding of the outflows that are given as zero.
         """
         penalty = self.penalty
-        outflow, potential = np.zeros((2, self.d, self.n))
-        for block, u in zip(self.blocks, U, strict=True):
-            block.add_divergence(u, outflow)
+        outflow, potential = self.divergence(U), np.zeros((self.d, self.n))
         held = self.pool.model.decay > 0.0
         emptied = np.zeros((self.d, self.n), dtype=bool)
         for some, unweighted in ((held, False), (~held, True)):
@@ -226,11 +231,9 @@ class FusionProblem:
             flows.append(u)
             if penalty.norm and u.size:
                 load = max(load, float((penalty.dual_norm(u) / (lam * block.weights)).max()))
-        outflow, conjugate = np.zeros((self.d, self.n)), 0.0
-        for block, u in zip(self.blocks, flows, strict=True):
-            block.add_divergence(u / load, outflow)
-            if not penalty.norm:
-                conjugate += block.total(penalty.conjugate(u, lam * block.weights))
+        outflow, conjugate = self.divergence(u / load for u in flows), 0.0
+        for block, u in zip(() if penalty.norm else self.blocks, flows, strict=False):
+            conjugate += block.total(penalty.conjugate(u, lam * block.weights))
         left = np.linalg.norm(np.where(emptied, outflow, 0.0), axis=0)
         outflow[emptied] = 0.0
         return outflow.T, conjugate, left
@@ -360,17 +363,8 @@ class FusionProblem:
 
     # ------------------------------------------------------------------------------ over lam
 
-    def grid(self, n_lams, ratio=None, rough=False):
-        """Values of lam for a path, see :func:`skcfl.fusion.path.lam_grid`."""
-        return lam_grid(self, n_lams, ratio, rough)
-
-    def path_ends(self):
-        """The least and the largest lam of a path, see :func:`skcfl.fusion.path.path_ends`."""
-        return path_ends(self)
-
-    def bounds(self, **options):
-        """Bounds of the lam where everything fuses, see :func:`lam_max_bounds`."""
-        return lam_max_bounds(self, **options)
+    # Values of lam for a path, its least and largest lam, and bounds of the lam where all fuses.
+    grid, path_ends, bounds = lam_grid, path_ends, lam_max_bounds
 
     def fused_from(self, lams):
         """The value of a grid from which on everything is fused, infinite where nothing is."""

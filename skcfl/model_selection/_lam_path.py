@@ -248,19 +248,13 @@ def lam_path(
         warn_path(path, est)
     labels = np.array([numbered_by_size(row)[1] for row in path.labels])
     clients = np.zeros(1, dtype=int) if task.groups is None else task.groups
-    return LamPath(
-        lams=path.lams,
-        params=task.pool.units.to_user(path.params).astype(task.pool.dtype, copy=False),
-        labels=labels,
-        n_clusters=labels.max(axis=1) + 1,
-        gaps=path.gaps,
-        objectives=path.objectives,
-        optimal=path.optimal,
-        groups=clients,
-        fusion_params=task.pool.units.to_user(path.fusion_params),
-        n_iter=path.n_iter,
-        converged=path.converged,
-    )
+    units, dtype = task.pool.units, task.pool.dtype
+    found = {
+        "params": units.to_user(path.params).astype(dtype, copy=False),
+        "fusion_params": units.to_user(path.fusion_params),
+        "labels": labels,
+    }
+    return LamPath(**(vars(path) | found), n_clusters=labels.max(axis=1) + 1, groups=clients)
 
 
 def warn_path(path: Any, est: Any) -> None:

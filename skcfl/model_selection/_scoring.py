@@ -19,9 +19,10 @@ from sklearn.utils import Bunch, _safe_indexing, check_consistent_length, get_ta
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import _check_sample_weight, _num_samples, check_is_fitted
 
-from .._checks import about, check_size, is_missing, only_numbers, real_array, refuse_masked
+from .._checks import about, check_size, only_numbers, real_array, refuse_masked, refuse_missing
 from .._typing import Array, Groups, MatrixLike, Targets, Weights
 from ..clients.ids import check_ids, encode
+from ..numerics.by_cluster import rows_by_label
 from ._columns import ids_in_column
 
 _RESPONSES = ("predict", "predict_proba", "predict_log_proba", "decision_function")
@@ -258,14 +259,10 @@ def per_client_scores(
     n_samples = _num_samples(rows)
     ids = _client_ids(final, rows, groups, n_samples)
     clients, codes = encode(ids)
-    sizes = np.bincount(codes, minlength=len(clients))
-    order = np.argsort(codes, kind="stable")
-    members = np.split(order, np.cumsum(sizes)[:-1])
     if y is not None:
         with about("y"):
             y = np.asarray(y)
-            if y.dtype.kind == "O" and any(map(is_missing, y.ravel().tolist())):
-                raise ValueError("it has missing values (NaN, None or NA).")
+            refuse_missing(y)
         if is_regressor(final):
             y = real_array(y, "y")
             check_size(y, "y")
@@ -279,7 +276,7 @@ def per_client_scores(
     undefined = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UndefinedMetricWarning)
-        for i, mine in enumerate(members):
+        for i, mine in rows_by_label(codes):
             weights = {}
             if sample_weight is not None:
                 weights["sample_weight"] = sample_weight[mine]
@@ -306,7 +303,7 @@ def per_client_scores(
             UndefinedMetricWarning,
             stacklevel=2,
         )
-    return Bunch(groups=clients, scores=scores, n_samples=sizes)
+    return Bunch(groups=clients, scores=scores, n_samples=np.bincount(codes))
 
 
 def _innermost(estimator: Any, X: MatrixLike) -> tuple[Any, Any]:

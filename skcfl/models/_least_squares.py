@@ -12,6 +12,8 @@ client, lengths (c,).
 
 import numpy as np
 
+from ..numerics.matrices import quotient
+
 # Ratio of eigenvalues below which solutions are refined.
 UNEVEN = 1e-6
 # Least penalty, in units of the largest eigenvalue, where Gram matrices of rows will do.
@@ -54,7 +56,7 @@ class Narrow(_Factors):
         return x
 
     def _inverse(self, b, rho):
-        coordinates = _divide(_apply(self.vectors, b), self.values + rho[:, None])
+        coordinates = quotient(_apply(self.vectors, b), self.values + rho[:, None])
         return _apply(self.vectors.transpose(0, 2, 1), coordinates)
 
 
@@ -87,17 +89,17 @@ class Wide(_Factors):
             u = self._rows_of(last)
             known = np.einsum("cn,cn->c", u, self._small(u, sigma))[:, None]
             scale = (rho[:, None] + self.alpha * known) / sigma
-            x += _divide(self.alpha * column * x[:, -1:], scale)
+            x += quotient(self.alpha * column * x[:, -1:], scale)
         return x
 
     def _small(self, r, sigma, power=1):
         """``(U U' + sigma I)^-power r``."""
         coordinates = _apply(self.vectors.transpose(0, 2, 1), r)
-        return _apply(self.vectors, _divide(coordinates, (self.values + sigma) ** power))
+        return _apply(self.vectors, quotient(coordinates, (self.values + sigma) ** power))
 
     def _inverse(self, t, c, sigma):
         """``A^-1 (U' t + c)``, by the pseudo-inverse where sigma is zero."""
-        outside = _divide(c, sigma)
+        outside = quotient(c, sigma)
         inside = self._small(t - self._rows_of(outside), sigma)
         flat = sigma == 0.0
         if flat.any():
@@ -153,8 +155,3 @@ def _squares(sigma, size):
     """Squares of singular values (c, k), zero where they are nothing but rounding."""
     rounding = np.finfo(float).eps * size * sigma[:, 0]
     return np.where(sigma > rounding[:, None], sigma, 0.0) ** 2
-
-
-def _divide(a, b):
-    b = np.broadcast_to(b, a.shape)
-    return np.divide(a, b, out=np.zeros_like(a), where=b > 0)

@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import StrOptions
 from .._checks import NOT_NEGATIVE
 from .._option_objects import parameters
 from .._typing import ClassWeight
+from ..numerics.matrices import quotient
 from ..numerics.newton import invert_scaled, solve_scaled
 from ._contrasts import along_contrasts, contrast_blocks
 from ._convex import MAX_DENSE, ConvexModel
@@ -381,9 +382,7 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         def precondition(r):
             inner = self.centre(r)
             z = np.matmul(inverse, inner.reshape(c * C, D, 1)).reshape(r.shape)
-            return self.centre(z) + np.divide(
-                r - inner, diagonal, out=np.zeros_like(r), where=diagonal > 0
-            )
+            return self.centre(z) + quotient(r - inner, diagonal)
 
         return precondition
 
@@ -409,7 +408,7 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
             t = np.matmul(rows, (root * block.forward(z))[..., None])[..., 0]
             z -= inverse * block.backward(root * t)
             rest = (r - inner).reshape(c, C, -1)
-            outer = np.divide(rest, diagonal, out=np.zeros_like(rest), where=diagonal > 0)
+            outer = quotient(rest, diagonal)
             return self.centre(z.reshape(r.shape)) + outer.reshape(r.shape)
 
         return precondition

@@ -10,6 +10,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._checks import POSITIVE
 from .._option_objects import parameters
+from ..numerics.matrices import quotient
 from ..numerics.newton import solve_scaled
 from ._convex import ConvexModel
 
@@ -62,17 +63,11 @@ class Location(ConvexModel):
 
     @property
     def quadratic(self):
-        """True if clients' objectives are quadratic functions."""
-        return self._squared
-
-    @property
-    def _squared(self):
+        """True if ``f_i`` is half the squared distance to the client's mean plus a constant."""
         return self.loss == "squared_error"
 
-    @property
-    def isotropic(self):
-        """True if ``f_i`` is half the squared distance to the client's mean plus a constant."""
-        return self._squared
+    #: Then every curvature is the identity.
+    isotropic = _squared = quadratic
 
     def design(self, X):
         """Rows as they are."""
@@ -211,15 +206,13 @@ class Location(ConvexModel):
         row, w = block.dense()[:, 0], block.weights
         if v is None:
             # At the slope's end of the domain the row plus the slope is one of the minimisers.
-            return row if s is None else row + np.divide(s, w, out=np.zeros_like(s), where=w > 0)
+            return row if s is None else row + quotient(s, w)
         pull = np.asarray(rho, dtype=float)[:, None]
         target = v if s is None else v + s / pull
         E = target - row
         size = np.linalg.norm(E, axis=1, keepdims=True)
         inner = pull / (w + pull) * E
-        outer = E - w * self.delta / pull * np.divide(
-            E, size, out=np.zeros_like(E), where=size > 0
-        )
+        outer = E - w * self.delta / pull * quotient(E, size)
         return row + np.where(pull * size <= self.delta * (w + pull), inner, outer)
 
     def rounding(self, block, w):

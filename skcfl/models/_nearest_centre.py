@@ -4,6 +4,8 @@ import numpy as np
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
+from ..numerics.by_cluster import rows_by_label
+
 # Entries of sparse rows that are made dense together, and of distances that are held.
 BATCH = 2**20
 
@@ -36,16 +38,10 @@ class NearestCentre:
         """Cluster of every row, (n_rows,), under the centres of the model at `index`."""
         table = params.reshape(-1, self.n_centres, self.n_features + 1)
         out = np.zeros(X.shape[0], dtype=np.intp)
-        order = np.argsort(index, kind="stable")
-        cuts = np.flatnonzero(np.diff(index[order], prepend=-1))
-        step = max(BATCH // max(self.n_features, self.n_centres), 1)
-        for start, stop in zip(cuts, [*cuts[1:], len(order)], strict=True):
-            model = table[index[order[start]]]
-            model = model[model[:, -1] >= 0]
-            for first in range(start, stop, step):
-                some = order[first : min(first + step, stop)]
-                rows = X[some].toarray() if sparse.issparse(X) else X[some]
-                out[some] = model[cdist(rows, model[:, :-1], "sqeuclidean").argmin(axis=1), -1]
+        for k, some in rows_by_label(index, max(BATCH // max(self.n_features, self.n_centres), 1)):
+            model = table[k][table[k, :, -1] >= 0]
+            rows = X[some].toarray() if sparse.issparse(X) else X[some]
+            out[some] = model[cdist(rows, model[:, :-1], "sqeuclidean").argmin(axis=1), -1]
         return out
 
     def output(self, raw):

@@ -28,6 +28,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._checks import NOT_NEGATIVE
 from ..clients.blocks import Block, one_client
 from ..clients.optimizers import cache_slices
+from ..numerics.by_cluster import rows_by_label
 from ._local_model import LocalModel
 from ._plain import plain_network
 
@@ -255,12 +256,7 @@ class Network(LocalModel):
     def _parts(self, block, w):
         """Clients that fit into the cache together: places, block, models and buffers."""
         size, work = self.clients_at_once(block), None
-        if len(w) <= size:
-            yield slice(None), block, w, self.workspace(block)
-            return
-        for start in range(0, len(w), size):
-            here = slice(start, min(start + size, len(w)))
-            part = block.take(here)
+        for here, part in block.parts(size):
             if work is None or part.shape[0] < size:
                 work = self.workspace(part)
             yield here, part, w[here], work
@@ -427,20 +423,13 @@ class Network(LocalModel):
 
     def decision(self, X, params, index):
         """Raw predictions (n_rows, n_outputs); row r uses the model ``params[index[r]]``."""
-        index = np.asarray(index)
-        n_rows = X.shape[0]
-        raw = np.empty((n_rows, self.n_outputs), dtype=self.dtype)
+        raw = np.empty((X.shape[0], self.n_outputs), dtype=self.dtype)
         X = self.design(X)
         params = np.asarray(params, dtype=self.dtype)
-        order = np.argsort(index, kind="stable")
-        used, first = np.unique(index[order], return_index=True)
-        size = self._rows_at_once()
-        for k, start, stop in zip(used, first, [*first[1:], n_rows], strict=True):
-            for place in range(start, stop, size):
-                mine = order[place : min(place + size, stop)]
-                part = one_client(X[mine])
-                states = make_states(self.layers, 1, len(mine), self.dtype)
-                raw[mine] = self._forward(part, params[k : k + 1], states)[0].T
+        for k, mine in rows_by_label(index, self._rows_at_once()):
+            part = one_client(X[mine])
+            states = make_states(self.layers, 1, len(mine), self.dtype)
+            raw[mine] = self._forward(part, params[k : k + 1], states)[0].T
         return raw
 
     def output(self, raw):

@@ -18,6 +18,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from .._checks import Count
 from .._option_objects import parameters
+from ..numerics.by_cluster import rows_by_label
 from ._known_classes import KnownClasses
 from ._local_model import LocalModel, choose
 
@@ -300,13 +301,9 @@ class SklearnModel(LocalModel):
     def decision(self, X, params, index):
         """Predictions (n_rows, n_outputs), each row by the model at its `index`."""
         out = np.zeros((X.shape[0], self.n_outputs))
-        order = np.argsort(index, kind="stable")
-        cuts = np.flatnonzero(np.diff(np.asarray(index)[order], prepend=-1))
-        for start, stop in zip(cuts, [*cuts[1:], len(order)], strict=True):
-            rows = order[start:stop]
-            weights = params[index[rows[0]]]
-            for member in np.flatnonzero(weights):
-                out[rows] += weights[member] * self.outputs_of(self.bank[member], X[rows])
+        for k, rows in rows_by_label(index):
+            for member in np.flatnonzero(params[k]):
+                out[rows] += params[k, member] * self.outputs_of(self.bank[member], X[rows])
         return out
 
     def row_losses(self, X, y, params, index):

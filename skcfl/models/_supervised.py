@@ -16,6 +16,11 @@ LOSS_CONSTRAINTS = {
 }
 
 
+def of_loss(name, doc):
+    """Property that is the loss's own."""
+    return property(lambda self: getattr(self.describe_loss(), name), doc=doc)
+
+
 class SupervisedMixin:
     """A local model with a parameter ``loss``, left of the model: it asks the loss what it is."""
 
@@ -38,20 +43,15 @@ class SupervisedMixin:
         """Kind of estimator that the loss makes."""
         return "classifier" if self.describe_loss().classifier else "regressor"
 
-    @property
-    def has_proba(self):
-        """True if the model predicts probabilities."""
-        return self.describe_loss().has_proba
-
-    @property
-    def unknown_scale(self):
-        """True if the size of the noise is unknown: not for counts and classes."""
-        return self.describe_loss().unknown_scale
-
-    @property
-    def has_units(self):
-        """True if training needs the mean and the standard deviation of the targets."""
-        return self.describe_loss().has_units
+    has_proba = of_loss("has_proba", "True if the model predicts probabilities.")
+    unknown_scale = of_loss(
+        "unknown_scale", "True if the size of the noise is unknown: not for counts and classes."
+    )
+    has_units = of_loss(
+        "has_units", "True if training needs the mean and the standard deviation of the targets."
+    )
+    loss_degree = of_loss("degree", "Power of the size of the noise that the loss grows with.")
+    grounded = of_loss("grounded", "True if 0 is the least loss of any row.")
 
     def in_units(self, mean, scale):
         """Copy of a bound model that knows the mean and the standard deviation of the targets."""
@@ -60,16 +60,6 @@ class SupervisedMixin:
         if self.kernel.has_units:
             model.kernel = self.kernel.in_units(scale)
         return model
-
-    @property
-    def loss_degree(self):
-        """Power of the size of the noise that the loss grows with."""
-        return self.describe_loss().degree
-
-    @property
-    def grounded(self):
-        """True if 0 is the least loss of any row."""
-        return self.describe_loss().grounded
 
     @property
     def bounded_curvature(self):

@@ -44,6 +44,15 @@ def membership(labels, n_clusters, weights=None, dtype=float):
     return sparse.csc_array((weights, labels, np.arange(n + 1)), shape=(n_clusters, n))
 
 
+def rows_by_label(labels, at_once=None):
+    """Each label that occurs and the positions that have it, at most `at_once` a time."""
+    order = np.argsort(labels, kind="stable")
+    used, first = np.unique(np.take(labels, order), return_index=True)
+    for label, rows in zip(used, np.split(order, first[1:]), strict=False):  # none of no labels
+        for start in range(0, len(rows), at_once or len(rows)):
+            yield label, rows[start : start + (at_once or len(rows))]
+
+
 def order_by_label(labels, n_labels):
     """Positions sorted by label, those of a label in order, in time linear in their number."""
     return membership(labels, n_labels, dtype=np.int8).tocsr().indices

@@ -15,6 +15,11 @@ def factor(A, order="MMD_AT_PLUS_A"):
     return splu(A, permc_spec=order, diag_pivot_thresh=0.0, options={"SymmetricMode": True})
 
 
+def quotient(a, b):
+    """``a / b``, and zero where `b` is not positive."""
+    return np.divide(a, b, out=np.zeros_like(a if np.ndim(a) else b), where=b > 0)
+
+
 def sandwich(root, H):
     """``L' H L`` of a batch (c, p, p); a root L of one axis is a diagonal."""
     if root.ndim == 1:

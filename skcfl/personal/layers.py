@@ -15,7 +15,7 @@ then it trains, and the server averages the models.
 
 import numpy as np
 
-from ..calls.kept_models import BlendedMoves, BlendedUpdate, PartialMoves, PartialUpdate, Recall
+from ..calls.kept_models import BlendedMoves, PartialMoves, PartialUpdate, Recall
 from ..numerics.matrices import columns_of
 from .shared_rounds import SharedUpdate
 
@@ -45,19 +45,8 @@ class PartialAverage(SharedUpdate):
 
     def ask(self, answers, state):
         """Shared parameters after the participants have trained, and objectives before."""
-        pool, columns = answers.who.pool, columns_of(self.shared)
-        rule = self.options.optimizer, self.options.batch_size
-        how = self.shared, self.stages, self.rate, *rule
-        if self.single:
-            models = state.theta[answers.choice]
-            models[:, columns], values = pool.ask(PartialUpdate, models[:, columns], *how)
-            return answers.heard(pool, models=models, values=values)
-        about = state.theta[:, columns], answers.choice
-        answers.sums = np.zeros(state.theta.shape)
-        answers.sums[:, columns], values = pool.ask(
-            PartialMoves, *about, *how, weights=answers.who.weights
-        )
-        return answers.heard(pool, values=values)
+        how = {"shared": self.shared, "stages": self.stages, "step_size": self.rate}
+        return _ask(self, answers, state, PartialMoves, how, columns_of(self.shared))
 
 
 class BlendedAverage(SharedUpdate):
@@ -83,16 +72,22 @@ class BlendedAverage(SharedUpdate):
 
     def ask(self, answers, state):
         """Models of the participants, blended and trained, and objectives between."""
-        pool, options = answers.who.pool, self.options
-        about = self.blended, options.local_steps, self.rates(answers)
-        how = {"optimizer": options.optimizer, "batch_size": options.batch_size, **self.blend}
-        if self.single:
-            w = state.theta[answers.choice]
-            models, values = pool.ask(BlendedUpdate, w, *about, **how)
-            return answers.heard(pool, models=models, values=values)
-        how["weights"] = answers.who.weights
-        answers.sums, values = pool.ask(BlendedMoves, state.theta, answers.choice, *about, **how)
-        return answers.heard(pool, values=values)
+        how = {"blended": self.blended, "steps": self.options.local_steps, **self.blend}
+        return _ask(self, answers, state, BlendedMoves, how | {"step_size": self.rates(answers)})
+
+
+def _ask(update, answers, state, call, how, columns=slice(None)):
+    """Models after the participants' training of the models that they keep, or sums of moves."""
+    pool, theta, options = answers.who.pool, state.theta, update.options
+    how |= {"optimizer": options.optimizer, "batch_size": options.batch_size}
+    if update.single:
+        models = theta[answers.choice]
+        models[:, columns], values = pool.ask(call.trains, models[:, columns], **how)
+        return answers.heard(pool, models=models, values=values)
+    answers.sums, how["weights"] = np.zeros(theta.shape), answers.who.weights
+    found = pool.ask(call, theta[:, columns], answers.choice, **how)
+    answers.sums[:, columns], values = found
+    return answers.heard(pool, values=values)
 
 
 def train_part(pool, theta, trained, steps, rate, options, prototypes=None, strength=0.0):

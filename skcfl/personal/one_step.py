@@ -10,7 +10,7 @@ r"""Per-FedAvg: a shared model that is good after one more gradient step of each
 The first-order variant leaves out ``a H``.
 """
 
-from ..calls.first_order import LocalUpdate, MetaUpdate
+from ..calls.first_order import LocalUpdate
 from ..calls.summed import ClusterValues, MetaMoves
 from .shared_rounds import SharedUpdate
 
@@ -53,7 +53,7 @@ class MetaAverage(SharedUpdate):
             "batch_size": self.options.batch_size,
             "exact": self.exact,
         }
-        return self.ask_trained(answers, state, MetaUpdate, MetaMoves, how)
+        return self.ask_trained(answers, state, MetaMoves.trains, MetaMoves, how)
 
 
 def one_step(pool, w, inner, steps=1):

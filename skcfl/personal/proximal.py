@@ -26,7 +26,7 @@ R             ``n_moves``                 ``local_rounds``
 import numpy as np
 
 from ..calls.curvatures import Prox, Solve
-from ..calls.first_order import LocalUpdate, MoreauUpdate, Objectives
+from ..calls.first_order import LocalUpdate, Objectives
 from ..calls.summed import ClusterValues, MoreauMoves, ProximalMoves
 from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
 from ..rounds.state import weighted_mean
@@ -196,7 +196,7 @@ class TrainedMoreauAverage(MoreauAverage):
             "optimizer": self.options.optimizer,
             "batch_size": self.options.batch_size,
         }
-        return self.ask_trained(answers, state, MoreauUpdate, MoreauMoves, how)
+        return self.ask_trained(answers, state, MoreauMoves.trains, MoreauMoves, how)
 
     def _envelope(self, answers, state):
         return None

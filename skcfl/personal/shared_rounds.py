@@ -289,7 +289,6 @@ def publish(pool, options, ended, params, shared=None, known=True, **extra):
         objective=weighted_mean(values[here], client_weights(pool, options)[here]),
         n_iter=len(history["objective"]),
         history=history,
-        converged=not ended.shortfall,
         shortfall=ended.shortfall,
         extra=extra,
     )

@@ -117,6 +117,13 @@ def alternate(pool, theta, options, rng, labels=None, rule=None, first=None):
     return result
 
 
+def common_model(pool, options, start=None):
+    """The Result of one model for all clients, from `start` or the common start of training."""
+    theta = (pool.start() if start is None else start)[None]
+    labels = np.zeros(pool.n_clients, dtype=np.intp)
+    return alternate(pool, theta, options, pool.random_state, labels)
+
+
 class Rounds:
     """Rounds that have ended and are not polished yet; parameters: see ``alternate``.
 
@@ -244,7 +251,6 @@ def _result(pool, state, weights, record, shortfall, suspects=None):
         objective=weighted_mean(values[here], weights[here]),
         n_iter=len(history["objective"]),
         history=history,
-        converged=not shortfall,
         shortfall=shortfall,
         extra={"loss": loss, **extra, **record.rounds()},
     )

@@ -120,6 +120,5 @@ def _result(pool, w, rounds, shortfall):
         objective=rounds[-1]["objective"],
         n_iter=count,
         history=history,
-        converged=not shortfall,
         shortfall=shortfall,
     )

@@ -229,7 +229,6 @@ def fit_mixture(pool, theta, options, share_steps=1):
         objective=objective,
         n_iter=len(history["objective"]),
         history=history,
-        converged=bool(done),
         shortfall=""
         if done
         else f"After max_iter={options.max_iter} rounds the models still change by "

@@ -10,7 +10,7 @@ from .._checks import about
 from .aggregation import AGGREGATORS, is_operator, make_aggregator
 from .alternate import Options
 from .model_kinds import NETWORK_STEP, kind_of, need_minima
-from .training_options import Training
+from .training_options import LOCAL_STEPS, Training
 
 # Rounds of a fit that starts near its end, before it is polished.
 BRIEF = 5
@@ -175,7 +175,7 @@ def make_options(estimator, pool, shared=None, max_iter=None, **fixed):
         max_iter=max_iter,
         budget=budget,
         averaging=averaging,
-        local_steps=training.steps(),
+        local_steps=training.steps(getattr(estimator, "_local_steps", LOCAL_STEPS)),
         optimizer=optimizer,
         step_size=automatic_step(how["step_size"], optimizer, pool),
         batch_size=how["batch_size"],

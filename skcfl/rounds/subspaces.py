@@ -6,7 +6,8 @@ angles of two clients are the singular values of ``Q_i' Q_j`` (Vahidian et al., 
 """
 
 import numpy as np
-from sklearn.cluster import AgglomerativeClustering
+
+from .update_groups import cut
 
 __all__ = ["angle_clusters", "orthonormal", "principal_angles"]
 
@@ -72,12 +73,7 @@ def angle_clusters(degrees, n_clusters, threshold, linkage):
         return np.zeros(n, dtype=np.intp)
     away = 0.5 * (degrees + degrees.T)
     np.fill_diagonal(away, 0.0)
-
-    def cut(**where):
-        tree = AgglomerativeClustering(metric="precomputed", linkage=linkage, **where)
-        return tree.fit_predict(away)
-
-    labels = cut(n_clusters=None, distance_threshold=SAME if threshold is None else threshold)
+    labels = cut(away, None, linkage, SAME if threshold is None else threshold)
     if threshold is not None or labels.max() < n_clusters:
         return labels
-    return cut(n_clusters=n_clusters)
+    return cut(away, n_clusters, linkage)

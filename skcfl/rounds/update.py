@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..calls.curvatures import HessianProducts
-from ..calls.first_order import LocalUpdate, ObjectivesGradients
+from ..calls.first_order import ObjectivesGradients
 from ..calls.summed import ClusterValues, GradientSums, TrainedMoves
 from ..numerics.by_cluster import sum_by_cluster
+from ..numerics.matrices import quotient
 from ..numerics.quantiles import weighted_quantile
 from .aggregation import Layout, aggregate_by_cluster, median_by_cluster
 from .aggregation.aggregator import same_labels
@@ -143,15 +144,8 @@ class GradientStep(UpdateRule):
 
     def __call__(self, answers, state):
         """New models."""
-        self.last = Step(
-            answers.who,
-            answers.choice,
-            answers.values,
-            answers.gradients,
-            state.theta,
-            self.rates.of_clusters(answers),
-            answers.sums,
-        )
+        rates = self.rates.of_clusters(answers)
+        self.last = Step.of(answers, state, answers.gradients, rates)
         return self.average(self.last)
 
     def again(self, bad):
@@ -222,7 +216,8 @@ class ModelAverage(UpdateRule):
             answers = ask_values(answers, state)
         if answers.models is not None or answers.sums is not None:
             return answers
-        return self.ask_trained(answers, state, LocalUpdate, TrainedMoves, self.how(answers))
+        calls = TrainedMoves.trains, TrainedMoves
+        return self.ask_trained(answers, state, *calls, self.how(answers))
 
     def __call__(self, answers, state):
         """New models."""
@@ -247,7 +242,7 @@ class Members(UpdateRule):
         K = len(state.theta)
         total = np.bincount(choice, weights=weights, minlength=K)
         summed = sum_by_cluster(pool.model.singles(pool.places), choice, K, weights)
-        share = np.divide(1.0, total, out=np.zeros(K), where=total > 0)
+        share = quotient(1.0, total)
         # An ensemble is not the minimiser of its clients' loss: partitions may take turns.
         step = 0.5 ** max(state.round - MOST_TURNS, 0)
         new = step * share[:, None] * summed + (1.0 - step) * state.theta
@@ -273,8 +268,13 @@ class Step:
     def of_models(cls, answers, state, models):
         """The step to the mean of the participants' models, None where sums have come up."""
         moves = None if models is None else state.theta[answers.choice] - models
+        return cls.of(answers, state, moves, np.ones(len(state.theta)))
+
+    @classmethod
+    def of(cls, answers, state, moves, rates):
+        """The step by messages, which are None where sums of them have come up."""
         about = answers.who, answers.choice, answers.values, moves, state.theta
-        return cls(*about, np.ones(len(state.theta)), answers.sums)
+        return cls(*about, rates, answers.sums)
 
 
 class Average:
@@ -308,7 +308,7 @@ class Average:
             return self._robust(step, total)
         if self.division == "all":
             total = np.where(total > 0, weights.sum(), 0.0)
-        factor = np.divide(step.rates, total, out=np.zeros(K), where=total > 0)
+        factor = quotient(step.rates, total)
         summed = step.sums
         if summed is None:
             summed = sum_by_cluster(step.moves, step.choice, K, weights)
@@ -399,7 +399,7 @@ class StepSizes:
         curvatures = weights * self.lipschitz[answers.who.index]
         total = np.bincount(choice, weights=weights, minlength=self.K)
         curvature = np.bincount(choice, weights=curvatures, minlength=self.K)
-        return self.cuts * np.divide(total, curvature, out=np.zeros(self.K), where=curvature > 0)
+        return self.cuts * quotient(total, curvature)
 
     def _typical(self, who, choice):
         """One over the weighted median of the curvatures of each cluster."""
@@ -408,7 +408,7 @@ class StepSizes:
             if before is who and len(out) == self.K and same_labels(chosen, choice):
                 return out
         typical = median_by_cluster(self.lipschitz[who.index], choice, self.K, who.weights)
-        out = np.divide(1.0, typical, out=np.zeros(self.K), where=typical > 0)
+        out = quotient(1.0, typical)
         self.last = who, choice, out
         return out
 

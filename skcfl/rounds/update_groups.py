@@ -58,7 +58,7 @@ def group_updates(updates, n_clusters, embedding, rng, linkage, metric, threshol
         n_clusters = min(n_clusters, len(np.unique(features, axis=0)))
         return long_kmeans(features, n_clusters, rng).labels_
     if embedding == "madc":
-        return _cut(absolute_differences(cosines(updates, updates)), n_clusters, "complete")
+        return cut(absolute_differences(cosines(updates, updates)), n_clusters, "complete")
     if threshold is None and linkage == "ward":
         return AgglomerativeClustering(n_clusters, linkage="ward").fit_predict(updates)
     away = pairwise_distances(updates, metric=metric)
@@ -67,10 +67,10 @@ def group_updates(updates, n_clusters, embedding, rng, linkage, metric, threshol
         if linkage == "ward":
             tree = AgglomerativeClustering(None, linkage="ward", distance_threshold=threshold)
             return tree.fit_predict(updates)
-    return _cut(away, n_clusters, linkage, threshold)
+    return cut(away, n_clusters, linkage, threshold)
 
 
-def _cut(away, n_clusters, linkage, threshold=None):
+def cut(away, n_clusters, linkage, threshold=None):
     """Hierarchical clusters of a matrix of distances."""
     tree = AgglomerativeClustering(
         n_clusters if threshold is None else None,

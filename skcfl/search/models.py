@@ -226,8 +226,7 @@ class ModelSearch:
         """
         out = []
         for f, family in enumerate(self.families):
-            line = [m for m in self._first() if (m.family, m.refit) == (f, True) and m.lam > 0.0]
-            line.sort(key=by_lam)
+            line = [m for m in self._line(f, True) if m.lam > 0.0]
             if not (family.grows and family.refines):
                 continue
             gaps = [a.n_models / b.n_models for a, b in pairwise(line)]
@@ -241,14 +240,14 @@ class ModelSearch:
                     out.append((f, float(np.sqrt(a.lam * b.lam))))
         return out
 
-    def _line(self, member):
+    def _line(self, *like):
         """Members tried first of the family and kind of a member, ascending."""
-        like = member.family, member.refit
         return sorted((m for m in self._first() if (m.family, m.refit) == like), key=by_lam)
 
     def _beyond(self, member):
         """The next value beyond the grid where the best is its first or last positive one."""
-        family, lams = self.families[member.family], [m.lam for m in self._line(member)]
+        family = self.families[member.family]
+        lams = [m.lam for m in self._line(member.family, member.refit)]
         inner = [lam for lam in lams if 0.0 < lam < family.fused]
         if not family.grows or len(inner) < 2 or member.lam not in (inner[0], inner[-1]):
             return None
@@ -261,7 +260,7 @@ class ModelSearch:
 
     def _beside(self, member):
         """Halfway to the neighbours of a member, where these are not the same models."""
-        family, line = self.families[member.family], self._line(member)
+        family, line = self.families[member.family], self._line(member.family, member.refit)
         refines = family.grows and family.refines
         if not refines or member.lam == 0.0 or member.lam >= family.fused:
             return []

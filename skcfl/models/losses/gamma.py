@@ -4,7 +4,7 @@ import numpy as np
 from scipy.special import gammaln, polygamma, psi, xlogy
 from sklearn.linear_model import GammaRegressor
 
-from .loss import Loss
+from .loss import Loss, as_fitted
 
 # Most steps to the shape of greatest likelihood, and the mean loss below which none is needed.
 NEWTON_STEPS, SERIES = 30, 1e-4
@@ -101,9 +101,7 @@ class Gamma(Loss):
         return 1.0 / float(shape)
 
     def plain_linear(self, fit_intercept):
-        estimator = GammaRegressor(fit_intercept=fit_intercept)
-        estimator._base_loss = estimator._get_loss()
-        return estimator
+        return as_fitted(GammaRegressor(fit_intercept=fit_intercept))
 
 
 def log_of(y):

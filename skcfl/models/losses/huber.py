@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.linear_model import HuberRegressor
 
 from ..._checks import POSITIVE
-from .loss import Loss
+from .loss import Loss, as_fitted
 
 
 class Huber(Loss):
@@ -62,6 +62,5 @@ class Huber(Loss):
         return np.clip(a, -self.delta, self.delta)
 
     def plain_linear(self, fit_intercept):
-        estimator = HuberRegressor(epsilon=max(self.delta, 1.0), fit_intercept=fit_intercept)
-        estimator.scale_ = 1.0
-        return estimator
+        epsilon = max(self.delta, 1.0)
+        return as_fitted(HuberRegressor(epsilon=epsilon, fit_intercept=fit_intercept), scale_=1.0)

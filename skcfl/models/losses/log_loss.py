@@ -4,10 +4,25 @@ import numpy as np
 from scipy.special import expit, xlogy
 from sklearn.linear_model import LogisticRegression
 
-from .loss import ClassLoss
+from .loss import ClassLoss, as_fitted
 
 
-class Logistic(ClassLoss):
+class LogLoss(ClassLoss):
+    """Minus the logarithm of the probability of the class."""
+
+    name = "log_loss"
+    has_proba = True
+    is_likelihood = True
+
+    def log_constant(self, y, dispersion):
+        return np.zeros(y[..., 0, :].shape)
+
+    def plain_linear(self, fit_intercept):
+        plain = LogisticRegression(fit_intercept=fit_intercept)
+        return as_fitted(plain, n_iter_=np.zeros(1, dtype=np.int32))
+
+
+class Logistic(LogLoss):
     """``log(1 + exp(-s z))`` with the sign ``s`` of the class: log loss of two classes.
 
     Examples
@@ -18,9 +33,6 @@ class Logistic(ClassLoss):
     array([0.69314718, 0.12692801])
     """
 
-    name = "log_loss"
-    has_proba = True
-    is_likelihood = True
     max_curvature = 0.25
 
     def for_classes(self, n_classes):
@@ -77,26 +89,17 @@ class Logistic(ClassLoss):
     def project(self, a, y):
         return -np.clip(-a * y, 0.0, 1.0) * y
 
-    def log_constant(self, y, dispersion):
-        return np.zeros(y[..., 0, :].shape)
-
     def proba(self, z):
         """Class probabilities of raw predictions ``(n_rows, 1)``."""
         return np.column_stack([expit(-z[:, 0]), expit(z[:, 0])])
-
-    def plain_linear(self, fit_intercept):
-        return _logistic_regression(fit_intercept)
 
     def plain_activation(self, n_outputs):
         return "logistic"
 
 
-class Multinomial(ClassLoss):
+class Multinomial(LogLoss):
     """``logsumexp(z) - z_y``: log loss of three classes or more."""
 
-    name = "log_loss"
-    has_proba = True
-    is_likelihood = True
     coupled = True
     max_curvature = 0.5
 
@@ -183,21 +186,9 @@ class Multinomial(ClassLoss):
         total = p.sum(axis=-2, keepdims=True)
         return np.where(total > 0, p / np.maximum(total, 1e-300), is_class) - is_class
 
-    def log_constant(self, y, dispersion):
-        return np.zeros(y[..., 0, :].shape)
-
     def proba(self, z):
         """Class probabilities of raw predictions ``(n_rows, C)``."""
         return self.probabilities(z.T).T
 
-    def plain_linear(self, fit_intercept):
-        return _logistic_regression(fit_intercept)
-
     def plain_activation(self, n_outputs):
         return "softmax"
-
-
-def _logistic_regression(fit_intercept):
-    estimator = LogisticRegression(fit_intercept=fit_intercept)
-    estimator.n_iter_ = np.zeros(1, dtype=np.int32)
-    return estimator

@@ -269,6 +269,14 @@ class Loss(Options):
         return {"identity": "identity", "log": "exp"}.get(self.link)
 
 
+def as_fitted(estimator, **state):
+    """Linear estimator of scikit-learn with what fitting leaves besides coefficients."""
+    vars(estimator).update(state)
+    if hasattr(estimator, "_get_loss"):
+        estimator._base_loss = estimator._get_loss()
+    return estimator
+
+
 class ClassLoss(Loss):
     """Base of the losses with class codes as targets."""
 

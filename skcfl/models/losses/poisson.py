@@ -4,7 +4,7 @@ import numpy as np
 from scipy.special import gammaln, xlogy
 from sklearn.linear_model import PoissonRegressor
 
-from .loss import Loss
+from .loss import Loss, as_fitted
 
 
 class Poisson(Loss):
@@ -85,6 +85,4 @@ class Poisson(Loss):
         return max(mean, 1.0)
 
     def plain_linear(self, fit_intercept):
-        estimator = PoissonRegressor(fit_intercept=fit_intercept)
-        estimator._base_loss = estimator._get_loss()
-        return estimator
+        return as_fitted(PoissonRegressor(fit_intercept=fit_intercept))

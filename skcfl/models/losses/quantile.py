@@ -12,7 +12,7 @@ from sklearn.utils._param_validation import Interval
 
 from ..._checks import POSITIVE
 from ..._option_objects import parameters
-from .loss import Loss
+from .loss import Loss, as_fitted
 
 
 @parameters
@@ -128,6 +128,5 @@ class Quantile(Loss):
         return share * density**2 / around
 
     def plain_linear(self, fit_intercept):
-        estimator = QuantileRegressor(quantile=self.quantile, fit_intercept=fit_intercept)
-        estimator.n_iter_ = 0
-        return estimator
+        plain = QuantileRegressor(quantile=self.quantile, fit_intercept=fit_intercept)
+        return as_fitted(plain, n_iter_=0)

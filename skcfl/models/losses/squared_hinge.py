@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.svm import LinearSVC
 
-from .loss import ClassLoss
+from .loss import ClassLoss, as_fitted
 
 
 class SquaredHinge(ClassLoss):
@@ -60,6 +60,4 @@ class SquaredHinge(ClassLoss):
         return np.minimum(a * y, 0.0) * y
 
     def plain_linear(self, fit_intercept):
-        estimator = LinearSVC(fit_intercept=fit_intercept)
-        estimator.n_iter_ = 0
-        return estimator
+        return as_fitted(LinearSVC(fit_intercept=fit_intercept), n_iter_=0)

@@ -8,7 +8,7 @@ from sklearn.linear_model import TweedieRegressor
 from sklearn.utils._param_validation import Interval
 
 from .gamma import Gamma, log_of
-from .loss import Loss
+from .loss import Loss, as_fitted
 from .poisson import Poisson
 
 # Most Newton steps of the conjugate; its value is a bound after any number of them.
@@ -163,9 +163,8 @@ class Tweedie(Loss):
         return mean ** self._powers[0]
 
     def plain_linear(self, fit_intercept):
-        estimator = TweedieRegressor(power=self.power, link="log", fit_intercept=fit_intercept)
-        estimator._base_loss = estimator._get_loss()
-        return estimator
+        plain = TweedieRegressor(power=self.power, link="log", fit_intercept=fit_intercept)
+        return as_fitted(plain)
 
 
 def _entropy(x):
