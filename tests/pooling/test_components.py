@@ -198,6 +198,21 @@ def test_variances_that_the_covariance_asked_for_does_not_have_are_no_clusters(c
         assert tried["icl"][single].min() < tried["icl"][clusters].min()
 
 
+def test_clusters_beat_variances_by_very_strong_evidence_whatever_was_asked_for():
+    """Two clusters are worse than one diagonal population by less than that."""
+    rng = np.random.default_rng(3)
+    groups, X = np.repeat(np.arange(20), 20), rng.normal(size=(400, 6))
+    own = rng.normal(size=6) + 0.3 * rng.normal(size=(20, 6))
+    raw = (X * own[groups]).sum(axis=1) + rng.normal(size=20)[groups]
+    y = raw + rng.logistic(size=400) > 0
+    model = PartialPoolingClassifier(basis="linear", covariance="full", random_state=0)
+    model.fit(X, y, groups=groups)
+    tried = model.bic_path_
+    of = [tried["icl"][tried["covariance_type"] == kind].min() for kind in ("diag", "none")]
+    assert 0.0 < of[1] - of[0] < STRONG
+    assert model.n_clusters_ == 1
+
+
 @pytest.mark.parametrize("prior", some([np.inf, 100.0], 1))
 @pytest.mark.parametrize("n_true", [1, 3])
 def test_means_of_classes_that_nothing_holds_make_no_clusters(prior, n_true):
