@@ -96,6 +96,8 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
     _publishes_rounds = True
     #: If True, the method needs fits and losses of local models only: a SklearnModel will do.
     _fits_estimators = False
+    #: If True, objectives are sums over clients, else means.
+    _sums_clients = False
 
     # With metadata routing every method asks for groups, no set_*_request call is needed.
     __metadata_request__fit = _REQUEST_GROUPS
@@ -480,7 +482,8 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
     def _found(self, task: Task) -> Iterator[tuple[str, type[Warning]]]:
         yield from super()._found(task)
         loss = max(self.history_.get("objective", [])[:1], default=0.0)
-        if isinstance(task.pool.model, Network) and not loss <= MOST_LOSS:
+        loss /= task.pool.n_clients if self._sums_clients else 1
+        if isinstance(task.pool.model, Network) and loss > MOST_LOSS:
             yield (
                 f"The mean loss of the networks was {loss:.2g} when training began: their "
                 "features or targets are far from unit size, and steps as of Adam's reach little "

@@ -59,6 +59,7 @@ class LamChoiceMixin:
     """
 
     _option_classes: ClassVar[dict[str, Any]] = {"search": LamSearch}
+    _sums_clients = True
 
     _parameter_constraints = {
         "search": [LamSearch, None],

@@ -163,3 +163,13 @@ def test_networks_far_from_unit_size(name):
         network.fit(X, y, groups=groups)
     with pytest.warns(UnitsWarning, match="far from unit size"):
         network.fit(wide, far, groups=groups)
+
+
+@pytest.mark.filterwarnings("error::skcfl.exceptions.UnitsWarning")
+def test_many_clients_are_not_far_from_unit_size(monkeypatch):
+    """Objectives of fusion are sums over clients."""
+    monkeypatch.setattr("skcfl.base.federated.MOST_LOSS", 4.0)
+    X, y, groups = others_of(make_clustered_regression(60, 2, 3, n_samples=4, random_state=0))
+    network = make("GTVRegressor").set_params(hidden_layer_sizes=(4,), max_iter=3)
+    network.fit(X, y / y.std(), groups=groups)
+    assert network.history_["objective"][0] > 4.0
