@@ -485,9 +485,9 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
         loss /= task.pool.n_clients if self._sums_clients else 1
         if isinstance(task.pool.model, Network) and loss > MOST_LOSS:
             yield (
-                f"The mean loss of the networks was {loss:.2g} when training began: their "
-                "features or targets are far from unit size, and steps as of Adam's reach little "
-                "of that. Scale them over the rows of all clients.",
+                f"The networks' mean loss was {loss:.2g} when training began: their features or "
+                "targets are far from unit size, where training gets nowhere. Scale both, by "
+                "the same means and standard deviations for all clients.",
                 UnitsWarning,
             )
         other_units = task.pool.other_units

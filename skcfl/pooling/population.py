@@ -185,10 +185,7 @@ class Population:
 
     @property
     def penalty(self):
-        """Minus the logarithm of the prior densities, but for their constants.
-
-        In units of the targets in which starts that spend unlike numbers of rows compare.
-        """
+        """Minus the logarithm of the prior densities, but for their constants, in any unit."""
         penalty = 0.5 * float((self.precision * self.means**2).sum())
         penalty -= 0.5 * self.spent * np.log(self.dispersion / self.unit.max())
         if self.kind == "diag":
