@@ -237,3 +237,17 @@ def test_units_of_targets_choose_no_start(scale=1e-6):
     assert model.n_clusters_ == 3
     found = model.fit(X, scale * y, groups=groups).predict(X, groups=groups)
     assert_allclose(found / scale, wanted, atol=1e-8)
+
+
+@pytest.mark.parametrize("scale", some([1e-20, 1e12], 1))
+def test_units_of_amounts_take_no_more_exchanges(scale):
+    """Fits of a gamma loss begin at the mean of the targets."""
+    rng = np.random.default_rng(0)
+    groups, X = np.repeat(np.arange(12), 6), rng.normal(size=(72, 3))
+    y = rng.gamma(2.0, np.exp(0.3 * X.sum(axis=1)))
+    model = PartialPoolingRegressor(basis="linear", loss="gamma", random_state=0)
+    wanted = model.fit(X, y, groups=groups).predict(X, groups=groups)
+    calls = model.calls_
+    found = model.fit(X, scale * y, groups=groups).predict(X, groups=groups)
+    assert_allclose(found / scale, wanted, rtol=1e-8)
+    assert model.calls_ <= 1.1 * calls
