@@ -291,7 +291,7 @@ def pooled(pool, options):
     p = pool.n_params
     population = Population(
         "none",
-        means=np.zeros((1, p)) if pool.model.quadratic else pool.start()[None],
+        means=np.zeros((1, p)) if pool.model.quadratic else pool.model.origin[None],
         covariance=np.zeros(p),
         weights=np.ones(1),
         dispersion=1.0,

@@ -534,11 +534,16 @@ def test_bad_declarations():
 
 @pytest.mark.parametrize(
     "model",
-    [PartialPoolingRegressor(random_state=0, n_clusters=1), FedAvgRegressor(alpha=0.0)],
+    [
+        PartialPoolingRegressor(random_state=0, n_clusters=1),
+        PartialPoolingRegressor(1, loss="gamma", basis="linear"),
+        FedAvgRegressor(alpha=0.0),
+    ],
 )
 def test_fits_that_measure_units_need_no_bounds(model):
     X, y, groups = DATA
-    federation = InProcessFederation(1e3 * X - 7e4, 1e-2 * y + 5.0, groups)
+    y = 1e-2 * (y - y.min()) + 5.0
+    federation = InProcessFederation(1e3 * X - 7e4, y, groups)
     wanted = clone(model).fit_federation(federation)
     found = clone(model).fit_federation(federation.masked(3))
     assert_allclose(found.cluster_coef_, wanted.cluster_coef_, rtol=1e-6)
