@@ -101,7 +101,7 @@ class LeastLoss(ChoiceRule):
         """Losses, or choices and gradients at once."""
         if gradients and who.judge is None:
             held = None if state.held is None else state.held[who.index]
-            return _best_response(who, state, held, gradients)
+            return best_response(who, state, held, gradients)
         return super().ask(who, state)
 
     def choose(self, answers, state, final=False):
@@ -189,11 +189,11 @@ def least_loss(losses):
 def _ask_assigned(who, state, assigned, gradients):
     """Send each participant its assigned model."""
     if gradients and who.judge is None:
-        return _best_response(who, state, assigned, gradients)
+        return best_response(who, state, assigned, gradients)
     return Answers(who, choice=assigned)
 
 
-def _best_response(who, state, held, gradients):
+def best_response(who, state, held, gradients):
     """Losses, choices and gradients at the choices in one call: answers of a round.
 
     The last step may overflow at some clients. They are rejected only if the models before that

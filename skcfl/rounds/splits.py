@@ -37,10 +37,10 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.cluster import AgglomerativeClustering
 
-from ..calls.first_order import BestResponse, Losses
+from ..calls.first_order import Losses
 from .aggregation import Mean, aggregate_by_cluster
 from .aggregation.aggregator import lengths
-from .choice import ChoiceRule, Known, least_loss
+from .choice import ChoiceRule, Known, best_response, least_loss
 from .safeguards import Safeguard
 from .state import Answers
 from .suspicion import ONE_LEAST, SIGMAS, limit
@@ -197,9 +197,7 @@ class Bipartition(ChoiceRule):
         answers = Answers(who, choice=labels)
         if not gradients:
             return self.update.ask(answers, state)
-        about = state.theta, labels
-        losses, choice, slopes = who.pool.ask(BestResponse, *about, searching=False)
-        return answers.heard(who.pool, losses=losses, choice=choice, gradients=slopes)
+        return best_response(who, state, labels, "single")
 
     def choose(self, answers, state, final=False):
         """The clients' clusters, after splits; models of new clusters are put into the state."""

@@ -133,13 +133,23 @@ class GradientStep(UpdateRule):
         """Values and gradients at the choices, where they have not come with them."""
         if answers.gradients is not None or answers.sums is not None:
             return ask_values(answers, state)
-        pool, how = answers.who.pool, {"known": answers.losses is not None, "searching": False}
-        if self.single:
-            w = state.theta[answers.choice]
-            values, gradients = pool.ask(ObjectivesGradients, w, **how)
-            return answers.heard(pool, values=values, gradients=gradients)
-        about = state.theta, answers.choice, answers.who.weights
-        values, answers.sums = pool.ask(GradientSums, *about, **how)
+        pool, single = answers.who.pool, self.single
+        how = {"known": answers.losses is not None, "searching": state.before is not None}
+
+        def ask():
+            if single:
+                return pool.ask(ObjectivesGradients, state.theta[answers.choice], **how)
+            return pool.ask(GradientSums, state.theta, answers.choice, answers.who.weights, **how)
+
+        values, slopes = ask()
+        if how["searching"] and not (np.isfinite(values).all() and np.isfinite(slopes).all()):
+            # The last step may overflow: clients that do so at the models before it are rejected.
+            pool.ask(ClusterValues, state.before, answers.choice, searching=False)
+            if pool.answered is not None:
+                values, slopes = ask()
+        if single:
+            return answers.heard(pool, values=values, gradients=slopes)
+        answers.sums = slopes
         return answers.heard(pool, values=values)
 
     def __call__(self, answers, state):

@@ -5,6 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skcfl import (
+    CFLRegressor,
+    CLoVERegressor,
     FedAvgRegressor,
     IFCARegressor,
     Training,
@@ -193,3 +195,17 @@ def test_searches_along_lines_are_patient():
             values = pool.ask(Objectives, np.full((12, 1), 1e120))
             assert np.isfinite(np.delete(values, 4)).all()
         assert values[4] == 0.0 and pool.rejected.nonzero()[0].tolist() == [4]
+
+
+@pytest.mark.parametrize("cls", [CFLRegressor, CLoVERegressor])
+def test_large_counts_are_no_reason(cls):
+    """A step too long for a client is taken again, and the client stays."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(12), 6)
+    X = rng.normal(size=(72, 8))
+    mean = (X * rng.normal(size=(12, 8))[groups]).sum(axis=1) + 2 * rng.normal(size=12)[groups]
+    y = np.where(groups == 1, 10**6, rng.poisson(np.exp(0.15 * mean)))
+    model = cls(loss="poisson", random_state=0).fit(X, y, groups=groups)
+    assert not model.rejected_clients_.size
+    own = model.predict(X, groups=groups)[groups == 1]
+    assert_allclose(own, 1e6, rtol=0.5)
