@@ -180,7 +180,8 @@ class NewClients(Host):
         """
         check_is_fitted(self)
         pool, _ = self._new_clients(X, y, groups)
-        return pool.ask(Losses, pool.units.from_user(self.cluster_params_))
+        losses = pool.ask(Losses, pool.units.from_user(self.cluster_params_))
+        return losses * pool.model.loss_unit
 
     @fit_context(prefer_skip_nested_validation=False)
     def adapt(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> Self:

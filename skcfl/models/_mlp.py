@@ -10,6 +10,7 @@ from .._option_objects import parameters
 from .._typing import Activation, ClassWeight, LayerSizes
 from ._network import NETWORK_CONSTRAINTS, Network
 from ._supervised import LOSS_CONSTRAINTS, SupervisedMixin
+from .losses.standardised import Standardised
 
 if TYPE_CHECKING:
     from .losses import Loss
@@ -82,8 +83,8 @@ class MLP(SupervisedMixin, Network):  # type: ignore[override]
     standardize: bool = True
     class_weight: ClassWeight = None
 
-    # What is taken from targets, and what they are divided by; size of the losses of counts.
-    _of_targets, _unit = (0.0, 1.0), 1.0
+    # What is taken from targets, and what they are divided by; the loss that compares models.
+    _of_targets, _judged = (0.0, 1.0), None
 
     @property
     def has_units(self):
@@ -101,8 +102,11 @@ class MLP(SupervisedMixin, Network):  # type: ignore[override]
         elif self.standardize and mean > 0:
             model._of_targets, model._of_predictions = (0.0, mean), (loss.raw(mean), 1.0)
             model.standardised = loss.standardised(mean, scale)
-            # Evidence for clusters counts in units of the noise, where its size is known.
-            model._unit = 1.0 if loss.unknown_scale else loss.unit(mean, scale)
+            if not loss.unknown_scale:
+                # Evidence for clusters is in units of the noise.
+                model._judged = Standardised(loss, mean, scale, size=1.0)
+        if model.standardised is not None and model._judged is None:
+            model.loss_unit = loss.unit(mean, scale)
         return model
 
     @property
@@ -110,10 +114,10 @@ class MLP(SupervisedMixin, Network):  # type: ignore[override]
         """The loss that training sees, of targets as :meth:`encode` makes them."""
         return self.standardised or self.kernel
 
-    def losses_of_rows(self, block, theta):
-        """Loss of every row under every model: (K, p) -> (c, K, n)."""
-        losses = super().losses_of_rows(block, theta)
-        return losses if self._unit == 1.0 else losses * losses.dtype.type(self._unit)
+    @property
+    def judged_loss(self):
+        """The loss by which models are compared, of such targets; counts' is in their units."""
+        return self._judged or self.trained_loss
 
     def _plain_output(self):
         return self.kernel.plain_activation(self.n_outputs)

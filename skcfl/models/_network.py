@@ -181,6 +181,11 @@ class Network(LocalModel):
         return self.kernel
 
     @property
+    def judged_loss(self):
+        """The loss by which models are compared, of such targets."""
+        return self.kernel
+
+    @property
     def rows_dtype(self):
         """Double precision of rows that the network scales, which may be far from zero."""
         return self.dtype if self.scaling_ is None else np.dtype(float)
@@ -418,7 +423,7 @@ class Network(LocalModel):
             target = self._target(part)
             for k in range(len(theta)):
                 Z = self._forward(part, theta[k : k + 1], states)
-                values[k, rows] = self.trained_loss.value(Z, target)[0]
+                values[k, rows] = self.judged_loss.value(Z, target)[0]
         return values.reshape(-1, c, n).transpose(1, 0, 2)
 
     def _rows_at_once(self):

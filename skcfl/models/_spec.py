@@ -51,6 +51,8 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
     standardize = False
     #: The loss of standardised targets, of models that train on such.
     standardised: Any = None
+    #: Unit of the losses of clients' rows that a bound model answers, in the user's units.
+    loss_unit = 1.0
     #: Factors of the weights of each class's rows: "balanced", a dict or None.
     class_weight: Any = None
     #: Numbers of a row's representation, which the last layer sees, of bound models that have one.

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from sklearn.base import clone
 from trials import some
 
 import skcfl
@@ -108,22 +109,25 @@ def test_standardised_losses(loss):
     assert small.value(z.astype(np.float32), y.astype(np.float32)).dtype == np.float32
 
 
-def test_evidence_of_counts_is_in_counts():
-    """Their noise is known: a unit would multiply the evidence for clusters."""
+@pytest.mark.parametrize("loss", REGRESSION_LOSSES)
+def test_losses_in_the_users_units(loss):
+    """Clients answer those of counts in these: their noise is known, and so is the evidence."""
     X, y, groups = waves()
     y = np.round(1e3 * y)
-    network = MLP((4,), loss="poisson", precision="double")
-    pools = [
-        InProcessFederation(X, y, groups).open(one.bind(3), 0)
-        for one in (network, network.set_params(standardize=False))
-    ]
-    standard, raw = pools
-    theta = standard.model.init_params(2, 0)
-    here = standard.ask(Losses, theta)
-    parts = [standard.model.weights(one) for one in theta]
+    network = MLP((4,), loss=loss, precision="double")
+    federation = InProcessFederation(X, y, groups)
+    here = federation.open(network.bind(3), 0)
+    there = federation.open(clone(network).set_params(standardize=False).bind(3), 0)
+    theta = here.model.init_params(2, 0)
+    parts = [here.model.weights(one) for one in theta]
     same = [np.concatenate([np.r_[W.ravel(), b] for W, b in one.values()]) for one in parts]
-    there = raw.ask(Losses, np.array(same))
-    assert_allclose(here[:, 1] - here[:, 0], there[:, 1] - there[:, 0], rtol=1e-9)
+    losses = here.ask(Losses, theta) * here.model.loss_unit
+    assert_allclose(losses, there.ask(Losses, np.array(same)), rtol=1e-9)
+    assert here.model.loss_unit == 1.0 or here.model.unknown_scale
+    fitted = IFCARegressor(2, loss=loss, **NETWORK).fit(X, y, groups=groups)
+    rows = fitted.model_.row_losses(X, y, fitted.cluster_params_, np.zeros(len(X), dtype=int))
+    means = np.bincount(groups, rows) / np.bincount(groups)
+    assert_allclose(fitted.cluster_losses(X, y, groups=groups)[:, 0], means, rtol=1e-4)
 
 
 def test_sites_and_masks():

@@ -238,7 +238,9 @@ class Loss(Options):
             Of predictions of such targets; its slopes are this loss's, over :meth:`unit`, up to
             the units of the predictions.
         """
-        return self if self.equivariant else Standardised(self, mean, scale)
+        if self.equivariant:
+            return self
+        return Standardised(self, mean, scale, self.unit(mean, scale))
 
     def prior_unit(self, share, around):
         """Penalty that is a standard normal prior of a model's coefficients, times the rows.

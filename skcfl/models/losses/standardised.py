@@ -4,7 +4,7 @@ import numpy as np
 
 
 class Standardised:
-    """Another loss at targets and predictions in its units, over the size of it.
+    """Another loss at targets and predictions in its units, over some size.
 
     It is made where a network's targets are standardised, see ``Loss.standardised``, and is no
     choice of a user. Numbers are in double precision: squares of small units are no float32.
@@ -15,10 +15,12 @@ class Standardised:
         The other loss.
     mean, scale : float
         Mean and standard deviation of the targets.
+    size : float
+        What values are divided by; 1 leaves them in the user's units.
     """
 
-    def __init__(self, loss, mean, scale):
-        self.loss, self._size = loss, loss.unit(mean, scale)
+    def __init__(self, loss, mean, scale, size):
+        self.loss, self._size = loss, size
         if loss.link == "identity":
             # A loss of residuals: where the targets lie is nothing to it.
             self._at, self._spread, self._target = 0.0, scale, scale
