@@ -257,9 +257,9 @@ class Federation(Protected, ABC):
         pool.ledger.book(calls=calls, clients=calls * n_clients)
         if model.has_units:
             # As for features, and with theirs: counts and sums, the mean, squares, the scale.
-            alone = len(found) == 1
-            pool.relay(up=5 * n_clients, down=n_clients, sums=True, calls=alone)
-            pool.relay(up=n_clients, down=n_clients, sums=True, calls=alone)
+            first = len(found) == 1
+            pool.relay(up=5 * n_clients, down=n_clients, sums=True, calls=first)
+            pool.relay(up=n_clients, down=n_clients, sums=True, calls=first)
         pool.other_units = odd | {(i, -1): ratio for (i, _), ratio in odd_targets.items()}
         return pool, Folds(parts, model, classes, presence)
 

@@ -385,8 +385,8 @@ class _Rounds:
         """Residual of theta at which a settled partition ends the rounds."""
         if self.options.optimizer == "adam":
             # Steps of one length in every parameter: two clients do not get nearer than these.
-            apart = 2.0 * self.rates.max() * np.sqrt(self.problem.d)
-            return max(NOISY_SETTLED, apart / self.problem.typical_distance())
+            steps = 2.0 * self.rates.max() * np.sqrt(self.problem.d)
+            return max(NOISY_SETTLED, steps / self.problem.typical_distance())
         if self.options.participation < 1.0 or not self.problem.exact:
             return NOISY_SETTLED
         return SETTLED if self.problem.concave else NORM_SETTLED

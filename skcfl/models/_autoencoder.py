@@ -77,14 +77,14 @@ class Autoencoder(Network):
 
     def with_scaling(self, scaling):
         """Bound network that scales features and reconstructions; see ``ModelSpec``."""
-        if scaling is None or self.output_activation == "sigmoid":
-            return self, None
         model, left = super().with_scaling(scaling)
-        model._of_predictions = scaling.mean, scaling.scale
+        if scaling is not None:
+            model._of_predictions = scaling.mean, scaling.scale
         return model, left
 
     def _bind_loss(self):
         self.n_outputs = self.n_features
+        self.standardize &= self.output_activation == "identity"
         self.kernel = _Reconstruction(self.output_activation)
 
     def _plain_output(self):

@@ -170,8 +170,6 @@ class Network(LocalModel):
     # ------------------------------------------------------------- data and parameters
 
     fit_intercept = True
-    #: Scaling of the features that the network reads; None if it takes them as they are.
-    scaling_ = None
     # Raw predictions in the user's units are the first, and the second times the network's.
     _of_predictions = None
 

@@ -51,6 +51,8 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
     standardize = False
     #: The loss of standardised targets, of models that train on such.
     standardised: Any = None
+    #: Scaling of the features that a bound model reads in the user's units; None if of none.
+    scaling_: Any = None
     #: Unit of the losses of clients' rows that a bound model answers, in the user's units.
     loss_unit = 1.0
     #: Factors of the weights of each class's rows: "balanced", a dict or None.
@@ -126,7 +128,7 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
         Parameters
         ----------
         scaling : Scaling or None
-            Of the features.
+            Units of the features.
 
         Returns
         -------

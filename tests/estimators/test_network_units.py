@@ -21,7 +21,7 @@ from skcfl import (
 from skcfl.calls.first_order import Losses
 from skcfl.exceptions import UnitsWarning
 from skcfl.federation import FanOutFederation, InProcessFederation
-from skcfl.models import MLP, Autoencoder
+from skcfl.models import MLP, Autoencoder, LinearModel
 from skcfl.models.losses import LOSSES, make_loss
 
 NETWORK = {"hidden_layer_sizes": (6,), "max_iter": 4, "random_state": 0}
@@ -197,3 +197,11 @@ def test_a_message_with_other_numbers_is_refused():
     for bad in ((ones, 0 * ones), (ones[:2], ones), (ones * np.nan, ones), (ones, ["a"] * 3)):
         with pytest.raises(ValueError, match="mean|scale"):
             type(model).from_message(parts | {"scaling": bad})
+
+
+def test_measures_are_booked_as_those_of_linear_models():
+    X, y, groups = waves()
+    federation = InProcessFederation(X, y, groups)
+    models = LinearModel().bind(3), MLP((2,), loss="squared_error").bind(3)
+    linear, network = (federation.open(model, 0).ledger.published() for model in models)
+    assert linear == network

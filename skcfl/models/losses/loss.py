@@ -235,8 +235,7 @@ class Loss(Options):
         Returns
         -------
         loss : Loss
-            Of predictions of such targets; its slopes are this loss's, over :meth:`unit`, up to
-            the units of the predictions.
+            Its slopes are this loss's over :meth:`unit`, up to the units of the predictions.
         """
         if self.equivariant:
             return self
