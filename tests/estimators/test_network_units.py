@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from site_tables import Given, Wire
 from sklearn.base import clone
 from trials import some
 
@@ -21,6 +22,7 @@ from skcfl import (
 from skcfl.calls.first_order import Losses
 from skcfl.exceptions import UnitsWarning
 from skcfl.federation import FanOutFederation, InProcessFederation
+from skcfl.federation.remote import RemoteFederation
 from skcfl.models import MLP, Autoencoder, LinearModel
 from skcfl.models.losses import LOSSES, make_loss
 
@@ -133,12 +135,15 @@ def test_losses_in_the_users_units(loss):
 def test_sites_and_masks():
     X, y, groups = waves()
     X, y = 1e3 * X + 7e3, 1e-2 * y
+    rows = [(X[here], y[here], groups[here]) for here in (groups < 3, groups >= 3)]
+    parts = FanOutFederation([InProcessFederation(*part) for part in rows])
+    sites = [Wire(Given(*one)) for one in zip(("north", "south"), rows, strict=True)]
+    remote = RemoteFederation(sites)
     wanted = IFCARegressor(2, **NETWORK).fit(X, y, groups=groups)
-    parts = [
-        InProcessFederation(X[some], y[some], groups[some]) for some in (groups < 3, groups >= 3)
-    ]
-    found = IFCARegressor(2, **NETWORK).fit_federation(FanOutFederation(parts))
-    assert_allclose(found.params_, wanted.params_, rtol=1e-3, atol=1e-4)
+    for federation in (parts, remote):
+        found = IFCARegressor(2, **NETWORK).fit_federation(federation)
+        assert_allclose(found.params_, wanted.params_, rtol=1e-3, atol=1e-4)
+    assert_array_equal(found.assign_federation(remote), found.labels_)
     bounds = {"features": (4e3, 1e4), "target": (0.0, 0.1)}
     masked = InProcessFederation(X, y, groups).masked(3, bounds=bounds)
     shared = FedAvgRegressor(hidden_layer_sizes=(16,), random_state=0).fit_federation(masked)
