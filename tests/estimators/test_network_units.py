@@ -150,6 +150,22 @@ def test_sites_and_masks():
     assert shared.adapt(X, y, groups=groups).score(X, y, groups=groups) > 0.2
 
 
+def test_noise_is_in_the_networks_units():
+    X, y, groups = waves(n_clients=40, n_rows=5)
+    models = []
+    for unit in (1.0, 2.0**-20):
+        bounds = {"features": (-4.0, 4.0), "target": (0.0, 8.0 * unit)}
+        noisy = InProcessFederation(X, unit * y, groups).private(
+            8.0, bounds=bounds, random_state=0
+        )
+        models.append(
+            FedAvgRegressor(hidden_layer_sizes=(4,), random_state=0).fit_federation(noisy)
+        )
+    one, other = (model.cluster_params_ for model in models)
+    assert_array_equal(one, other)
+    assert (one != 0).all() and not models[0]._is_local
+
+
 def test_sparse_features_are_scaled_only():
     X, y, groups = waves()
     X[np.abs(X) < 0.7] = 0.0
