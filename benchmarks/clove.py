@@ -192,7 +192,7 @@ def ablations(args):
     """Print one line for each variant: test accuracy, index, first round of .9."""
     images, classes = load(args.mnist)
     hidden = (100,) if args.mnist else (64,)
-    own = {"hidden_layer_sizes": hidden, "max_iter": args.rounds, "tol": 0}
+    own = {"hidden_layer_sizes": hidden, "standardize": False, "max_iter": args.rounds, "tol": 0}
     paper = own | {"n_clusters": 5, "init": "random"}
     variants = {
         "CLoVE, defaults": CLoVEClassifier(5, **own),
@@ -203,7 +203,7 @@ def ablations(args):
         "agglomerative": CLoVEClassifier(clusterer=AgglomerativeClustering(), **paper),
         "oracle": OracleClustersClassifier(**own),
         "FedAvg": FedAvgClassifier(**own),
-        "local models": LocalModelsClassifier(hidden_layer_sizes=hidden),
+        "local models": LocalModelsClassifier(hidden_layer_sizes=hidden, standardize=False),
     }
     results = {name: [] for name in variants}
     for seed in range(args.seeds):

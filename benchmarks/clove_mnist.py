@@ -207,7 +207,7 @@ def classify(args):
     """Print one line for each kind of shift and method."""
     X, y = load(args.mnist)
     rows = args.rows * 5 // 4 if args.mnist else None
-    own = training(args) | {"hidden_layer_sizes": (args.hidden,)}
+    own = training(args) | {"hidden_layer_sizes": (args.hidden,), "standardize": False}
     classes = (
         CLoVEClassifier,
         IFCAClassifier,

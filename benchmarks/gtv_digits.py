@@ -95,7 +95,7 @@ def embed(X, how, rng):
 
 def methods(n_clusters, truth, graph, hidden, seed):
     """Names and estimators, in the order of the table."""
-    same = {"hidden_layer_sizes": hidden, "random_state": seed}
+    same = {"hidden_layer_sizes": hidden, "standardize": not hidden, "random_state": seed}
     yield "local (lam = 0)", LocalModelsClassifier(**same)
     for lam in LAMS:
         yield f"GTV, lam = {lam:g}", GTVClassifier(lam, graph=graph, **same)
@@ -176,6 +176,7 @@ def curves(args, graph, truth, data, train):
     """Print the accuracy on validation rows after so many rounds (Figs. 6 and 7)."""
     X, y, groups = data
     same = {"hidden_layer_sizes": args.hidden, "random_state": args.seed}
+    same |= {"standardize": not args.hidden}
     rounds = same | {"tol": 0, "training": Training(local_steps=10)}
 
     def gtv(lam):

@@ -94,6 +94,7 @@ def main():
     X, y, X_test, y_test = load(args.mnist)
     own = {
         "hidden_layer_sizes": (args.hidden,),
+        "standardize": False,
         "training": Training(optimizer="sgd", step_size=0.1, local_steps=10),
         "max_iter": args.rounds,
         "tol": 0,

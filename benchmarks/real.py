@@ -25,6 +25,7 @@ clients of the test rows. Every cell that is not is listed.
 CCFL is ConvexClusteredFL, PP diag and PP auto are PartialPooling with covariance="diag" and
 "auto" in place of "stacked", PP linear, PP splines and PP trees have these bases in place of
 "auto". PP means is PP linear with each client's means of the features as columns beside them.
+IFCA net is IFCA with networks of 32 units, IFCA net raw the same with standardize=False.
 ``--results`` keeps every fit in a file of JSON lines; fits that are in it are not run again.
 """
 
@@ -801,6 +802,13 @@ EVERYDAY = {
     "FPFC": partial(everyday, "FPFC"),
     "FPFC CV": partial(everyday, "FPFC", search=skcfl.LamSearch(cv=5)),
     "GTV CV": partial(everyday, "GTV", search=skcfl.LamSearch(cv=5)),
+    **{
+        f"{name} net{more}": partial(
+            everyday, name, hidden_layer_sizes=(32,), standardize=not more
+        )
+        for name in ("FedAvg", "LocalModels", "IFCA", "Ditto", "PFedMe")
+        for more in ("", " raw")
+    },
 }
 METHODS = {
     **BASELINES,

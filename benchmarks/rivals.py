@@ -189,7 +189,8 @@ def convolutions(y, own, **net):
     """Local training of that network in place of the one with a hidden layer."""
     from skcfl.models import TorchModel
 
-    rest = {name: value for name, value in own.items() if name != "hidden_layer_sizes"}
+    layers = "hidden_layer_sizes", "standardize"
+    rest = {name: value for name, value in own.items() if name not in layers}
     net["n_classes"] = len(np.unique(y))
     return rest | {"model": TorchModel(conv_net, input_shape=(1, 28, 28), **net)}
 
@@ -237,7 +238,9 @@ def main():
     if args.centre:
         X = (X - X.mean()) / X.std()
     rows = args.rows * 5 // 4 if args.mnist else None
-    own = {"hidden_layer_sizes": (args.hidden,), "max_iter": args.rounds, "tol": 0}
+    # Pixels have one unit.
+    own = {"hidden_layer_sizes": (args.hidden,), "standardize": False}
+    own |= {"max_iter": args.rounds, "tol": 0}
     if args.mnist:
         steps = max(args.rows // args.batch, 1)
         own = retrained(own, step_size=0.001, batch_size=args.batch, local_steps=steps)

@@ -41,7 +41,7 @@ from skcfl import (
 )
 
 ROWS = 500
-OWN = {"hidden_layer_sizes": (200,), "tol": 0, "max_iter": 100}
+OWN = {"hidden_layer_sizes": (200,), "standardize": False, "tol": 0, "max_iter": 100}
 OWN["training"] = Training(step_size=0.001, batch_size=100, local_steps=5)
 TEN = retrained(OWN, batch_size=10, local_steps=ROWS // 10)
 THRESHOLDS = (3.5, 4.5, 6, 8, 10, 15)

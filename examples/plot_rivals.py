@@ -95,7 +95,12 @@ def main():
 def judge(name, params, rounds, X, X_test, y, y_test, groups, groups_test):
     """Accuracy on the other rows after some rounds, and megabytes sent, four bytes a float."""
     model = getattr(skcfl, f"{name}Classifier")(
-        hidden_layer_sizes=(32,), max_iter=rounds, tol=0, random_state=0, **params
+        hidden_layer_sizes=(32,),
+        standardize=False,  # pixels
+        max_iter=rounds,
+        tol=0,
+        random_state=0,
+        **params,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

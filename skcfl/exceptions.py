@@ -221,8 +221,8 @@ class UnitsWarning(UserWarning):
     ``standardize=True``, which would make the others' features tiny, but its rows are in the fit.
     The message names clients and features.
 
-    Or networks, which train on rows as they are given, begin with a mean loss of more than 1000:
-    features or targets are far from unit size.
+    Or networks that train on rows as they are given, ``standardize=False``, begin with a mean loss
+    of more than 1000: features or targets are far from unit size.
 
     Examples
     --------

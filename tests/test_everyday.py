@@ -320,7 +320,8 @@ def test_client_model_of_regressors(loss):
 def test_parameters_of_losses_reach_the_model(loss, hidden):
     data = REGRESSION
     y = np.exp(np.clip(data.y, -3, 3))
-    model = skcfl.FedAvgRegressor(loss, hidden_layer_sizes=hidden, random_state=0)
+    raw = {"standardize": not hidden, "random_state": 0}
+    model = skcfl.FedAvgRegressor(loss, hidden_layer_sizes=hidden, **raw)
     model.fit(data.X, y, groups=data.groups)
     assert model.model_.kernel.get_params() == loss.get_params()
     assert model.__sklearn_tags__().target_tags.positive_only == (loss.link == "log")

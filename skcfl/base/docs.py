@@ -39,9 +39,10 @@ class Shared:
         is free. "auto" is a standard normal prior on standardised coefficients, once per model
         (see the user guide); for networks it is .0001.
     standardize : bool
-        If True, linear models are trained on features of mean 0 and variance 1 over the rows of
-        all clients, so that penalty and clusters do not depend on units. Fitted models are in
-        the user's units. Sparse features are scaled only, networks' features not at all.
+        If True, models are trained on features of mean 0 and variance 1 over the rows of all
+        clients, so that penalty and clusters do not depend on units, and networks on such
+        targets, too. Sparse features are scaled only. Fitted linear models are in the user's
+        units; networks convert rows and predictions (:class:`skcfl.models.MLP`).
     class_weight : dict, "balanced" or None
         Weights of the classes as in scikit-learn. "balanced" gives all classes the same total
         weight over the rows of all clients. None is 1 for all.
@@ -49,7 +50,7 @@ class Shared:
         If True, the models have an intercept.
     hidden_layer_sizes : int or sequence of int
         Units of each hidden layer of a network (:class:`skcfl.models.MLP`); empty for a linear
-        model. Scale the features and regression targets of networks to about unit size.
+        model.
     activation : {"relu", "tanh", "logistic", "identity"}
         Activation of the hidden layers.
     n_clusters : int or "auto"

@@ -154,6 +154,7 @@ class NeuralMixin:
             self.hidden_layer_sizes,
             self.activation,
             alpha=NETWORK_ALPHA if self.alpha == "auto" else self.alpha,
+            standardize=self.standardize,
             **self._passed(),
         )
 

@@ -481,13 +481,15 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
 
     def _found(self, task: Task) -> Iterator[tuple[str, type[Warning]]]:
         yield from super()._found(task)
+        model = task.pool.model
         loss = max(self.history_.get("objective", [])[:1], default=0.0)
         loss /= task.pool.n_clients if self._sums_clients else 1
-        if isinstance(task.pool.model, Network) and loss > MOST_LOSS:
+        if isinstance(model, Network) and model.scaling_ is None and loss > MOST_LOSS:
             yield (
                 f"The networks' mean loss was {loss:.2g} when training began: their features or "
-                "targets are far from unit size, where training gets nowhere. Scale both, by "
-                "the same means and standard deviations for all clients.",
+                "targets are far from unit size, where training gets nowhere. Set "
+                "standardize=True, or scale both, by the same means and standard deviations "
+                "for all clients.",
                 UnitsWarning,
             )
         other_units = task.pool.other_units

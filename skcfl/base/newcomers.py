@@ -180,7 +180,8 @@ class NewClients(Host):
         """
         check_is_fitted(self)
         pool, _ = self._new_clients(X, y, groups)
-        return pool.ask(Losses, pool.units.from_user(self.cluster_params_))
+        losses = pool.ask(Losses, pool.units.from_user(self.cluster_params_))
+        return losses * pool.model.loss_unit
 
     @fit_context(prefer_skip_nested_validation=False)
     def adapt(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> Self:
@@ -431,13 +432,13 @@ class NewClients(Host):
         """
         X, ids = self._take_ids(X, groups)
         if with_targets:
-            X, y = self._check_rows(X, y, dtype=self.model_.dtype)
+            X, y = self._check_rows(X, y, dtype=self.model_.rows_dtype)
             if self._kind() == "classifier":
                 y = self._known_classes(y)
             if y is not None:
                 self.model_.check_target(y)
         else:
-            X = self._check_features(X, dtype=self.model_.dtype)
+            X = self._check_features(X, dtype=self.model_.rows_dtype)
             y = np.zeros(X.shape[0], dtype=int if self._kind() == "classifier" else float)
         clients, codes, n_clients = None, np.zeros(X.shape[0], dtype=np.intp), 1
         if ids is not None:

@@ -279,7 +279,7 @@ class Predictions(Host):
         """
         check_is_fitted(self)
         X, _ = self._take_ids(X, None)
-        X = self._check_features(X, dtype=self.model_.dtype)
+        X = self._check_features(X, dtype=self.model_.rows_dtype)
         index = self._check_labels(label, X.shape[0])
         return self._output(self._decide_by_clusters(X, index))
 
@@ -483,7 +483,7 @@ class Predictions(Host):
         """Checked rows, and the position of each row's client among those of the fit."""
         check_is_fitted(self)
         X, ids = self._take_ids(X, groups)
-        X = self._check_features(X, dtype=self.model_.dtype if dtype is None else dtype)
+        X = self._check_features(X, dtype=self.model_.rows_dtype if dtype is None else dtype)
         if ids is None:
             self._refuse_anonymous_rows()
             positions = np.zeros(X.shape[0], dtype=np.intp)

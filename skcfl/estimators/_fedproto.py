@@ -45,7 +45,7 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
         runs all ``max_iter`` rounds.
     hidden_layer_sizes : int or sequence of int
         Units of each hidden layer of the clients' networks, at least one. The last one is the
-        representation. Scale the features to about unit size.
+        representation.
     activation : {"relu", "tanh", "logistic", "identity"}
         Activation of the hidden layers.
     lam : float
@@ -102,7 +102,7 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
 
     # Options of other methods: networks have biases, prototypes are means over rows, and weights
     # of classes do not change which one is nearest.
-    fit_intercept, standardize, class_weight = True, False, None
+    fit_intercept, class_weight = True, None
 
     _parameter_constraints = {"lam": [NOT_NEGATIVE]}
     _option_names = {"training": (*STEPS, "participation")}
@@ -114,6 +114,7 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     activation: Activation = "relu"
     loss: Literal["log_loss", "squared_hinge"] = "log_loss"
     alpha: float | Literal["auto"] = "auto"
+    standardize: bool = True
 
     def _solve_options(self, groups):
         if self.model is None and np.size(self.hidden_layer_sizes) == 0:

@@ -236,14 +236,16 @@ class Federation(Protected, ABC):
         scaling, odd = found.get("features", (None, {}))
         odd_targets: dict[tuple[int, int], float] = {}
         if scaling is not None:
-            scaling = model.spared(scaling)
-            parts = [part.scaled(scaling) for part in parts]
-            scaling = model.of_features(scaling)
+            model, scaling = model.with_scaling(model.spared(scaling))
+            if scaling is not None:
+                parts = [part.scaled(scaling) for part in parts]
+                scaling = model.of_features(scaling)
             odd = {place: ratio for place, ratio in odd.items() if place[1] < model.n_features}
         if model.has_units:
             target, odd_ones = found["target"]
-            odd_targets = odd_ones if model.describe_loss().has_units else {}
             model = model.in_units(float(target.mean[0]), float(target.scale[0]))
+            if model.standardised is not None or model.describe_loss().has_units:
+                odd_targets = odd_ones
         site = joined([(part.site(model), part.places) for part in parts])
         pool = ClientPool(site, model, random_state, scaling, presence)
         pool.ledger.wire = self._bytes_of_fit
@@ -255,8 +257,9 @@ class Federation(Protected, ABC):
         pool.ledger.book(calls=calls, clients=calls * n_clients)
         if model.has_units:
             # As for features, and with theirs: counts and sums, the mean, squares, the scale.
-            pool.relay(up=5 * n_clients, down=n_clients, sums=True, calls=scaling is None)
-            pool.relay(up=n_clients, down=n_clients, sums=True, calls=scaling is None)
+            first = len(found) == 1
+            pool.relay(up=5 * n_clients, down=n_clients, sums=True, calls=first)
+            pool.relay(up=n_clients, down=n_clients, sums=True, calls=first)
         pool.other_units = odd | {(i, -1): ratio for (i, _), ratio in odd_targets.items()}
         return pool, Folds(parts, model, classes, presence)
 

@@ -94,7 +94,7 @@ class ScoredRows(Endpoint):
 
     @property
     def _X(self):
-        return self.rows.X.astype(self.model.dtype, copy=False)
+        return self.rows.X.astype(self.model.rows_dtype, copy=False)
 
     def _predicted(self):
         output = self.model.output(self._raw())

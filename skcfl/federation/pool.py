@@ -101,8 +101,9 @@ class ClientPool:
         #: Ratios of the spreads of clients in other units to the others', by client and feature,
         #: which is -1 for the target.
         self.other_units: dict[tuple[int, int], float] = {}
-        if scaling is not None:
-            n, d = self.n_clients, len(scaling.scale)
+        measured = model.scaling_ if scaling is None else scaling
+        if measured is not None:
+            n, d = self.n_clients, len(measured.scale)
             for up in (4 * d + 1, d):
                 sums = 8 * up, 8 * d
                 self.ledger.book(up=n * up, down=n * d, clients=n, shared_bytes=sums)

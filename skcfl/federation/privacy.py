@@ -592,9 +592,17 @@ class PrivateRows(Endpoint):
         if self._measured is None or not are_same(self._measured[0], units):
             mean, scale, centre, spread = units
             model = self._model if centre is None else self._model.in_units(centre, spread)
-            rows = self._rows if mean is None else self._rows.scaled(Scaling(mean, scale))
-            self._measured = units, rows.site_of(model, slice(None))
+            scaling = None if mean is None else Scaling(mean, scale)
+            self._measured = units, self._site_in(model, scaling)
         return self._measured[1]
+
+    def _site_in(self, model: LocalModel, scaling: Scaling | None) -> Any:
+        """Site of the clients with features in a scaling."""
+        rows = self._rows
+        if scaling is not None:
+            model, scaling = model.with_scaling(scaling.checked(rows.X.shape[1]))
+        scaled = rows if scaling is None else rows.scaled(scaling)
+        return scaled.site_of(model, slice(None))
 
     def _masked(self, values: list[Array], rooms: Any, number: int, here: Any) -> dict[str, Array]:
         """Sums behind masks, or which of them exceed this party's part of their bounds."""
@@ -613,8 +621,7 @@ class PrivateRows(Endpoint):
         if self._site is None:
             rows, terms = self._rows, self._account.privacy.terms(0.0)
             scaling = scaling_of(terms, rows.X.shape[1], self._model)
-            scaled = rows if scaling is None else rows.scaled(scaling)
-            self._site = scaled.site_of(self._model, slice(None))
+            self._site = self._site_in(self._model, scaling)
             self._site.client_ids = self._ids
         return self._site
 

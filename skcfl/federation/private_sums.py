@@ -260,9 +260,8 @@ class Releases:
         check_terms(terms, kind, len(hello.ids), hello.n_features)
         self.n_clients, self.random_state = len(hello.ids), random_state
         self.terms, self.n_releases = terms, n_releases
-        self.scaling = scaling_of(terms, hello.n_features, model)
         self.centre, self.spread = target_units(terms) if kind == "regressor" else (0.0, 1.0)
-        self.model = model
+        self.model, self.scaling = model.with_scaling(scaling_of(terms, hello.n_features, model))
         self._federation, self._hello = federation, hello
         self._parts: list[Any] | None = None
         self._masked: MaskedPlaces | None = None

@@ -177,9 +177,7 @@ class Rows(Endpoint):
 
     def scaled(self, scaling):
         """The rows in the units of a scaling."""
-        shape = (self._X.shape[1],)
-        check_numbers("mean", scaling.mean, shape)
-        check_numbers("scale", scaling.scale, shape, least=np.finfo(float).tiny)
+        scaling.checked(self._X.shape[1])
         if sparse.issparse(self._X):
             return self._with(_X=scaling.transform(self._X))
         return self._with(scaling=scaling)

@@ -20,6 +20,7 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 from .._checks import LEAST
 from .._typing import Array
 from ..numerics.by_cluster import order_by_label, sum_by_cluster
+from .checking import check_numbers
 
 if TYPE_CHECKING:
     from ..models import LocalModel
@@ -166,6 +167,12 @@ class Scaling:
             scale[k] = np.median(some) if len(some) else size[k]
         centred = centred and not any(are_sparse)
         return cls(mean if centred else np.zeros_like(mean), scale)
+
+    def checked(self, n_features):
+        """The scaling itself; a ValueError names what a message has in place of its numbers."""
+        check_numbers("mean", self.mean, (n_features,))
+        check_numbers("scale", self.scale, (n_features,), least=np.finfo(float).tiny)
+        return self
 
     def transform(self, X):
         """Scaled features, in the type of `X`."""

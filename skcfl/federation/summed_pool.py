@@ -71,7 +71,8 @@ class SummedPool:
             measured = self._measured("features", model.n_features, model.fit_intercept)
             scaling = model.spared(measured)
             units[:2] = scaling.mean, scaling.scale
-            self.scaling = model.of_features(scaling)
+            self.model, scaling = model.with_scaling(scaling)
+            self.scaling = None if scaling is None else model.of_features(scaling)
         if model.has_units:
             target = self._measured("target", 1, True)
             units[2:] = float(target.mean[0]), float(target.scale[0])

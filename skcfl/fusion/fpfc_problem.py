@@ -289,7 +289,8 @@ class TrainedFPFCProblem(FPFCProblem):
         return 1.0
 
     def _automatic_strength(self):
-        return STRENGTH
+        # The paper's: of standardised rows there is no other unit.
+        return 1.0
 
     def local_models(self):
         """Models after training, from one start."""

@@ -383,6 +383,10 @@ class _Rounds:
 
     def _near(self):
         """Residual of theta at which a settled partition ends the rounds."""
+        if self.options.optimizer == "adam":
+            # Steps of one length in every parameter: two clients do not get nearer than these.
+            steps = 2.0 * self.rates.max() * np.sqrt(self.problem.d)
+            return max(NOISY_SETTLED, steps / self.problem.typical_distance())
         if self.options.participation < 1.0 or not self.problem.exact:
             return NOISY_SETTLED
         return SETTLED if self.problem.concave else NORM_SETTLED

@@ -243,7 +243,8 @@ class FPFCRounds(Options):
     n_iter_no_change : int or None, default=20
         The rounds also end when the partition has been the same for so many (divided by
         ``participation``) and ``theta`` is within a thousandth of the models' differences, a
-        hundredth for networks and samples of the clients: clusters settle long before models do.
+        hundredth for samples of the clients, or within two steps of Adam: clusters settle long
+        before models do.
         None waits for ``tol``.
 
     Examples

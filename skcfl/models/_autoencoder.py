@@ -21,7 +21,9 @@ class Autoencoder(Network):
     Client i's objective is its mean loss, with the penalty of :class:`MLP`; the loss of a row `x`
     with `d` features is the mean over them of half the squared error,
 
-    .. math:: \frac{1}{2d} \|\hat x - x\|^2 .
+    .. math:: \frac{1}{2d} \|\hat x - x\|^2 ,
+
+    of standardised features.
 
     Clients with similar rows are reconstructed by the same model, so that methods which choose by
     loss find clusters of clients without any targets.  ``predict`` returns reconstructions, and
@@ -41,6 +43,10 @@ class Autoencoder(Network):
         L2 penalty of the weights of all layers.
     precision : {"single", "double"}, default="single"
         Floating type of parameters and computations, whatever the type of the rows.
+    standardize : bool, default=True
+        Whether an estimator trains on features of mean 0 and variance 1 over the rows of all
+        clients, so that losses do not depend on units; reconstructions are in the user's.
+        Features in [0, 1], with ``output_activation="sigmoid"``, stay as they are.
 
     Notes
     -----
@@ -67,9 +73,18 @@ class Autoencoder(Network):
     output_activation: Literal["identity", "sigmoid"] = "identity"
     alpha: float = 1e-4
     precision: Literal["single", "double"] = "single"
+    standardize: bool = True
+
+    def with_scaling(self, scaling):
+        """Bound network that scales features and reconstructions; see ``ModelSpec``."""
+        model, left = super().with_scaling(scaling)
+        if scaling is not None:
+            model._of_predictions = scaling.mean, scaling.scale
+        return model, left
 
     def _bind_loss(self):
         self.n_outputs = self.n_features
+        self.standardize &= self.output_activation == "identity"
         self.kernel = _Reconstruction(self.output_activation)
 
     def _plain_output(self):
@@ -84,13 +99,19 @@ class Autoencoder(Network):
 
     def row_losses(self, X, y, params, index):
         """Loss of every row, no penalty."""
-        X = self.design(X)
-        rows = X.toarray() if sparse.issparse(X) else X
-        return self.kernel.value(self.decision(X, params, index).T, rows.T)
+        z, rows = self.decision(X, params, index), self.design(X)
+        if self._of_predictions is not None:
+            at, spread = self._of_predictions
+            z = (z - at) / spread
+        rows = rows.toarray() if sparse.issparse(rows) else rows
+        return self.kernel.value(z.T, rows.T)
 
 
 class _Reconstruction:
     """Half the mean squared error of the activated predictions ``z`` (..., d, n)."""
+
+    #: Networks have units of their own, whatever those of the features.
+    link = None
 
     def __init__(self, activation):
         self.sigmoid = activation == "sigmoid"

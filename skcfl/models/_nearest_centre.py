@@ -24,7 +24,8 @@ class NearestCentre:
     """
 
     def __init__(self, n_centres, n_features, dtype):
-        self.n_centres, self.n_features, self.dtype = n_centres, n_features, dtype
+        self.n_centres, self.n_features = n_centres, n_features
+        self.dtype = self.rows_dtype = dtype
 
     def pack(self, centres, labels):
         """Parameters (m, n_params) of centres (m, h, d) and clusters (m, h), -1 where is none."""

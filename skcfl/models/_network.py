@@ -28,6 +28,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._checks import NOT_NEGATIVE
 from ..clients.blocks import Block, one_client
 from ..clients.optimizers import cache_slices
+from ..federation.scaling import Scaling
 from ..numerics.by_cluster import rows_by_label
 from ._local_model import LocalModel
 from ._plain import plain_network
@@ -94,6 +95,7 @@ NETWORK_CONSTRAINTS = {
     "activation": [StrOptions(set(ACTIVATIONS))],
     "alpha": [NOT_NEGATIVE],
     "precision": [StrOptions({"single", "double"})],
+    "standardize": ["boolean"],
 }
 
 
@@ -167,6 +169,49 @@ class Network(LocalModel):
 
     # ------------------------------------------------------------- data and parameters
 
+    fit_intercept = True
+    # Raw predictions in the user's units are the first, and the second times the network's.
+    _of_predictions = None
+
+    @property
+    def trained_loss(self):
+        """The loss that training sees, of targets as :meth:`encode` makes them."""
+        return self.kernel
+
+    @property
+    def judged_loss(self):
+        """The loss by which models are compared, of such targets."""
+        return self.kernel
+
+    @property
+    def rows_dtype(self):
+        """Double precision of rows that the network scales, which may be far from zero."""
+        return self.dtype if self.scaling_ is None else np.dtype(float)
+
+    def with_scaling(self, scaling):
+        """Bound network that reads the user's features and scales them; see ``ModelSpec``.
+
+        Its parameters would lose digits if they were for features far from unit size.
+        """
+        model = copy.copy(self)
+        model.scaling_ = scaling
+        return model, None
+
+    def to_message(self):
+        """Parts with the scaling of the features."""
+        scaling = self.scaling_
+        units = {} if scaling is None else {"scaling": (scaling.mean, scaling.scale)}
+        return super().to_message() | units
+
+    @classmethod
+    def from_message(cls, parts):
+        """Network of what :meth:`to_message` returned."""
+        model = super().from_message(parts)
+        if "scaling" in parts:
+            mean, scale = parts["scaling"]
+            model, _ = model.with_scaling(Scaling(mean, scale).checked(model.n_features))
+        return model
+
     def _bind(self):
         self._validate_params()
         hidden = check_sizes(self.hidden_layer_sizes)
@@ -191,8 +236,9 @@ class Network(LocalModel):
             layer.parts(self.decay[None])[0][...] = self.alpha
 
     def design(self, X):
-        """Features, in the precision of the computations."""
+        """Features in the network's units, in the precision of the computations."""
         X = sparse.csr_array(X) if sparse.issparse(X) else X
+        X = X if self.scaling_ is None else self.scaling_.transform(X)
         return X.astype(self.dtype, copy=False)
 
     def init_params(self, n_models, random_state):
@@ -210,7 +256,7 @@ class Network(LocalModel):
         return {layer.name: slice(layer.start, layer.stop) for layer in self.layers}
 
     def weights(self, params):
-        """Weights and biases of a model (n_params,), by layer name.
+        """Weights and biases of a model (n_params,) for the user's units, by layer name.
 
         Returns
         -------
@@ -224,8 +270,18 @@ class Network(LocalModel):
                 f"params must be one parameter vector of shape ({self.n_params},), got an array "
                 f"of shape {params.shape}."
             )
-        parts = {layer.name: layer.parts(params[None]) for layer in self.layers}
-        return {name: (W[0].copy(), b[0].copy()) for name, (W, b) in parts.items()}
+        parts = [layer.parts(params[None].astype(float)) for layer in self.layers]
+        if self.scaling_ is not None:
+            W, b = parts[0]
+            W /= self.scaling_.scale[:, None]
+            b -= self.scaling_.mean @ W
+        if self._of_predictions is not None:
+            at, spread = self._of_predictions
+            W, b = parts[-1]
+            W *= spread
+            b *= spread
+            b += at
+        return {y.name: (W[0], b[0]) for y, (W, b) in zip(self.layers, parts, strict=True)}
 
     def plain(self, params, classes):
         """Fitted network of scikit-learn with the parameters (n_params,) of one model."""
@@ -281,7 +337,7 @@ class Network(LocalModel):
         """Gradient of every client from the states of its rows, into ``work.gradient``."""
         times_slope = ACTIVATIONS[self.activation][1]
         Z = work.states[-1].transpose(0, 2, 1)
-        D = self.kernel.gradient(Z, self._target(block)).transpose(0, 2, 1)
+        D = self.trained_loss.gradient(Z, self._target(block)).transpose(0, 2, 1)
         D *= block.weights[:, :, None]
         for i in range(len(self.layers) - 1, -1, -1):
             layer = self.layers[i]
@@ -365,7 +421,7 @@ class Network(LocalModel):
             target = self._target(part)
             for k in range(len(theta)):
                 Z = self._forward(part, theta[k : k + 1], states)
-                values[k, rows] = self.kernel.value(Z, target)[0]
+                values[k, rows] = self.judged_loss.value(Z, target)[0]
         return values.reshape(-1, c, n).transpose(1, 0, 2)
 
     def _rows_at_once(self):
@@ -382,7 +438,7 @@ class Network(LocalModel):
 
     def _value(self, block, w, Z):
         """Mean loss and penalty of every client from the predictions."""
-        rows = self.kernel.value(Z, self._target(block))
+        rows = self.trained_loss.value(Z, self._target(block))
         value = np.einsum("cn,cn->c", rows, block.weights)
         if self.alpha:
             weights = (w[:, layer.start : layer.cut] for layer in self.layers)
@@ -424,13 +480,16 @@ class Network(LocalModel):
     def decision(self, X, params, index):
         """Raw predictions (n_rows, n_outputs); row r uses the model ``params[index[r]]``."""
         raw = np.empty((X.shape[0], self.n_outputs), dtype=self.dtype)
-        X = self.design(X)
+        X = sparse.csr_array(X) if sparse.issparse(X) else X
         params = np.asarray(params, dtype=self.dtype)
         for k, mine in rows_by_label(index, self._rows_at_once()):
-            part = one_client(X[mine])
+            part = one_client(self.design(X[mine]))
             states = make_states(self.layers, 1, len(mine), self.dtype)
             raw[mine] = self._forward(part, params[k : k + 1], states)[0].T
-        return raw
+        if self._of_predictions is None:
+            return raw
+        at, spread = self._of_predictions
+        return at + spread * raw.astype(float)
 
     def output(self, raw):
         """Predicted targets, class codes or reconstructions of raw predictions."""

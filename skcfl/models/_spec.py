@@ -49,6 +49,12 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
     mixes = False
     #: True if an estimator standardises the features that it trains on.
     standardize = False
+    #: The loss of standardised targets, of models that train on such.
+    standardised: Any = None
+    #: Scaling of the features that a bound model reads in the user's units; None if of none.
+    scaling_: Any = None
+    #: Unit of the losses of clients' rows that a bound model answers, in the user's units.
+    loss_unit = 1.0
     #: Factors of the weights of each class's rows: "balanced", a dict or None.
     class_weight: Any = None
     #: Numbers of a row's representation, which the last layer sees, of bound models that have one.
@@ -69,6 +75,11 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
     fits_whole = False
     #: True if ``f_i`` is half the squared distance to the client's own minimiser plus a constant.
     isotropic = False
+
+    @property
+    def rows_dtype(self) -> DTypeLike:
+        """Floating type of the rows that a bound model reads."""
+        return self.dtype
 
     @property
     def n_free(self) -> int:
@@ -110,6 +121,23 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
     def of_features(self, scaling: Any) -> Any:
         """The part of a scaling of all columns that is of features."""
         return scaling
+
+    def with_scaling(self, scaling: Any) -> tuple[Self, Any]:
+        """Bound model of features in a scaling, and what is left to scale before it.
+
+        Parameters
+        ----------
+        scaling : Scaling or None
+            Units of the features.
+
+        Returns
+        -------
+        model : LocalModel
+            Itself where its parameters can be in the units of any features.
+        scaling : Scaling or None
+            None for models that read features in the user's units and scale them.
+        """
+        return self, scaling
 
     def for_rows(self, shape: tuple[int, ...]) -> ModelSpec:
         """Model, not bound, of rows that have several axes and are stored flat.

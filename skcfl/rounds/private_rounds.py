@@ -68,7 +68,8 @@ def starts(releases: Releases, n_clusters: int, spread: float) -> Array:
 
 def unit_of(releases: Releases) -> float:
     """Unit of the parameters: that of the target, where predictions are linear in them."""
-    kernel = getattr(releases.model, "kernel", None)
+    model = releases.model
+    kernel = None if model.standardised is not None else getattr(model, "kernel", None)
     identity = kernel is not None and kernel.link == "identity"
     return releases.spread if identity else 1.0
 

@@ -56,7 +56,7 @@ def waves(n_rows=20, empty=(), seed=0):
 
 
 def wave_net(lam=0.1, **options):
-    options = {"graph": WEIR, "random_state": 0, **options}
+    options = {"graph": WEIR, "standardize": False, "random_state": 0, **options}
     return GTVRegressor(lam, hidden_layer_sizes=(16,), activation="tanh", **options)
 
 
@@ -152,7 +152,7 @@ def test_without_hidden_layers_it_is_the_convex_problem(penalty, seed):
     X = np.column_stack([X, X**2, np.cos(2 * X)])
     options = {"lam": 0.1, "graph": WEIR, "penalty": penalty, "random_state": 0}
     exact = GTV(LinearModel(alpha=0.01, standardize=False), **options).fit(X, y, groups=groups)
-    model = MLP((), loss="squared_error", alpha=0.01, precision="double")
+    model = MLP((), loss="squared_error", alpha=0.01, precision="double", standardize=False)
     net = GTV(model, solver=InexactPrimalDual(n_iter_no_change=None), tol=5e-4, **options)
     net.fit(X, y, groups=groups)
     assert exact.objective_ <= net.objective_ * (1 + 1e-5)

@@ -44,7 +44,8 @@ def digits():
 def test_shifts_are_found(shift, cls, seed, digits):
     data = SHIFTS[shift](*digits, random_state=seed, **MORE.get(shift, {}))
     n_clusters = len(np.unique(data.labels))
-    net = cls(n_clusters, hidden_layer_sizes=(64,), max_iter=8, tol=0, random_state=seed)
+    options = {"max_iter": 8, "tol": 0, "standardize": False, "random_state": seed}
+    net = cls(n_clusters, hidden_layer_sizes=(64,), **options)
     net.fit(data.X, data.y, groups=data.groups)
     assert adjusted_rand_score(data.labels, net.labels_) == 1.0
 

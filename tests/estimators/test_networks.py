@@ -111,7 +111,7 @@ def test_local_training_is_a_loop_over_clients():
 
 
 def test_local_training_that_falls_short_says_so(digits):
-    net = LocalModelsClassifier(hidden_layer_sizes=(4,), max_iter=2, verbose=0)
+    net = LocalModelsClassifier(hidden_layer_sizes=(4,), max_iter=2, standardize=False)
     with pytest.warns(ConvergenceWarning, match="max_iter=2"):
         net.fit(*digits)
     assert net.n_iter_ == 2

@@ -114,6 +114,8 @@ def test_names_of_features_and_targets():
     y = np.where(groups == ODD, 1e6, 1.0) * y
     with pytest.warns(UnitsWarning, match="the target at client 'client03'"):
         LocalModelsRegressor(loss="quantile").fit(REGRESSION.X, y, groups=groups)
+    with pytest.warns(UnitsWarning, match="the target at client 'client03'"):
+        LocalModelsRegressor(hidden_layer_sizes=2, max_iter=1).fit(REGRESSION.X, y, groups=groups)
 
 
 @pytest.mark.filterwarnings("error::skcfl.exceptions.UnitsWarning")
@@ -152,7 +154,7 @@ def test_partial_pooling_begins_with_the_units_of_the_others():
 
 @pytest.mark.parametrize("name", ["FedAvgRegressor", "GTVRegressor", "FedProtoClassifier"])
 def test_networks_far_from_unit_size(name):
-    """Of targets, or of features; those of unit size are not warned of."""
+    """Of targets, or of features; those of unit size, or standardised, are not warned of."""
     classes = name.endswith("Classifier")
     X, y, groups = others_of()
     wide, y, far = (1e4 * X, y > 0, y > 0) if classes else (X, y / y.std(), 1e3 * y + 1e4)
@@ -160,7 +162,8 @@ def test_networks_far_from_unit_size(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", UnitsWarning)
-        network.fit(X, y, groups=groups)
+        network.fit(wide, far, groups=groups)
+        network.set_params(standardize=False).fit(X, y, groups=groups)
     with pytest.warns(UnitsWarning, match="far from unit size"):
         network.fit(wide, far, groups=groups)
 

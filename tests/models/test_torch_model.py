@@ -125,10 +125,10 @@ def test_gradients_of_some_layers_are_computed_alone():
 
 
 class Started(MLP):
-    """MLP with a start that is given."""
+    """MLP with a start that is given, of rows as they are."""
 
     def __init__(self, hidden_layer_sizes=(100,), first=None):
-        super().__init__(hidden_layer_sizes)
+        super().__init__(hidden_layer_sizes, standardize=False)
         self.first = first
 
     def start(self, random_state=None):

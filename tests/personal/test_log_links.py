@@ -69,7 +69,8 @@ def test_long_steps_raise_no_objective(loss):
 
 def test_networks_train_as_they_are_told():
     """Their steps are not undone where they raise the loss."""
-    pool = InProcessFederation(*table("poisson", 0)).open(MLP((3,), loss="poisson").bind(4), 0)
+    network = MLP((3,), loss="poisson", standardize=False)
+    pool = InProcessFederation(*table("poisson", 0)).open(network.bind(4), 0)
     w = np.tile(pool.start(), (20, 1))
     w[:, -1] = 3.0
     moved = pool.ask(LocalUpdate, w, 1, 0.1, "sgd")

@@ -1,5 +1,7 @@
 """FedProto and FedPAC: prototypes, the pull to them, the programme of the heads."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -10,6 +12,7 @@ from skcfl.calls.descriptions import ClassStatistics
 from skcfl.calls.first_order import Objectives
 from skcfl.calls.kept_models import PartialUpdate
 from skcfl.datasets import corrupt, make_clustered_classification
+from skcfl.exceptions import UnitsWarning
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP
@@ -235,7 +238,9 @@ def test_false_clients_are_suspected_first(cls, attack, activation):
     assert false.sum() == 2
     model = cls((8,), aggregation="geometric_median", activation=activation, random_state=0)
     model.set_params(lam=1.0, max_iter=15, tol=0, unseen="average")
-    model.fit(lies.X, lies.y, groups=lies.groups)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnitsWarning)
+        model.fit(lies.X, lies.y, groups=lies.groups)
     assert model.suspicion_[~false].max() < min(0.8, model.suspicion_[false].min())
     # As if there were no false clients, nobody else is named.
     model.fit(data.X, data.y, groups=data.groups)

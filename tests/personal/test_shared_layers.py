@@ -63,8 +63,8 @@ def test_first_layers_are_shared_and_sent_alone():
     assert_allclose(model.cluster_params_[0, s:], model.params_[:, s:].mean(axis=0), rtol=1e-5)
     assert model.history_["floats_down"][1] == 8 * s
     assert model.history_["floats_up"][1] == 8 * (s + 1)
-    # The common start, once, and at the end all of a model.
-    assert model.floats_down_ == 8 * (p + 3 * s + p)
+    # The common start, once, at the end all of a model; means and scales of three features.
+    assert model.floats_down_ == 8 * (p + 3 * s + p + 2 * 3)
 
 
 def test_frozen_layers_stay():
@@ -128,7 +128,7 @@ def test_networks_learn_to_keep_their_own_where_clusters_differ(seed):
     options = {"hidden_layer_sizes": (16,), "max_iter": 30, "tol": 0, "random_state": 0}
     scores = []
     for step in ("auto", 1.0):
-        model = FedALARegressor(blend_rate=step, **options)
+        model = FedALARegressor(blend_rate=step, standardize=False, **options)
         model.fit(data.X[train], data.y[train], groups=data.groups[train])
         scores.append(model.score(data.X[~train], data.y[~train], groups=data.groups[~train]))
     assert scores[0] > scores[1] + 0.2

@@ -28,6 +28,7 @@ class Gamma(Loss):
 
     name = "gamma"
     link = "log"
+    equivariant = True
     target_range = "positive"
     unknown_scale = True
     is_likelihood = True

@@ -33,6 +33,9 @@ class Huber(Loss):
     def __init__(self, delta=1.35):
         self.delta = delta
 
+    def unit(self, mean, scale):
+        return scale * min(scale, self.delta)
+
     def value(self, z, y):
         r = np.abs(z - y)
         inner = np.minimum(r, self.delta)

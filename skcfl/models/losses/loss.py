@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.linear_model import LinearRegression
 
 from ..._option_objects import Options
+from .standardised import Standardised
 
 
 class Loss(Options):
@@ -49,6 +50,9 @@ class Loss(Options):
         changes nothing.
     grounded : bool
         True if 0 is the least value, whatever the target.
+    equivariant : bool
+        True if the loss of standardised targets is the loss itself over their :meth:`unit`, up
+        to terms without `z`.
     has_units : bool
         True if a parameter is in units of the standard deviation of the targets, which
         ``in_units(scale)`` fixes.
@@ -75,6 +79,7 @@ class Loss(Options):
     quadratic = False
     coupled = False
     grounded = True
+    equivariant = False
     has_units = False
     is_likelihood = False
     overdispersed = False
@@ -209,6 +214,32 @@ class Loss(Options):
         Else that of targets of a mean (c,) where this is the prediction.
         """
         return self.max_curvature
+
+    def unit(self, mean, scale):
+        """Size of the loss of targets, relative to that of standardised ones."""
+        if self.link == "identity":
+            return scale**self.degree
+        at = np.full((1, 1), self.raw(mean))
+        return float(self.curvature(at, np.full((1, 1), mean)).item())
+
+    def standardised(self, mean, scale):
+        """The loss of standardised targets, relative to their unit.
+
+        Targets are ``(y - mean) / scale`` under the identity link, ``y / mean`` under a log link.
+
+        Parameters
+        ----------
+        mean, scale : float
+            Mean and standard deviation of the targets; the first is positive under a log link.
+
+        Returns
+        -------
+        loss : Loss
+            Its slopes are this loss's over :meth:`unit`, up to the units of the predictions.
+        """
+        if self.equivariant:
+            return self
+        return Standardised(self, mean, scale, self.unit(mean, scale))
 
     def prior_unit(self, share, around):
         """Penalty that is a standard normal prior of a model's coefficients, times the rows.

@@ -23,6 +23,7 @@ class Poisson(Loss):
 
     name = "poisson"
     link = "log"
+    equivariant = True
     target_range = "non-negative"
     grounded = False
     is_likelihood = True

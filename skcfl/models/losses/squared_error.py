@@ -19,6 +19,7 @@ class SquaredError(Loss):
     name = "squared_error"
     unknown_scale = True
     quadratic = True
+    equivariant = True
     is_likelihood = True
     max_curvature = 1.0
 

@@ -42,6 +42,7 @@ class Tweedie(Loss):
     name = "tweedie"
     _parameter_constraints = {"power": [Interval(Real, 1, 2, closed="both")]}
     link = "log"
+    equivariant = True
     target_range = "non-negative"
     unknown_scale = True
 
