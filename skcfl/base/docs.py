@@ -40,17 +40,15 @@ class Shared:
         (see the user guide); for networks it is .0001.
     standardize : bool
         If True, models are trained on features of mean 0 and variance 1 over the rows of all
-        clients, so that penalty and clusters do not depend on units, and networks on such
-        targets, too. Sparse features are scaled only. Fitted linear models are in the user's
-        units; networks convert rows and predictions (:class:`skcfl.models.MLP`).
+        clients, networks on such targets too, so that penalty and clusters do not depend on
+        units. Sparse features are scaled only. See :ref:`units`.
     class_weight : dict, "balanced" or None
         Weights of the classes as in scikit-learn. "balanced" gives all classes the same total
         weight over the rows of all clients. None is 1 for all.
     fit_intercept : bool
         If True, the models have an intercept.
     hidden_layer_sizes : int or sequence of int
-        Units of each hidden layer of a network (:class:`skcfl.models.MLP`); empty for a linear
-        model.
+        Units of each hidden layer of an :class:`~skcfl.models.MLP`; empty for a linear model.
     activation : {"relu", "tanh", "logistic", "identity"}
         Activation of the hidden layers.
     n_clusters : int or "auto"
@@ -59,9 +57,8 @@ class Shared:
         1 %, and compares with one model per client (see ``search_``). Give a number when it is
         known, or search it with ``GridSearchCV``.
     max_iter : "auto" or int
-        Largest number of communication rounds. "auto" is 300 for linear models and 50 for
-        networks. A ``ConvergenceWarning`` is issued when clients or models still moved at the
-        end.
+        Largest number of communication rounds; "auto" is 300 for linear models, 50 for networks.
+        A ``ConvergenceWarning`` is issued when clients or models still moved at the end.
     tol : float
         The fit stops when no client changed its cluster and no cluster model moved by more than
         ``tol`` of its norm in a round. 0 runs all ``max_iter`` rounds.
@@ -155,8 +152,7 @@ class Shared:
         One entry per round: such as "objective", "n_clusters", "floats_up" and "floats_down"
         (numbers sent to and by the server), "calls", "seconds", "bytes_up" and "bytes_down".
     floats_up_ : int
-        Numbers sent by the clients to the server in the whole fit, restarts and polishing
-        included.
+        Numbers sent by the clients to the server in the fit, restarts and polishing included.
     floats_down_ : int
         Numbers sent by the server to the clients in the whole fit.
     missing_clients_ : ndarray of shape (n_missing,)
