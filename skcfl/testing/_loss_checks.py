@@ -38,8 +38,8 @@ def check_loss(
     Derivatives against finite differences; bounds of the curvature, also after a move; that the
     conjugate and the value meet Fenchel's inequality, with equality at derivatives, and the
     conjugate is no less than the largest difference; projections onto its domain; what the loss
-    says of itself; shapes, types, broadcasting, extreme predictions, pickling, and that arguments
-    are not changed.
+    says of itself, and of targets in other units; shapes, types, broadcasting, extreme
+    predictions, pickling, and that arguments are not changed.
 
     Parameters
     ----------
@@ -98,6 +98,7 @@ def check_loss(
         _check_moves,
         _check_fenchel,
         _check_conjugate,
+        _check_units,
         _check_forms,
         _check_extremes,
     ):
@@ -385,6 +386,27 @@ def _check_conjugate(case):
             below = np.isinf(value) | (difference <= found + 1e-10 * scale)
             text = says("conjugate must not be less than <a, z> - value(z)")
             require(below, text, ("conjugate", found), ("difference", difference))
+
+
+def _check_units(case):
+    """Standardised targets have the same loss over its unit, up to a constant of each row."""
+    loss, mean, scale = case.loss, 37.0, 8.0
+    if loss.classifier:
+        return
+    loss = loss.in_units(scale) if loss.has_units else loss
+    if loss.link == "identity":
+        at, spread, y = mean, scale, mean + scale * case.y
+    else:
+        at, spread, y = loss.raw(mean), 1.0, mean * case.y
+    small, unit = loss.standardised(mean, scale), loss.unit(mean, scale)
+    for name, of, factor in (
+        ("value", lambda loss, z, y: loss.value(z, y) - loss.value(z[:, ::-1], y), 1.0),
+        ("gradient", lambda loss, z, y: loss.gradient(z, y), spread),
+    ):
+        own, wanted = unit * of(small, case.z, case.y), factor * of(loss, at + spread * case.z, y)
+        text = case.says(f"{name} of standardised targets, times unit, must be that of the others")
+        atol = 1e-9 * np.abs(wanted).max()
+        require_close(own, wanted, text, ("y", case.raw), rtol=1e-9, atol=atol)
 
 
 def _check_forms(case):

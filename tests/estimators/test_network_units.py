@@ -90,28 +90,6 @@ def test_origins_and_single_precision(origin):
 
 
 @pytest.mark.parametrize("loss", REGRESSION_LOSSES)
-def test_standardised_losses(loss):
-    """They are the loss over its unit, up to terms without the prediction."""
-    rng = np.random.default_rng(0)
-    mean, scale = 37.0, 8.0
-    given = make_loss(loss)
-    if given.has_units:
-        given = given.in_units(scale)
-    small, unit = given.standardised(mean, scale), given.unit(mean, scale)
-    z, y = rng.normal(size=(2, 1, 50))
-    identity = given.link == "identity"
-    y = y if identity else np.exp(y)
-    there = mean + scale * z if identity else z + np.log(mean)
-    targets = mean + scale * y if identity else mean * y
-    difference = given.value(there, targets) - given.value(there[:, ::-1], targets)
-    wanted = unit * (small.value(z, y) - small.value(z[:, ::-1], y))
-    assert_allclose(difference, wanted, rtol=1e-9, atol=1e-9 * unit)
-    slope = given.gradient(there, targets) * (scale if identity else 1.0)
-    assert_allclose(slope, unit * small.gradient(z, y), rtol=1e-9, atol=1e-12 * unit)
-    assert small.value(z.astype(np.float32), y.astype(np.float32)).dtype == np.float32
-
-
-@pytest.mark.parametrize("loss", REGRESSION_LOSSES)
 def test_losses_in_the_users_units(loss):
     """Clients answer those of counts in these: their noise is known, and so is the evidence."""
     X, y, groups = waves()

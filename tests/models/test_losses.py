@@ -131,6 +131,8 @@ class Wrong:
         (Wrong("poisson", "output", lambda p: 2.0 * p), "output must invert the log link"),
         (Wrong("squared_error", "value", lambda v: v.astype(float)), "must have the type of z"),
         (Wrong("huber", "conjugate_terms", lambda v: 0.1 * v), "conjugate_terms must be sizes"),
+        (Wrong("huber", "equivariant", lambda self: True), "of standardised targets, times unit"),
+        (Wrong("tweedie", "unit", lambda u: 1.0), "of standardised targets, times unit"),
     ],
     ids=lambda value: f"{value.name}-{value.method}" if isinstance(value, Wrong) else "",
 )
