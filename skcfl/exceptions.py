@@ -221,8 +221,9 @@ class UnitsWarning(UserWarning):
     ``standardize=True``, which would make the others' features tiny, but its rows are in the fit.
     The message names clients and features.
 
-    Or networks that train on rows as they are given, ``standardize=False``, begin with a mean loss
-    of more than 1000: features or targets are far from unit size.
+    Or networks that train on rows as they are given, modules of PyTorch and those with
+    ``standardize=False``, begin with a mean loss of more than 1000: features or targets are far
+    from unit size.
 
     Examples
     --------

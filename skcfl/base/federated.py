@@ -33,7 +33,7 @@ from .._typing import (
 from ..calls.kept_models import Recall
 from ..exceptions import UnitsWarning
 from ..federation.presence import ClientsLost
-from ..models import LinearModel, LocalModel
+from ..models import LinearModel, LocalModel, TorchModel
 from ..models._network import Network
 from ..numerics.by_cluster import numbered_by_size
 from ..search.alpha import alpha_unit, is_automatic
@@ -484,12 +484,13 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
         model = task.pool.model
         loss = max(self.history_.get("objective", [])[:1], default=0.0)
         loss /= task.pool.n_clients if self._sums_clients else 1
-        if isinstance(model, Network) and model.scaling_ is None and loss > MOST_LOSS:
+        known = isinstance(model, Network | TorchModel) and model.scaling_ is None
+        if known and loss > MOST_LOSS and not callable(getattr(model, "loss", None)):
+            choice = "Set standardize=True, or scale" if isinstance(model, Network) else "Scale"
             yield (
                 f"The networks' mean loss was {loss:.2g} when training began: their features or "
-                "targets are far from unit size, where training gets nowhere. Set "
-                "standardize=True, or scale both, by the same means and standard deviations "
-                "for all clients.",
+                f"targets are far from unit size, where training gets nowhere. {choice} both, by "
+                "the same means and standard deviations for all clients.",
                 UnitsWarning,
             )
         other_units = task.pool.other_units

@@ -37,7 +37,7 @@ from skcfl.calls.first_order import (
 )
 from skcfl.calls.kept_models import Recall
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
-from skcfl.exceptions import MessageError
+from skcfl.exceptions import MessageError, UnitsWarning
 from skcfl.federation import FanOutFederation, InProcessFederation, inprocess
 from skcfl.federation.inprocess import open_rows
 from skcfl.federation.serialization import dumps, loads
@@ -774,3 +774,20 @@ def test_organisations_take_classes_that_they_trust():
     assert_array_equal(other.start(0), bound.start(0))
     with pytest.raises(MessageError):
         dumps(TorchModel(modules.Net(10)).bind(10, 2))
+
+
+def squares(output, target):
+    return (output[:, 0] - target) ** 2
+
+
+def test_targets_far_from_unit_size():
+    """Of a named loss; what a function's size should be is not known."""
+    X, groups = DATA.X, DATA.groups
+    y = 1e4 * X[:, 0]
+    linear = TorchModel(torch.nn.Linear(X.shape[1], 1), loss="squared_error")
+    with pytest.warns(UnitsWarning, match="unit size.*Scale both"):
+        FedAvg(linear, **SHORT).fit(X, y, groups=groups)
+    square = TorchModel(linear.module, loss=squares, task="regressor")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        FedAvg(square, **SHORT).fit(X, y, groups=groups)
