@@ -399,13 +399,15 @@ def _check_units(case):
     else:
         at, spread, y = loss.raw(mean), 1.0, mean * case.y
     small, unit = loss.standardised(mean, scale), loss.unit(mean, scale)
-    for name, of, factor in (
-        ("value", lambda loss, z, y: loss.value(z, y) - loss.value(z[:, ::-1], y), 1.0),
-        ("gradient", lambda loss, z, y: loss.gradient(z, y), spread),
+    there = at + spread * case.z
+    for name, of, terms, factor in (
+        ("value", lambda loss, z, y: loss.value(z, y) - loss.value(z[:, ::-1], y), loss.terms, 1),
+        ("gradient", lambda loss, z, y: loss.gradient(z, y), loss.slope_terms, spread),
     ):
-        own, wanted = unit * of(small, case.z, case.y), factor * of(loss, at + spread * case.z, y)
+        own, wanted = unit * of(small, case.z, case.y), factor * of(loss, there, y)
         text = case.says(f"{name} of standardised targets, times unit, must be that of the others")
-        atol = 1e-9 * np.abs(wanted).max()
+        largest = max(np.abs(terms(z, y)).max() for z in (there, there[:, ::-1]))
+        atol = 1e-9 * factor * largest
         require_close(own, wanted, text, ("y", case.raw), rtol=1e-9, atol=atol)
 
 
