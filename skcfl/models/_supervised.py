@@ -6,6 +6,7 @@ from math import isfinite
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
+from ..federation.checking import check_numbers
 from ._local_model import check_class_weight
 from .losses import LOSSES, Loss, make_loss
 from .losses.shifted import Shifted
@@ -54,7 +55,13 @@ class SupervisedMixin:
     grounded = of_loss("grounded", "True if 0 is the least loss of any row.")
 
     def in_units(self, mean, scale):
-        """Copy of a bound model that knows the mean and the standard deviation of the targets."""
+        """Copy of a bound model that knows the mean and the standard deviation of the targets.
+
+        They may be a server's message: one number for all rows, as one for each would let it ask
+        about single rows.
+        """
+        check_numbers("mean of the targets", mean, ())
+        check_numbers("scale of the targets", scale, (), least=np.finfo(float).tiny)
         model = copy.copy(self)
         model.units_ = mean, scale
         if self.kernel.has_units:

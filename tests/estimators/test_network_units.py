@@ -196,6 +196,18 @@ def test_a_message_with_other_numbers_is_refused():
     for bad in ((ones, 0 * ones), (ones[:2], ones), (ones * np.nan, ones), (ones, ["a"] * 3)):
         with pytest.raises(ValueError, match="mean|scale"):
             type(model).from_message(parts | {"scaling": bad})
+    assert type(model).from_message(parts).units_ == model.units_
+    # One for each row would tell of single rows.
+    for bad in (
+        (np.nan, 1.0),
+        (1.0, 0.0),
+        (1.0, -2.0),
+        ("a", "b"),
+        (np.ones(6), 1.0),
+        (1.0, ones),
+    ):
+        with pytest.raises(ValueError, match="(mean|scale) of the targets must be"):
+            type(model).from_message(parts | {"units": bad})
 
 
 def test_measures_are_booked_as_those_of_linear_models():
