@@ -287,6 +287,8 @@ THREADED += [*spread([*NETS, *LOCAL_NETS], 3), *DRAWN_CASES]
 @pytest.mark.parametrize("case", THREADED, ids=str)
 def test_threads_change_nothing(case, monkeypatch):
     monkeypatch.setattr("skcfl.federation.inprocess.PARALLEL_WORK", 0)
+    monkeypatch.setattr("skcfl.numerics.threads.PARALLEL_VALUES", 0)
+    monkeypatch.setattr("skcfl.federation.scaling.CHUNK_BYTES", 1000)
     monkeypatch.setattr(make_blocks, "__defaults__", (1000, *make_blocks.__defaults__[1:]))
     few = {"max_iter": 2, "n_init": 2, "basis": "linear"}
     one, two = (case.fit(*case.rows, n_jobs=k, **few) for k in (None, 2))

@@ -4,12 +4,11 @@ from hashlib import blake2b
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils.parallel import Parallel, delayed
 
 from ..clients.draws import mixed
 from ..clients.local_clusters import local_kmeans
 from ..numerics.matrices import quotient
-from ..numerics.threads import libraries, one_thread
+from ..numerics.threads import at_once, libraries, one_thread
 from .answer_bounds import COUNTS, DIGESTS, NOT_NEGATIVE, UNIT
 from .call import Call
 
@@ -102,9 +101,7 @@ class LocalCentres(Call):
         # One thread per client: k-means on few rows does not gain by more.
         openmp = libraries().select(user_api="openmp")
         with one_thread():
-            Parallel(n_jobs=clients.n_jobs, require="sharedmem")(
-                delayed(work)(i) for i in np.flatnonzero(clients.client_sizes)
-            )
+            at_once(work, np.flatnonzero(clients.client_sizes), clients.n_jobs)
         return {"centres": centres, "counts": counts}
 
 

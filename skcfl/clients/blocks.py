@@ -18,6 +18,7 @@ from scipy import sparse
 
 from ..numerics.memory import require
 from ..numerics.newton import MAX_DENSE
+from ..numerics.threads import in_order
 
 BLOCK_BYTES = 4 * 2**20
 # A client at least this fraction of the longest one of its block may share the block.
@@ -496,11 +497,6 @@ def _rounded(exact, dtype):
     y, weights = exact
     y = y.astype(dtype, copy=False) if y.dtype.kind == "f" else y
     return y, weights.astype(dtype, copy=False)
-
-
-def in_order(function, items):
-    """List of ``function(item)``, one after the other."""
-    return [function(item) for item in items]
 
 
 def make_blocks(

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from ..numerics.by_cluster import order_by_label
+from ..numerics.threads import in_order
 
 # Increment and multipliers of the generator SplitMix64.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -37,7 +38,7 @@ def mixed(*keys):
     return out
 
 
-def order_of_rows(codes, X, *more):
+def order_of_rows(codes, X, *more, each=in_order):
     """Positions of rows, sorted by client, and those of a client by content.
 
     What a client draws about its rows then depends on the rows, and not on the order in which they
@@ -51,6 +52,8 @@ def order_of_rows(codes, X, *more):
         Features.  The first `COMPARED` are compared by size, so that their units do not matter.
     *more : ndarray of shape (n_rows,) or (n_rows, q) or None
         Distinguishes rows of equal features: targets, weights.
+    each : callable, default=in_order
+        ``each(function, items)`` sorts the rows of some clients, which do not depend on others'.
 
     Returns
     -------
@@ -63,9 +66,12 @@ def order_of_rows(codes, X, *more):
     first = columns[0][order] if columns else np.zeros(len(order))
     codes_in_order = codes[order]
     starts = np.searchsorted(codes_in_order, np.unique(codes_in_order[::SORTED]))
-    for some in map(slice, starts, np.append(starts[1:], len(order))):
+
+    def sort(some):
         own = np.lexsort((first[some], codes_in_order[some]))
         order[some], first[some] = order[some][own], first[some][own]
+
+    each(sort, list(map(slice, starts, np.append(starts[1:], len(order)))))
     same = (np.diff(codes_in_order) == 0) & (first[1:] == first[:-1])
     tied = np.append(same, False) | np.append(False, same)
     if tied.any():

@@ -1,9 +1,8 @@
 """Estimators that clients fit to their rows, as a whole and out of folds."""
 
 import numpy as np
-from joblib import effective_n_jobs
-from sklearn.utils.parallel import Parallel, delayed
 
+from ..numerics.threads import at_once
 from .draws import mixed, order_of_rows
 
 # Seeds of scikit-learn are below this.
@@ -33,8 +32,11 @@ def fit_by_client(model, rows, numbers, seed, n_jobs=None):
     """
     parts = _by_client(*rows)
     seeds = mixed(seed, numbers) % SEEDS
-    tasks = [(*part, int(seeds[i])) for i, (_, *part) in parts.items()]
-    return dict(zip(parts, _at_once(model.fitted, tasks, n_jobs), strict=True))
+
+    def fitted(i):
+        return model.fitted(*parts[i][1:], int(seeds[i]))
+
+    return dict(zip(parts, at_once(fitted, list(parts), n_jobs), strict=True))
 
 
 def out_of_folds(model, rows, folds, numbers, seed, n_jobs=None):
@@ -62,11 +64,12 @@ def out_of_folds(model, rows, folds, numbers, seed, n_jobs=None):
             train = index if len(held) == len(index) else index[folds[index] != fold]
             tasks.append((train, held, int(seeds[i])))
 
-    def predict(train, held, client_seed):
+    def predict(task):
+        train, held, client_seed = task
         estimator = model.fitted(X[train], y[train], _of(weights, train), client_seed)
         return model.outputs_of(estimator, X[held])
 
-    for (_, held, _), values in zip(tasks, _at_once(predict, tasks, n_jobs), strict=True):
+    for (_, held, _), values in zip(tasks, at_once(predict, tasks, n_jobs), strict=True):
         out[held] = values
     return out
 
@@ -85,9 +88,3 @@ def _by_client(X, y, codes, weights):
 
 def _of(weights, index):
     return np.ones(len(index)) if weights is None else weights[index]
-
-
-def _at_once(function, tasks, n_jobs):
-    if effective_n_jobs(n_jobs) == 1:
-        return [function(*task) for task in tasks]
-    return Parallel(n_jobs=n_jobs, require="sharedmem")(delayed(function)(*task) for task in tasks)

@@ -7,25 +7,21 @@ Rows never leave this module: a server holds a :class:`~skcfl.federation.ClientP
 import copy
 
 import numpy as np
-from joblib import effective_n_jobs
 from scipy import sparse
-from sklearn.utils.parallel import Parallel, delayed
 
 from ..calls import CALLS
-from ..clients.blocks import gathered, in_order, make_blocks
+from ..clients.blocks import gathered, make_blocks
 from ..clients.draws import dealt, order_of_rows, shuffled
 from ..clients.kept import ClientMemory
 from ..clients.last_answers import Forgotten, LastAnswers
 from ..numerics.regression_trees import forest_outputs
-from ..numerics.threads import one_thread
+from ..numerics.threads import at_once, over_parts
 from .checking import check_numbers, check_trees
 from .pool import ClientPool
 from .sites import Site
 
 # Multiplications of one call below which threads cost more than they save.
 PARALLEL_WORK = 5e7
-# Values of features below which blocks are made one after the other.
-PARALLEL_VALUES = 1e7
 # Steps from a site to others, each a method with an underscore before its name.
 STEPS = frozenset({"subset", "penalised", "held_out", "folds"})
 STEPS |= {"without_levels", "without_trees", "linearised"}
@@ -112,7 +108,8 @@ class InProcessSite(Site):
         def design(rows):
             return model.design(rows if scaling is None else scaling.transform(rows))
 
-        order = order_of_rows(codes, X, target, weights)
+        each = over_parts(X.size, self.n_jobs)
+        order = order_of_rows(codes, X, target, weights, each=each)
         self.row_ids = None if row_ids is None else row_ids[order]
         self._store(X, target, weights, codes, n_clients, design, order)
 
@@ -160,7 +157,7 @@ class InProcessSite(Site):
             place[codes],
             len(owners),
             design=design,
-            each=self._at_once if X.size >= PARALLEL_VALUES else in_order,
+            each=over_parts(X.size, self.n_jobs),
             order=order,
             **self._block_size,
         )
@@ -220,29 +217,12 @@ class InProcessSite(Site):
         per_row = self.model.n_params * passes
         if len(self._blocks) == 1 or self.client_sizes.sum() * per_row < PARALLEL_WORK:
             return work(self._blocks)
-        self._at_once(lambda some: work([some]), self._blocks)
+        at_once(lambda some: work([some]), self._blocks, self.n_jobs)
 
     def _taken(self):
         """Yield the blocks of these clients' rows, and the clients' places."""
         for block, index, slots in self._blocks:
             yield block if index is None else block.take(index), slots
-
-    def _at_once(self, function, items):
-        """List of ``function(item)`` in threads; the calls must not depend on each other."""
-        n_jobs = effective_n_jobs(self.n_jobs)
-        if n_jobs == 1:
-            return in_order(function, items)
-        # Small shares keep the threads busy to the end.
-        count = min(4 * n_jobs, len(items))
-        shares = [items[i::count] for i in range(count)]
-        with one_thread():
-            done = Parallel(n_jobs=n_jobs, require="sharedmem")(
-                delayed(in_order)(function, share) for share in shares
-            )
-        made = [None] * len(items)
-        for i, share in enumerate(done):
-            made[i::count] = share
-        return made
 
     def _with_own(self, function, block, slots):
         """Call a function on a block whose clients have what they keep for themselves."""

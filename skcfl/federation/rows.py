@@ -155,10 +155,11 @@ class Rows(Endpoint):
             index = self.answerable("moments")
             tell = {"levels": levels, "means": own_means, "spreads": own_spreads}[step]
             own = [_some(part, index) for part in (rows, self.sample_weight, self.codes)]
-            return tell(*own, len(self.places), *means)
+            return tell(*own, len(self.places), *means, n_jobs=self.n_jobs)
         if step == "sums" or of not in self._moments:
             index = self.answerable("moments")
-            self._moments[of] = Moments(_some(rows, index), _some(self.sample_weight, index))
+            parts = _some(rows, index), _some(self.sample_weight, index)
+            self._moments[of] = Moments(*parts, self.n_jobs)
         if step == "sums":
             return self._moments[of].sums()
         return self._moments.pop(of).squares(*means)

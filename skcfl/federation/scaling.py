@@ -20,6 +20,7 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 from .._checks import LEAST
 from .._typing import Array
 from ..numerics.by_cluster import order_by_label, sum_by_cluster
+from ..numerics.threads import over_parts
 from .checking import check_numbers
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ class Scaling:
         return out
 
 
-def own_means(X, weights, codes, n_clients):
+def own_means(X, weights, codes, n_clients, n_jobs=None):
     """Each client's mean of the features.
 
     Parameters
@@ -202,6 +203,8 @@ def own_means(X, weights, codes, n_clients):
         Each row's client.
     n_clients : int
         Number of clients.
+    n_jobs : int or None, default=None
+        Threads.
 
     Returns
     -------
@@ -212,16 +215,16 @@ def own_means(X, weights, codes, n_clients):
     means : ndarray of shape (n_clients, n_features)
     """
     totals = np.bincount(codes, weights, n_clients).astype(float)
-    sums = _own_sums(X, weights, codes, n_clients, lambda rows: rows)
+    sums = _own_sums(X, weights, codes, n_clients, lambda rows: rows, n_jobs)
     return sparse.issparse(X), totals, sums / np.where(totals > 0, totals, 1.0)[:, None]
 
 
-def own_spreads(X, weights, codes, n_clients, mean):
+def own_spreads(X, weights, codes, n_clients, mean, n_jobs=None):
     """Root mean squares of each client's differences from a point, (n_clients, n_features).
 
     Parameters
     ----------
-    X, weights, codes, n_clients : object
+    X, weights, codes, n_clients, n_jobs : object
         As of :func:`own_means`.
     mean : ndarray of shape (n_features,)
         The point.
@@ -230,18 +233,20 @@ def own_spreads(X, weights, codes, n_clients, mean):
     totals = np.where(totals > 0, totals, 1.0)[:, None]
     if sparse.issparse(X):
         means = own_means(X, weights, codes, n_clients)[2]
-        squares = _own_sums(X.multiply(X).tocsr(), weights, codes, n_clients, lambda rows: rows)
+        squares = _own_sums(
+            X.multiply(X).tocsr(), weights, codes, n_clients, lambda rows: rows, n_jobs
+        )
         return np.sqrt(np.maximum(squares / totals - 2 * means * mean + mean**2, 0.0))
-    squares = _own_sums(X, weights, codes, n_clients, lambda rows: (rows - mean) ** 2)
+    squares = _own_sums(X, weights, codes, n_clients, lambda rows: (rows - mean) ** 2, n_jobs)
     return np.sqrt(squares / totals)
 
 
-def levels(X, weights, codes, n_clients):
+def levels(X, weights, codes, n_clients, n_jobs=None):
     """Sums over the clients by which one in other units shows.
 
     Parameters
     ----------
-    X, weights, codes, n_clients : object
+    X, weights, codes, n_clients, n_jobs : object
         As of :func:`own_means`.
 
     Returns
@@ -255,7 +260,7 @@ def levels(X, weights, codes, n_clients):
         return (np.zeros(X.shape[1]),) * 3
     totals = np.bincount(codes, weights, n_clients).astype(float)
     with np.errstate(over="ignore"):
-        squares = _own_sums(X, weights, codes, n_clients, np.square)
+        squares = _own_sums(X, weights, codes, n_clients, np.square, n_jobs)
     clients, features = squares.nonzero()
     squares = squares[clients, features]
     keep = squares > 0
@@ -302,7 +307,7 @@ def outlying(ask):
     return clients, suspects[columns], ratios[clients, columns]
 
 
-def _own_sums(X, weights, codes, n_clients, function):
+def _own_sums(X, weights, codes, n_clients, function, n_jobs):
     """Sums over the rows of each client, (n_clients, n_features)."""
     weights = np.ones(X.shape[0]) if weights is None else np.asarray(weights, dtype=float)
     if sparse.issparse(X):
@@ -311,17 +316,23 @@ def _own_sums(X, weights, codes, n_clients, function):
         return (to_client @ X).toarray().astype(float, copy=False)
     out = np.zeros((n_clients, X.shape[1]))
     order = order_by_label(codes, n_clients)
-    for some in _chunks(X):
+
+    def sums(some):
         rows = order[some]
         first, last = codes[rows[0]], codes[rows[-1]] + 1
         values = function(np.asarray(X[rows], dtype=float))
-        own = codes[rows] - first
-        out[first:last] += sum_by_cluster(values, own, last - first, weights[rows])
+        return slice(first, last), sum_by_cluster(
+            values, codes[rows] - first, last - first, weights[rows]
+        )
+
+    # A client's rows may lie in two chunks.
+    for clients, values in over_parts(X.size, n_jobs)(sums, _chunks(X)):
+        out[clients] += values
     return out
 
 
-def _chunks(X, n_bytes=CHUNK_BYTES):
-    step = max(n_bytes // (8 * max(X.shape[1], 1)), 1)
+def _chunks(X, n_bytes=None):
+    step = max((n_bytes or CHUNK_BYTES) // (8 * max(X.shape[1], 1)), 1)
     return [slice(start, start + step) for start in range(0, len(X), step)]
 
 
@@ -334,10 +345,12 @@ class Moments:
         Features.
     weights : ndarray of shape (n_rows,) or None
         Weights of the rows.
+    n_jobs : int or None, default=None
+        Threads.
     """
 
-    def __init__(self, X, weights):
-        self.X = X
+    def __init__(self, X, weights, n_jobs=None):
+        self.X, self._n_jobs = X, n_jobs
         if sparse.issparse(X):
             self.weights = None if weights is None else np.asarray(weights, dtype=X.dtype)
             self.total = float(X.shape[0] if weights is None else np.sum(weights))
@@ -359,19 +372,19 @@ class Moments:
             ones = np.ones(n) if self.weights is None else self.weights.astype(float)
             stored = ones @ sparse.csr_array(self.X != 0)
             return n, np.finfo(self.X.dtype).eps, stored, self.total, self.total * self.mean
-        out = np.zeros(self.X.shape[1])
-        for rows in _chunks(self.X):
-            out += self.weights[rows] @ np.ascontiguousarray(self.X[rows], dtype=float)
+        out = self._sum(lambda rows: np.ascontiguousarray(rows, dtype=float))
         return n, np.finfo(float).eps, None, self.total, out
 
     def squares(self, mean):
         """Weighted sums of squared differences from the means."""
         if sparse.issparse(self.X):
             return self.total * (self.variance + (self.mean - mean) ** 2)
-        out = np.zeros(self.X.shape[1])
-        for rows in _chunks(self.X):
-            out += self.weights[rows] @ np.ascontiguousarray(self.X[rows] - mean) ** 2
-        return out
+        return self._sum(lambda rows: np.ascontiguousarray(rows - mean) ** 2)
+
+    def _sum(self, function):
+        each = over_parts(self.X.size, self._n_jobs)
+        sums = each(lambda rows: self.weights[rows] @ function(self.X[rows]), _chunks(self.X))
+        return sum(sums, np.zeros(self.X.shape[1]))
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,8 @@ class ConvexFits:
         if not problem.exact:
             raise ValueError(
                 "criterion='bic' needs a convex problem, and the problem of "
-                f"{type(problem.pool.model).__name__} is not convex. Use criterion='held_out'."
+                f"{type(problem.pool.model).__name__} is not convex. Use criterion='held_out', "
+                "for which a client needs two rows, or give lam a number."
             )
         if not problem.penalty.norm:
             raise ValueError(

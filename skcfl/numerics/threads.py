@@ -1,11 +1,16 @@
-"""Threads that libraries start by themselves."""
+"""Threads: those asked for by `n_jobs`, and those that libraries start by themselves."""
 
 import sys
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from threading import Lock
 
+from joblib import effective_n_jobs
+from sklearn.utils.parallel import Parallel, delayed
 from threadpoolctl import ThreadpoolController
+
+# Values of an array below which its parts are gone through one after the other.
+PARALLEL_VALUES = 1e7
 
 
 @lru_cache(maxsize=1)
@@ -54,3 +59,31 @@ def one_thread():
     """Context in which BLAS and OpenMP start no threads."""
     with BLAS, _OPENMP:
         yield
+
+
+def in_order(function, items):
+    """List of ``function(item)``, one after the other."""
+    return [function(item) for item in items]
+
+
+def at_once(function, items, n_jobs):
+    """List of ``function(item)`` in threads; the calls must not depend on each other."""
+    n_jobs = effective_n_jobs(n_jobs)
+    if n_jobs == 1:
+        return in_order(function, items)
+    # Small shares keep the threads busy to the end.
+    count = min(4 * n_jobs, len(items))
+    shares = [items[i::count] for i in range(count)]
+    with one_thread():
+        done = Parallel(n_jobs=n_jobs, require="sharedmem")(
+            delayed(in_order)(function, share) for share in shares
+        )
+    made = [None] * len(items)
+    for i, share in enumerate(done):
+        made[i::count] = share
+    return made
+
+
+def over_parts(n_values, n_jobs):
+    """``each(function, items)`` for the parts of an array: threads where they save time."""
+    return partial(at_once, n_jobs=n_jobs) if n_values >= PARALLEL_VALUES else in_order

@@ -36,6 +36,7 @@ from skcfl.calls.proofs_asked import Conjugate, Enclosures
 from skcfl.exceptions import RowsShownError
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel, Location
+from skcfl.numerics import threads
 from skcfl.search.alpha import alpha_unit
 
 seeds = st.integers(0, 2**32 - 1)
@@ -264,17 +265,19 @@ def test_sizes_of_blocks_and_forms_of_rows_change_nothing(loss, form):
 def test_threads_change_nothing(loss, form, monkeypatch):
     """Bit by bit: the same blocks, whoever works on them."""
     fed = Federation(loss, sizes=SIZES * 3, weighted=True)
-    for limit in ("PARALLEL_WORK", "PARALLEL_VALUES"):
-        monkeypatch.setattr(skcfl.federation.inprocess, limit, 0)
-    used, parallel = [], skcfl.federation.inprocess.Parallel
+    monkeypatch.setattr(skcfl.federation.inprocess, "PARALLEL_WORK", 0)
+    monkeypatch.setattr(threads, "PARALLEL_VALUES", 0)
+    monkeypatch.setattr(skcfl.clients.draws, "SORTED", 20)
+    used, parallel = [], threads.Parallel
 
     def spy(*args, **kwargs):
         used.append(kwargs["n_jobs"])
         return parallel(*args, **kwargs)
 
-    monkeypatch.setattr(skcfl.federation.inprocess, "Parallel", spy)
+    monkeypatch.setattr(threads, "Parallel", spy)
     pools = [fed.pool(form, block_bytes=200, n_jobs=k, random_state=0) for k in (1, 2)]
-    assert bool(used) == (form is np.asarray)  # blocks of dense rows are made in threads, too
+    # Rows are sorted in threads, and blocks of dense rows are made in them.
+    assert len(used) == 1 + (form is np.asarray)
     one, two = (everything(pool) for pool in pools)
     assert len(pools[1]._site._blocks) > 8
     assert used

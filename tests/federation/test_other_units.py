@@ -18,7 +18,7 @@ from skcfl.datasets import make_clustered_classification, make_clustered_regress
 from skcfl.exceptions import UnitsWarning
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.federation.remote import RemoteFederation
-from skcfl.federation.scaling import ANOTHER_UNIT, Scaling
+from skcfl.federation.scaling import ANOTHER_UNIT, Moments, Scaling, levels, own_means, own_spreads
 from skcfl.models import LinearModel
 
 REGRESSION = make_clustered_regression(10, 2, 3, n_samples=25, random_state=0)
@@ -176,3 +176,31 @@ def test_many_clients_are_not_far_from_unit_size(monkeypatch):
     network = make("GTVRegressor").set_params(hidden_layer_sizes=(4,), max_iter=3)
     network.fit(X, y / y.std(), groups=groups)
     assert network.history_["objective"][0] > 4.0
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_sums_go_over_the_rows_in_chunks(n_jobs, monkeypatch):
+    """A client's rows lie in several chunks, and several clients' in one."""
+    monkeypatch.setattr("skcfl.federation.scaling.CHUNK_BYTES", 8 * 2 * 7)
+    monkeypatch.setattr("skcfl.numerics.threads.PARALLEL_VALUES", 0)
+    rng = np.random.default_rng(0)
+    codes = rng.permutation(np.repeat(np.arange(5), [30, 1, 2, 1, 16]))
+    X, weights = rng.normal(3, 1, (50, 2)), rng.uniform(1, 2, 50)
+    moments = Moments(X, weights, n_jobs)
+    assert_allclose(moments.sums()[-1], weights @ X, rtol=1e-13)
+    assert_allclose(moments.squares([3, 2]), weights @ (X - [3, 2]) ** 2, rtol=1e-13)
+    table = X, weights, codes, 5
+    mean = own_means(*table, n_jobs)[2]
+    spread = own_spreads(*table, np.array([3, 2]), n_jobs)
+    for i in range(5):
+        mine = codes == i
+        shares = weights[mine] / weights[mine].sum()
+        assert_allclose(mean[i], shares @ X[mine], rtol=1e-13)
+        assert_allclose(spread[i] ** 2, shares @ (X[mine] - [3, 2]) ** 2, rtol=1e-13)
+    order = np.argsort(codes)
+    sizes = np.add.reduceat((weights[:, None] * X**2)[order], [0, 30, 31, 33, 34])
+    totals = np.bincount(codes, weights)
+    counts, logs, squares = levels(*table, n_jobs)
+    assert_allclose(counts, totals.sum())
+    assert_allclose(squares, np.sum(sizes, axis=0), rtol=1e-13)
+    assert_allclose(logs, totals @ np.log(np.sqrt(sizes / totals[:, None])), rtol=1e-12)
