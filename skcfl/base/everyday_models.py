@@ -11,9 +11,6 @@ from .._typing import Activation, ClassWeight, LayerSizes
 from ..models import MLP, LinearModel, LocalModel
 from ..models.losses import CLASSIFICATION_LOSSES, REGRESSION_LOSSES, Loss
 
-#: Value of alpha="auto" for networks, as in scikit-learn.
-NETWORK_ALPHA = 1e-4
-
 
 class LossOf(HasMethods):
     """Constraint: a loss object of classifiers, or one of regressors."""
@@ -153,7 +150,7 @@ class NeuralMixin:
         return MLP(
             self.hidden_layer_sizes,
             self.activation,
-            alpha=NETWORK_ALPHA if self.alpha == "auto" else self.alpha,
+            alpha=self.alpha,
             standardize=self.standardize,
             **self._passed(),
         )

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from scipy import sparse
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import StrOptions
 
-from .._checks import NOT_NEGATIVE
 from .._option_objects import parameters
 from .._typing import ClassWeight
 from ..numerics.matrices import quotient
@@ -93,7 +91,6 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
     exact_side = SMALL_SIDE
     _parameter_constraints = {
         **LOSS_CONSTRAINTS,
-        "alpha": [StrOptions({"auto"}), NOT_NEGATIVE],
         "fit_intercept": ["boolean"],
         "standardize": ["boolean"],
     }
@@ -147,12 +144,6 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         #: Penalty of each parameter, and the same in the type of the data.
         self.decay = decay.ravel()
         self._decay = self.decay.astype(self.dtype)
-
-    def penalised(self, alpha):
-        """Copy of a bound model with another local penalty."""
-        other = copy.copy(self)
-        other._penalise(alpha)
-        return other
 
     # ------------------------------------------------------------------------- units
 

@@ -229,11 +229,14 @@ class Network(LocalModel):
                 f"{self.n_classes} make a network of {start} parameters, more than {MAX_PARAMS}."
             )
         self.n_params = start
-        self.alpha_ = float(self.alpha)
+        self._penalise(0.0 if self.alpha == "auto" else self.alpha)
+
+    def _penalise(self, alpha):
+        self.alpha_ = float(alpha)
         #: Penalty of each parameter.
         self.decay = np.zeros(self.n_params)
         for layer in self.layers:
-            layer.parts(self.decay[None])[0][...] = self.alpha
+            layer.parts(self.decay[None])[0][...] = alpha
 
     def design(self, X):
         """Features in the network's units, in the precision of the computations."""
@@ -355,11 +358,11 @@ class Network(LocalModel):
                 self._pull_to_prototypes(block, A, slope, work.terms)
             times_slope(A, slope)
             D = slope
-        if self.alpha:
+        if self.alpha_:
             for some in work.penalised:
                 some_w, slope = w[some], work.gradient[some]
                 pull = work.pull[:, : some_w.shape[1]]
-                np.multiply(some_w, self.alpha, out=pull)
+                np.multiply(some_w, self.alpha_, out=pull)
                 slope += pull
         return work.gradient
 
@@ -440,9 +443,9 @@ class Network(LocalModel):
         """Mean loss and penalty of every client from the predictions."""
         rows = self.trained_loss.value(Z, self._target(block))
         value = np.einsum("cn,cn->c", rows, block.weights)
-        if self.alpha:
+        if self.alpha_:
             weights = (w[:, layer.start : layer.cut] for layer in self.layers)
-            value += 0.5 * self.alpha * sum(np.einsum("cp,cp->c", W, W) for W in weights)
+            value += 0.5 * self.alpha_ * sum(np.einsum("cp,cp->c", W, W) for W in weights)
         return value
 
     def _train_forward(self, block, w, work):

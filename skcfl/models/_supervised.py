@@ -6,12 +6,14 @@ from math import isfinite
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
 
+from .._checks import NOT_NEGATIVE
 from ..federation.checking import check_numbers
 from ._local_model import check_class_weight
 from .losses import LOSSES, Loss, make_loss
 from .losses.shifted import Shifted
 
 LOSS_CONSTRAINTS = {
+    "alpha": [StrOptions({"auto"}), NOT_NEGATIVE],
     "loss": [StrOptions(set(LOSSES)), Loss],
     "class_weight": [StrOptions({"balanced"}), dict, None],
 }
@@ -72,6 +74,15 @@ class SupervisedMixin:
     def bounded_curvature(self):
         """True if the curvature of the loss is bounded."""
         return isfinite(self.describe_loss().max_curvature)
+
+    def penalised(self, alpha):
+        """Copy of a bound model with another local penalty."""
+        other = copy.copy(self)
+        other._penalise(alpha)
+        return other
+
+    #: Noise that ``alpha="auto"`` takes where it is not estimated, in variances of the targets.
+    usual_noise = 1.0
 
     def prior_unit(self, share, around):
         """Penalty that is a standard normal prior of the coefficients, times the rows."""

@@ -34,8 +34,9 @@ def alpha_unit(pool):
 
     It is one over the weight of all rows.  If the dispersion of the loss is unknown, coefficients
     have the units of the targets, and it is multiplied by the residual variance of the pooled
-    model over the variance of the targets, each with its degrees of freedom; by 1 if models are
-    too large for this or interpolate, or if it would show the rows of a single client.
+    model over the variance of the targets, each with its degrees of freedom.  Networks, whose
+    residuals nobody has before they are trained, take a usual value; models too large for this or
+    that interpolate take 1, and so do those whose residuals would show the rows of a client.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ def _noise_ratio(pool):
     p = model.n_free
     known = pool.can_answer("hessians") and model.unknown_scale
     if not (known and p <= MAX_DENSE and n > p + 1):
-        return 1.0
+        return model.usual_noise
     if shows_rows(pool, np.zeros(pool.n_clients, dtype=np.intp), 1, pool.client_weights > 0).any():
         return 1.0
     free = pool.penalised(0.0, book=False)

@@ -254,7 +254,7 @@ class LamSearch(Options):
         model = pool.model
         if self.alphas is None:
             alphas = Alphas()
-            if is_automatic(pool):
+            if is_automatic(pool) and pool.can_answer("solve"):
                 alphas = Alphas.automatic(model.alpha_, pool.n_clients)
         else:
             values = strengths(self.alphas, "alphas")
