@@ -47,6 +47,7 @@ def test_lme4s_examples():
     assert "batch:cask" in model.summary() and "cask, 30" in model.summary()
 
 
+@pytest.mark.reports
 def test_no_fixed_effect_but_the_intercept():
     """lme4's example Dyestuff, by maximum likelihood."""
     frame = dyestuff()
@@ -59,6 +60,9 @@ def test_no_fixed_effect_but_the_intercept():
     means = frame.groupby("Batch")["Yield"].transform("mean")
     shrunken = 1527.5 + (means - 1527.5) * 1388.333 / (1388.333 + 2451.25 / 5)
     assert_allclose(model.predict(frame), shrunken, rtol=1e-5)
+    report = str(model.estimator_.report())
+    assert "at the mean row" in report and "not shown" not in report
+    assert not re.search(r"^  0 ", report, re.M)
 
 
 def test_laplace_without_fixed_effects():
