@@ -191,14 +191,12 @@ class FormulaModel(BaseEstimator):
         plan = _planned(self.formula, self.client)
         _require([*plan.targets, *plan.features], data)
         common, response = _designed(plan, data)
-        names = _names_of(common)
         cls, loss = FAMILIES[self.family]
         settings = dict(AS_LME4, covariance="full" if plan.correlated else "diag", loss=loss)
         if plan.slopes and not plan.correlated:
             # Effects that are uncorrelated where all features are zero, as lme4's.
             settings["standardize"] = False
-        slopes = [name for name in names if _term_of(name) in plan.slopes]
-        settings["random"] = slopes or "intercept"
+        settings["random"] = _columns_of(common, plan.slopes) or "intercept"
         for name in ("crossed", "nested"):
             settings[name] = [_joined(parts) for parts in getattr(plan, name)] or None
         rows, y, weights, ways = _target(plan, response, data)
@@ -496,6 +494,7 @@ def _names_of(common: Any) -> list[str]:
     return [name for name in _all_names(common) if name != "Intercept"]
 
 
-def _term_of(name: str) -> str:
-    """The term that a column is of: ``sex[b]`` is of sex."""
-    return re.sub(r"\[[^\]]*\]", "", name)
+def _columns_of(common: Any, terms: list[str]) -> list[str]:
+    """Names of the columns of some terms. They say no term: levels may have any brackets."""
+    names = _all_names(common)
+    return [name for term in terms for name in names[common.slices[term]]]

@@ -148,6 +148,37 @@ def test_families():
     assert not hasattr(model, "predict_proba")
 
 
+@pytest.mark.parametrize("name", ["brackets", "cut"])
+def test_levels_have_any_names(name):
+    """Slopes of categories whose levels have brackets and colons, as those of pd.cut."""
+    frame = schools()
+    frame["cut"] = pd.cut(frame["ses"], [-9, -0.5, 0.5, 9])
+    frame["plain"] = frame["cut"].cat.codes.map(dict(enumerate("abc")))
+    frame["brackets"] = frame["plain"].map({"a": "a]b[", "b": "c:d", "c": "e [f] g"})
+    text = "score ~ {0} * sex + ({0} * sex || school)"
+    wanted = formula.fit(text.format("plain"), frame)
+    model = formula.fit(text.format(name), frame)
+    assert len(wanted.estimator_.random) == len(model.estimator_.random) == 5
+    assert_allclose(model.loglik_, wanted.loglik_)
+    assert_allclose(model.predict(frame[:9]), wanted.predict(frame[:9]))
+    assert f" {name}[" in model.summary().partition("Residual")[0]
+
+
+@pytest.mark.parametrize(
+    ("term", "names"),
+    [
+        ("poly(ses, 2)", ["poly(ses, 2)[0]", "poly(ses, 2)[1]"]),
+        ("bs(ses, df=3)", [f"bs(ses, df=3)[{k}]" for k in range(3)]),
+        ("scale(ses)", ["scale(ses)"]),
+        ("I(ses ** 2) + ses:sex", ["I(ses ** 2)", "ses:sex[f]", "ses:sex[m]"]),
+        ("C(room, Treatment('b'))", ["C(room, Treatment('b'))[a]"]),
+    ],
+)
+def test_slopes_of_terms_with_several_columns(term, names):
+    model = formula.fit(f"score ~ sex + {term} + ({term} || school)", schools())
+    assert list(model.estimator_.random) == names
+
+
 @pytest.mark.parametrize(
     ("text", "term"),
     [
