@@ -51,8 +51,8 @@ class _Plan:
         Terms with slopes that differ between its levels.
     correlated : bool
         If True, slopes and intercepts are correlated.
-    crossed, nested : list of tuple of str
-        Variables of the other groupings; those inside the client without its own.
+    groupings : list of tuple of str
+        Variables of the other groupings; last are those with the client's, inside it.
     features, targets : list of str
         Variables that prediction needs, and those of the target.
     """
@@ -62,8 +62,7 @@ class _Plan:
     client: str
     slopes: list[str]
     correlated: bool
-    crossed: list[tuple[str, ...]]
-    nested: list[tuple[str, ...]]
+    groupings: list[tuple[str, ...]]
     features: list[str]
     targets: list[str]
 
@@ -191,14 +190,17 @@ class FormulaModel(BaseEstimator):
         plan = _planned(self.formula, self.client)
         _require([*plan.targets, *plan.features], data)
         common, response = _designed(plan, data)
+        names = _names_of(common)
         cls, loss = FAMILIES[self.family]
         settings = dict(AS_LME4, covariance="full" if plan.correlated else "diag", loss=loss)
         if plan.slopes and not plan.correlated:
             # Effects that are uncorrelated where all features are zero, as lme4's.
             settings["standardize"] = False
         settings["random"] = _columns_of(common, plan.slopes) or "intercept"
-        for name in ("crossed", "nested"):
-            settings[name] = [_joined(parts) for parts in getattr(plan, name)] or None
+        groupings = _named(plan, names)
+        inside = [name for name, factor in groupings.items() if plan.client in factor]
+        settings["crossed"] = [name for name in groupings if name not in inside] or None
+        settings["nested"] = inside or None
         rows, y, weights, ways = _target(plan, response, data)
         if self.family == "binomial" and len(set(y.tolist())) > 2:
             raise ValueError(
@@ -311,12 +313,11 @@ class FormulaModel(BaseEstimator):
             for j in random[:i] if full else []:
                 line += f" {est.covariance_[k, j] / max(spread[k] * spread[j], TINY):5.2f}"
             lines.append(line)
+        groupings = _named(plan, _names_of(self._common))
         for name, variance in est.level_variances_.items():
-            inside = name in {_joined(names) for names in plan.nested}
-            group = f"{plan.client}:{name}" if inside else name
+            group = ":".join(groupings[name])
             lines.append(f" {group:12} {'(Intercept)':16} {variance:10.4g} {variance**0.5:10.4g}")
-            effects = est.nested_effects_ if inside else est.crossed_effects_
-            levels[group] = len(effects[name])
+            levels[group] = len({**est.crossed_effects_, **est.nested_effects_}[name])
         if est.model_.unknown_scale:
             s2 = est.dispersion_
             lines.append(f" {'Residual':12} {'':16} {s2:10.4g} {s2**0.5:10.4g}")
@@ -381,7 +382,6 @@ def _planned(formula: str, client: str | None) -> _Plan:
     for name in slopes:
         if name not in common:
             raise _refused(formula, f"({name} | {chosen[0]})", f"{name} must be a fixed effect")
-    inside = [f for f in terms if chosen[0] in f and len(f) > 1]
     written = re.findall(
         rf"\([^()|]*(?:\([^()]*\)[^()|]*)*\|+\s*`?{re.escape(chosen[0])}`?\s*\)", formula
     )
@@ -394,8 +394,7 @@ def _planned(formula: str, client: str | None) -> _Plan:
         chosen[0],
         slopes,
         len(written) <= 1 and "||" not in formula,
-        [factor for factor in terms if factor not in inside],
-        [tuple(name for name in factor if name != chosen[0]) for factor in inside],
+        sorted(terms, key=lambda factor: chosen[0] in factor),
         sorted(parsed.var_names - parsed.response.term.var_names - {""}),
         sorted(parsed.response.term.var_names - {""}),
     )
@@ -449,11 +448,12 @@ def _frame(plan: _Plan, common: Any, data: Any) -> Any:
     import pandas as pd
 
     matrix = common.evaluate_new_data(data).design_matrix
+    names = _names_of(common)
     kept = [k for k, name in enumerate(_all_names(common)) if name != "Intercept"]
-    frame = pd.DataFrame(np.asarray(matrix, dtype=float)[:, kept], columns=_names_of(common))
-    for names in [*plan.crossed, *plan.nested]:
-        columns = [data[name].astype(str) for name in names]
-        frame[_joined(names)] = ["/".join(parts) for parts in zip(*columns, strict=True)]
+    frame = pd.DataFrame(np.asarray(matrix, dtype=float)[:, kept], columns=names)
+    for name, factor in _named(plan, names).items():
+        columns = [data[part].astype(str) for part in factor if part != plan.client]
+        frame[name] = ["/".join(parts) for parts in zip(*columns, strict=True)]
     return frame if frame.shape[1] else frame.assign(**{NOTHING: 0.0})
 
 
@@ -480,9 +480,16 @@ def _refused(formula: str, term: str, why: str) -> ValueError:
     return ValueError(f"formula {formula!r}: the term {term} cannot be expressed: {why}.")
 
 
-def _joined(names: tuple[str, ...]) -> str:
-    """Name of the column of a grouping."""
-    return ":".join(names)
+def _named(plan: _Plan, taken: list[str]) -> dict[str, tuple[str, ...]]:
+    """Names of the columns of the other groupings, and their variables."""
+    named: dict[str, tuple[str, ...]] = {}
+    for factor in plan.groupings:
+        name = ":".join(part for part in factor if part != plan.client)
+        if name in taken or name in named:
+            # A feature that is a grouping, too; or a grouping by itself and inside the clients.
+            name = f"(1 | {':'.join(factor)})"
+        named[name] = factor
+    return named
 
 
 def _all_names(common: Any) -> list[str]:

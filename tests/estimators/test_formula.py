@@ -179,6 +179,36 @@ def test_slopes_of_terms_with_several_columns(term, names):
     assert list(model.estimator_.random) == names
 
 
+@pytest.mark.parametrize("fixed", ["ses", "age"])
+def test_a_grouping_by_itself_and_inside_the_clients(fixed):
+    """Also one whose numbers are a fixed effect: the best of all normal densities."""
+    frame = schools()
+    rng, age = np.random.default_rng(1), frame["item"].map("uvwxyz".index)
+    inside = rng.normal(size=(20, 6))[frame["school"].str[1:].astype(int), age]
+    frame = frame.assign(age=age, score=frame["score"] + inside)
+    model = formula.fit(f"score ~ {fixed} + (1 | school) + (1 | age) + (1 | school:age)", frame)
+    est = model.estimator_
+    X, y = np.column_stack([frame[fixed], np.ones(400)]), frame["score"].to_numpy()
+    ids = frame["school"], age, frame["school"] + age.astype(str)
+    same = [np.equal.outer(np.asarray(one), np.asarray(one)) for one in ids]
+
+    def loss(x):
+        V = np.eye(400) + sum(np.exp(one) * part for one, part in zip(x, same, strict=True))
+        L = np.linalg.cholesky(V)
+        Z, z = np.linalg.solve(L, X), np.linalg.solve(L, y)
+        squares = np.linalg.lstsq(Z, z)[1][0]
+        return 200 * np.log(2 * np.pi * np.e * squares / 400) + np.log(L.diagonal()).sum()
+
+    best = minimize(loss, [-1.0, -1.0, -1.0], method="Nelder-Mead", options={"fatol": 1e-7})
+    assert_allclose(model.loglik_, -best.fun, atol=1e-5)
+    variances = [est.covariance_[-1, -1], *est.level_variances_.values()]
+    assert_allclose(np.array(variances) / est.dispersion_, np.exp(best.x), rtol=0.02)
+    text = model.summary()
+    assert text.index("\n age ") < text.index("\n school:age ") < text.rindex(f"\n {fixed} ")
+    assert f"groups: school, 20; age, 6; school:age, {ids[2].nunique()}" in text
+    assert np.corrcoef(model.predict(frame), frame["score"])[0, 1] > 0.6
+
+
 @pytest.mark.parametrize(
     ("text", "term"),
     [
