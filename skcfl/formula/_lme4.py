@@ -86,7 +86,8 @@ def fit(
         Its columns are the variables.
     family : {"gaussian", "binomial", "poisson", "gamma"}, default="gaussian"
         Distribution of the target. The link is canonical, and the logarithm for "gamma". A
-        binomial target is a column of two classes, or ``prop(successes, trials)``.
+        binomial target is a column of two classes, or ``prop(successes, trials)``. Counts have
+        dispersion 1, as in lme4; ``dispersion="auto"`` estimates it, and the summary shows it.
     client : str, default=None
         Grouping of the clients, where several have random intercepts and none has slopes; None
         is the first one.
@@ -196,6 +197,8 @@ class FormulaModel(BaseEstimator):
         if plan.slopes and not plan.correlated:
             # Effects that are uncorrelated where all features are zero, as lme4's.
             settings["standardize"] = False
+        if self.family == "poisson":
+            settings["dispersion"] = 1.0  # that of classes is 1 in any case
         settings["random"] = _columns_of(common, plan.slopes) or "intercept"
         groupings = _named(plan, names)
         inside = [name for name, factor in groupings.items() if plan.client in factor]
@@ -295,12 +298,15 @@ class FormulaModel(BaseEstimator):
             "Mixed model fit by maximum likelihood",
             f"Formula: {self.formula}",
             f"Family: {self.family}",
-            "",
-            f"{'AIC':>10} {'BIC':>10} {'logLik':>10}",
         ]
+        quasi = est.model_.describe_loss().overdispersed and est.dispersion_ != 1.0
+        if quasi:
+            lines.append(f"Dispersion: {est.dispersion_:.4g}, logLik is a quasi-likelihood")
+        lines += ["", f"{'AIC':>10} {'BIC':>10} {'logLik':>10}"]
         q = len(random)
         n_free = len(order) + (q * (q + 1) // 2 if est.covariance_type_ == "full" else q)
-        n_free += len(est.level_variances_) + est.model_.unknown_scale
+        n_free += len(est.level_variances_)
+        n_free += est.dispersion == "auto" and (est.model_.unknown_scale or quasi)
         aic, bic = (-2.0 * self.loglik_ + n_free * cost for cost in (2.0, np.log(n)))
         lines += [f"{aic:10.1f} {bic:10.1f} {self.loglik_:10.1f}", "", "Random effects:"]
         full = est.covariance_type_ == "full" and q > 1

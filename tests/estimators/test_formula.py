@@ -9,7 +9,7 @@ import pytest
 from lme4_tables import cbpp, dyestuff, pastes, penicillin
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
-from scipy.special import expit
+from scipy.special import expit, gammaln
 from statsmodels.regression.mixed_linear_model import MixedLM, MixedLMParams
 
 from skcfl import PartialPoolingRegressor, formula
@@ -143,7 +143,7 @@ def test_families():
     model = formula.fit("passed ~ ses + (1 | school)", frame, family="binomial")
     assert model.score(frame) > 0.8 and set(model.predict(frame)) == {"no", "yes"}
     assert ((model.predict_proba(frame)[:, 1] > 0.5) == (model.predict(frame) == "yes")).all()
-    model = formula.fit("count ~ ses + (1 | school)", frame, family="poisson", dispersion=1)
+    model = formula.fit("count ~ ses + (1 | school)", frame, family="poisson")
     assert_allclose(model.estimator_.cluster_coef_, 0.3, atol=0.1)
     assert not hasattr(model, "predict_proba")
 
@@ -207,6 +207,42 @@ def test_a_grouping_by_itself_and_inside_the_clients(fixed):
     assert text.index("\n age ") < text.index("\n school:age ") < text.rindex(f"\n {fixed} ")
     assert f"groups: school, 20; age, 6; school:age, {ids[2].nunique()}" in text
     assert np.corrcoef(model.predict(frame), frame["score"])[0, 1] > 0.6
+
+
+def test_counts_have_dispersion_one():
+    """As in glmer; another grouping cannot take likelihood away."""
+    frame = schools()
+    rate = np.exp(1.0 + 0.3 * frame["ses"] + 0.4 * np.repeat(frame["score"][::20], 20).to_numpy())
+    rng = np.random.default_rng(0)
+    frame["count"] = rng.poisson(rate * rng.gamma(2.0, 0.5, size=400))
+    text = "count ~ ses + (1 | school)"
+    model = formula.fit(text, frame, "poisson")
+    more = formula.fit(f"{text} + (1 | item)", frame, "poisson", client="school")
+    assert model.estimator_.dispersion_ == more.estimator_.dispersion_ == 1.0
+    assert more.loglik_ > model.loglik_ - 0.5  # of two approximations
+    X, y = np.column_stack([frame["ses"], np.ones(400)]), frame["count"].to_numpy()
+    at = np.repeat(np.arange(20), 20)
+
+    def loss(x):
+        deviation, u = np.exp(x[2]), np.zeros(20)
+        for _ in range(50):
+            mean = np.exp(X @ x[:2] + deviation * u[at])
+            curvature = deviation**2 * np.bincount(at, mean) + 1.0
+            u += (deviation * np.bincount(at, y - mean) - u) / curvature
+        terms = y * np.log(mean) - mean - gammaln(y + 1.0)
+        return 0.5 * (u @ u + np.log(curvature).sum()) - terms.sum()
+
+    best = minimize(loss, [0.3, 1.0, -1.0], method="Nelder-Mead", options={"fatol": 1e-9})
+    assert_allclose(model.loglik_, -best.fun, atol=0.3)
+    assert "Dispersion" not in model.summary() + more.summary()
+    assert f"{2 * 3 - 2 * model.loglik_:10.1f} " in model.summary()
+    free = formula.fit(text, frame, "poisson", dispersion="auto")
+    assert free.estimator_.dispersion_ > 1.5
+    assert f"\nDispersion: {free.estimator_.dispersion_:.4g}, logLik is a quasi-" in free.summary()
+    assert f"{2 * 4 - 2 * free.loglik_:10.1f} " in free.summary()
+    two = formula.fit(text, frame, "poisson", dispersion=2)
+    assert "\nDispersion: 2, " in two.summary()
+    assert f"{2 * 3 - 2 * two.loglik_:10.1f} " in two.summary()
 
 
 @pytest.mark.parametrize(
