@@ -51,8 +51,8 @@ class _Plan:
         Terms with slopes that differ between its levels.
     correlated : bool
         If True, slopes and intercepts are correlated.
-    crossed, nested : list of tuple of str
-        Variables of the other groupings; those inside the client without its own.
+    groupings : list of tuple of str
+        Variables of the other groupings; last are those with the client's, inside it.
     features, targets : list of str
         Variables that prediction needs, and those of the target.
     """
@@ -62,8 +62,7 @@ class _Plan:
     client: str
     slopes: list[str]
     correlated: bool
-    crossed: list[tuple[str, ...]]
-    nested: list[tuple[str, ...]]
+    groupings: list[tuple[str, ...]]
     features: list[str]
     targets: list[str]
 
@@ -87,7 +86,8 @@ def fit(
         Its columns are the variables.
     family : {"gaussian", "binomial", "poisson", "gamma"}, default="gaussian"
         Distribution of the target. The link is canonical, and the logarithm for "gamma". A
-        binomial target is a column of two classes, or ``prop(successes, trials)``.
+        binomial target is a column of two classes, or ``prop(successes, trials)``. Counts have
+        dispersion 1, as in lme4; ``dispersion="auto"`` estimates it, and the summary shows it.
     client : str, default=None
         Grouping of the clients, where several have random intercepts and none has slopes; None
         is the first one.
@@ -197,10 +197,13 @@ class FormulaModel(BaseEstimator):
         if plan.slopes and not plan.correlated:
             # Effects that are uncorrelated where all features are zero, as lme4's.
             settings["standardize"] = False
-        slopes = [name for name in names if _term_of(name) in plan.slopes]
-        settings["random"] = slopes or "intercept"
-        for name in ("crossed", "nested"):
-            settings[name] = [_joined(parts) for parts in getattr(plan, name)] or None
+        if self.family == "poisson":
+            settings["dispersion"] = 1.0  # that of classes is 1 in any case
+        settings["random"] = _columns_of(common, plan.slopes) or "intercept"
+        groupings = _named(plan, names)
+        inside = [name for name, factor in groupings.items() if plan.client in factor]
+        settings["crossed"] = [name for name in groupings if name not in inside] or None
+        settings["nested"] = inside or None
         rows, y, weights, ways = _target(plan, response, data)
         if self.family == "binomial" and len(set(y.tolist())) > 2:
             raise ValueError(
@@ -295,12 +298,15 @@ class FormulaModel(BaseEstimator):
             "Mixed model fit by maximum likelihood",
             f"Formula: {self.formula}",
             f"Family: {self.family}",
-            "",
-            f"{'AIC':>10} {'BIC':>10} {'logLik':>10}",
         ]
+        quasi = est.model_.describe_loss().overdispersed and est.dispersion_ != 1.0
+        if quasi:
+            lines.append(f"Dispersion: {est.dispersion_:.4g}, logLik is a quasi-likelihood")
+        lines += ["", f"{'AIC':>10} {'BIC':>10} {'logLik':>10}"]
         q = len(random)
         n_free = len(order) + (q * (q + 1) // 2 if est.covariance_type_ == "full" else q)
-        n_free += len(est.level_variances_) + est.model_.unknown_scale
+        n_free += len(est.level_variances_)
+        n_free += est.dispersion == "auto" and (est.model_.unknown_scale or quasi)
         aic, bic = (-2.0 * self.loglik_ + n_free * cost for cost in (2.0, np.log(n)))
         lines += [f"{aic:10.1f} {bic:10.1f} {self.loglik_:10.1f}", "", "Random effects:"]
         full = est.covariance_type_ == "full" and q > 1
@@ -313,12 +319,11 @@ class FormulaModel(BaseEstimator):
             for j in random[:i] if full else []:
                 line += f" {est.covariance_[k, j] / max(spread[k] * spread[j], TINY):5.2f}"
             lines.append(line)
+        groupings = _named(plan, _names_of(self._common))
         for name, variance in est.level_variances_.items():
-            inside = name in {_joined(names) for names in plan.nested}
-            group = f"{plan.client}:{name}" if inside else name
+            group = ":".join(groupings[name])
             lines.append(f" {group:12} {'(Intercept)':16} {variance:10.4g} {variance**0.5:10.4g}")
-            effects = est.nested_effects_ if inside else est.crossed_effects_
-            levels[group] = len(effects[name])
+            levels[group] = len({**est.crossed_effects_, **est.nested_effects_}[name])
         if est.model_.unknown_scale:
             s2 = est.dispersion_
             lines.append(f" {'Residual':12} {'':16} {s2:10.4g} {s2**0.5:10.4g}")
@@ -383,7 +388,6 @@ def _planned(formula: str, client: str | None) -> _Plan:
     for name in slopes:
         if name not in common:
             raise _refused(formula, f"({name} | {chosen[0]})", f"{name} must be a fixed effect")
-    inside = [f for f in terms if chosen[0] in f and len(f) > 1]
     written = re.findall(
         rf"\([^()|]*(?:\([^()]*\)[^()|]*)*\|+\s*`?{re.escape(chosen[0])}`?\s*\)", formula
     )
@@ -396,8 +400,7 @@ def _planned(formula: str, client: str | None) -> _Plan:
         chosen[0],
         slopes,
         len(written) <= 1 and "||" not in formula,
-        [factor for factor in terms if factor not in inside],
-        [tuple(name for name in factor if name != chosen[0]) for factor in inside],
+        sorted(terms, key=lambda factor: chosen[0] in factor),
         sorted(parsed.var_names - parsed.response.term.var_names - {""}),
         sorted(parsed.response.term.var_names - {""}),
     )
@@ -451,11 +454,12 @@ def _frame(plan: _Plan, common: Any, data: Any) -> Any:
     import pandas as pd
 
     matrix = common.evaluate_new_data(data).design_matrix
+    names = _names_of(common)
     kept = [k for k, name in enumerate(_all_names(common)) if name != "Intercept"]
-    frame = pd.DataFrame(np.asarray(matrix, dtype=float)[:, kept], columns=_names_of(common))
-    for names in [*plan.crossed, *plan.nested]:
-        columns = [data[name].astype(str) for name in names]
-        frame[_joined(names)] = ["/".join(parts) for parts in zip(*columns, strict=True)]
+    frame = pd.DataFrame(np.asarray(matrix, dtype=float)[:, kept], columns=names)
+    for name, factor in _named(plan, names).items():
+        columns = [data[part].astype(str) for part in factor if part != plan.client]
+        frame[name] = ["/".join(parts) for parts in zip(*columns, strict=True)]
     return frame if frame.shape[1] else frame.assign(**{NOTHING: 0.0})
 
 
@@ -482,9 +486,16 @@ def _refused(formula: str, term: str, why: str) -> ValueError:
     return ValueError(f"formula {formula!r}: the term {term} cannot be expressed: {why}.")
 
 
-def _joined(names: tuple[str, ...]) -> str:
-    """Name of the column of a grouping."""
-    return ":".join(names)
+def _named(plan: _Plan, taken: list[str]) -> dict[str, tuple[str, ...]]:
+    """Names of the columns of the other groupings, and their variables."""
+    named: dict[str, tuple[str, ...]] = {}
+    for factor in plan.groupings:
+        name = ":".join(part for part in factor if part != plan.client)
+        if name in taken or name in named:
+            # A feature that is a grouping, too; or a grouping by itself and inside the clients.
+            name = f"(1 | {':'.join(factor)})"
+        named[name] = factor
+    return named
 
 
 def _all_names(common: Any) -> list[str]:
@@ -496,6 +507,7 @@ def _names_of(common: Any) -> list[str]:
     return [name for name in _all_names(common) if name != "Intercept"]
 
 
-def _term_of(name: str) -> str:
-    """The term that a column is of: ``sex[b]`` is of sex."""
-    return re.sub(r"\[[^\]]*\]", "", name)
+def _columns_of(common: Any, terms: list[str]) -> list[str]:
+    """Names of the columns of some terms. They say no term: levels may have any brackets."""
+    names = _all_names(common)
+    return [name for term in terms for name in names[common.slices[term]]]

@@ -9,7 +9,8 @@ effects are integrated out. With ``w = Lambda u``, ``u ~ N(0, phi I)``, the devi
 
 where r^2 is the least penalised square of the residuals, is minimised by L-BFGS with its exact
 gradient, of which the clients send the part in their own variances. An exchange of sums gives a
-value, another one the gradient.
+value, another one the gradient. Standard deviations of either sign are the same model: a search
+with a bound at zero, where the slope is zero whatever the rows say, would not leave it again.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ START, SLOPE_START = 1.0, 0.3
 # Change of the deviance that ends the search, relative to it, and the largest entry of the
 # gradient.
 CHANGE, SLOPE = 1e-12, 1e-6
-# Standard deviation over that of the noise below which an effect is none.
-NOTHING = 1e-5
+# Difference of deviances, relative to them, that is none.
+SAME = 1e-9
+# Standard deviation over that of the noise that is none if the likelihood is the same without it.
+NOTHING = 1e-2
 
 
 @dataclass
@@ -130,22 +133,43 @@ class Deviance:
         self.least = LEAST_DISPERSION * getattr(model, "units_", (0.0, 1.0))[1] ** 2
 
     def start(self):
-        """Start of the search, and the bounds of the variables."""
+        """Start of the search."""
         slopes = np.ones(self.d, dtype=bool)
         slopes[-1] = not self.pool.model.fit_intercept
         first = np.where(slopes[self.varying], SLOPE_START, START)
         first_root = np.where(self.rows == self.columns, first[self.rows], 0.0)
-        x = np.concatenate([first_root, np.full(self.n_nested + len(self.blocks), START)])
-        least = np.where(self.rows == self.columns, 0.0, -np.inf)
-        least = np.concatenate([least, np.zeros(len(x) - len(first_root))])
-        return x, [(low, None) for low in least]
+        return np.concatenate([first_root, np.full(self.n_nested + len(self.blocks), START)])
+
+    @property
+    def n_sizes(self):
+        """Numbers of `x` that are roots of variances and covariances."""
+        return len(self.rows) + self.n_nested + len(self.blocks)
 
     def parts(self, x):
         """Root of the clients' covariance, spreads of nested levels, sizes of the blocks."""
         k = len(self.rows)
         root = np.zeros((self.d, self.d))
         root[self.varying[self.rows], self.varying[self.columns]] = x[:k]
-        return root, x[k : k + self.n_nested], x[k + self.n_nested :]
+        sizes = np.abs(x[k : self.n_sizes])
+        return root, sizes[: self.n_nested], sizes[self.n_nested :]
+
+    def without_nothing(self, x):
+        """The variables, their standard deviations not negative, those without effect zero."""
+        x, k = x.copy(), len(self.rows)
+        signs = np.ones(self.d)
+        on = self.rows == self.columns
+        signs[self.rows[on]] = np.where(x[:k][on] < 0, -1.0, 1.0)
+        x[:k] *= signs[self.columns]
+        x[k : self.n_sizes] = np.abs(x[k : self.n_sizes])
+        rows = np.concatenate([self.rows, np.arange(self.n_sizes - k) + self.d])
+        largest = np.bincount(rows, np.abs(x[: self.n_sizes]))[rows]
+        small = np.flatnonzero((largest < NOTHING) & (x[: self.n_sizes] != 0))
+        if not len(small):
+            return x
+        fewer = x.copy()
+        fewer[small] = 0.0
+        value, without = self.solved(x)[0], self.solved(fewer)[0]
+        return fewer if without <= value + SAME * (1.0 + abs(value)) else x
 
     def solved(self, x):
         """The fit at some variances."""
@@ -192,7 +216,8 @@ class Deviance:
         across = S[np.ix_(self.inner, self.inner)] * scale[self.inner]
         each = np.einsum("ij,ji->i", across, within) - u[self.inner] * away[self.inner] / phi
         blocks = 2.0 * np.bincount(self.owner, each, len(self.blocks))
-        gradient = np.concatenate([in_root, 2.0 * spreads * variances, blocks])
+        sizes = np.concatenate([2.0 * spreads * variances, blocks])
+        gradient = np.concatenate([in_root, np.copysign(1.0, x[len(in_root) :]) * sizes])
         self.trail.append(-0.5 * deviance)
         return deviance, gradient
 
@@ -218,19 +243,7 @@ def fit_crossed(pool, kind, varying, free, prior, max_iter):
     fit : CrossedFit
     """
     deviance = Deviance(pool, kind, varying, free, prior == "auto")
-    x, bounds = deviance.start()
-    converged = True
-    if len(x):
-        with loop("exchange", max_iter):
-            found = minimize(
-                deviance,
-                x,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=bounds,
-                options={"ftol": CHANGE, "gtol": SLOPE, "maxfun": max_iter, "maxiter": max_iter},
-            )
-        x, converged = found.x, bool(found.success or found.nfev < max_iter)
+    x, converged = least(deviance, max_iter, SLOPE)
     value, phi, _, scale, u, _, inverse, order, weight = deviance.solved(x)
     root, spreads, sizes = deviance.parts(x)
     errors = np.empty((deviance.size, deviance.size))
@@ -254,6 +267,18 @@ def fit_crossed(pool, kind, varying, free, prior, max_iter):
         trail=deviance.trail or [-0.5 * value],
         converged=converged,
     )
+
+
+def least(deviance, max_iter, slope):
+    """Variables at the least deviance, and whether the search ended."""
+    x, converged = deviance.start(), True
+    if len(x):
+        options = {"ftol": CHANGE, "gtol": slope, "maxfun": max_iter, "maxiter": max_iter}
+        with loop("exchange", max_iter):
+            found = minimize(deviance, x, jac=True, method="L-BFGS-B", options=options)
+        x = deviance.without_nothing(found.x)
+        converged = bool(found.success or found.nfev < max_iter)
+    return x, converged
 
 
 def best_crossed(pool, kinds, varying, free, prior, max_iter, fit=fit_crossed):

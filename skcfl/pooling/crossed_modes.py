@@ -12,11 +12,9 @@ exchanges more. See ``skcfl.models._level_modes``.
 """
 
 import numpy as np
-from scipy.optimize import minimize
 
-from .._progress import loop
 from ..calls.level_modes_asked import LevelLeverages, LevelModes, LevelModeSlopes
-from .crossed import CHANGE, CrossedFit, Deviance
+from .crossed import CrossedFit, Deviance, least
 
 # Largest entry of the gradient that ends the search.
 SLOPE = 1e-5
@@ -36,17 +34,11 @@ class LaplaceDeviance(Deviance):
         self.u = np.zeros(self.size)
 
     def start(self):
-        """Start of the search, and the bounds: coefficients at their modes given variances."""
-        x, bounds = super().start()
+        """Start of the search: coefficients at their modes given variances."""
+        x = super().start()
         scale = self._scale(x)
         self._to_mode(self.parts(x), scale, np.arange(self.size))
-        x = np.concatenate([x, self.u[self.outer]])
-        return x, [*bounds, *[(None, None)] * len(self.outer)]
-
-    def parts(self, x):
-        """Root of the clients' covariance, spreads of nested levels, sizes of the blocks."""
-        n = len(self.rows) + self.n_nested + len(self.blocks)
-        return super().parts(x[:n])
+        return np.concatenate([x, self.u[self.outer]])
 
     def _scale(self, x):
         scale = np.ones(self.size)
@@ -114,31 +106,19 @@ class LaplaceDeviance(Deviance):
         across = S[inner] * scale[self.inner]
         each = 2.0 * np.einsum("ij,ji->i", across, within)
         each += total[self.inner] * self.u[self.inner] - slopes[self.inner] * q
-        gradient = [
-            covariance[self.varying[self.rows], self.varying[self.columns]],
-            variances,
-            np.bincount(self.owner, each, len(self.blocks)),
-            total[self.outer],
-        ]
+        in_root = covariance[self.varying[self.rows], self.varying[self.columns]]
+        sizes = np.concatenate([variances, np.bincount(self.owner, each, len(self.blocks))])
+        sizes *= np.copysign(1.0, x[len(in_root) : self.n_sizes])
         self.trail.append(-0.5 * value)
-        return value, np.concatenate(gradient)
+        return value, np.concatenate([in_root, sizes, total[self.outer]])
 
 
 def fit_modes(pool, kind, varying, free, prior, max_iter):
     """Fit of greatest likelihood by Laplace's approximation; see ``crossed.fit_crossed``."""
     deviance = LaplaceDeviance(pool, kind, varying, free, prior == "auto")
-    x, bounds = deviance.start()
-    with loop("exchange", max_iter):
-        found = minimize(
-            deviance,
-            x,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=bounds,
-            options={"ftol": CHANGE, "gtol": SLOPE, "maxfun": max_iter, "maxiter": max_iter},
-        )
-    value, A, _, _, scale, weight = deviance.solved(found.x)
-    root, spreads, sizes = deviance.parts(found.x)
+    x, converged = least(deviance, max_iter, SLOPE)
+    value, A, _, _, scale, weight = deviance.solved(x)
+    root, spreads, sizes = deviance.parts(x)
     prior = np.inf
     if deviance.shrunken:
         prior, sizes = max(float(sizes[0] ** 2), 1e-300), sizes[1:]
@@ -156,6 +136,6 @@ def fit_modes(pool, kind, varying, free, prior, max_iter):
         n_variances=len(x) - len(deviance.outer) - deviance.shrunken,
         weight=float(weight),
         trail=deviance.trail,
-        converged=bool(found.success or found.nfev < max_iter),
+        converged=converged,
         n_dispersions=0,
     )

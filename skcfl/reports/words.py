@@ -110,20 +110,24 @@ class _Words:
                 "by its standard deviation, with 95 % intervals:",
                 Table(["effect", "std. dev.", "from", "to", "differs"], rows),
             ]
-        if len(found["place"]) < len(found["fitted"]):
-            left = len(found["fitted"]) - len(found["place"])
+        left = len(np.setdiff1d(self._moving(range(len(names))), found["place"]))
+        if left:
             section.parts.append(f"{_count(left, 'effect')} with smaller deviations not shown.")
         return section
 
     def _between(self):
         names, spread = effects_of(self.est)[0], self._spread_between()
-        order = np.argsort(-spread, kind="stable")[:EFFECTS]
+        order = self._moving(np.argsort(-spread, kind="stable"))[:EFFECTS]
         self.findings["deviations"] = {names[j]: float(spread[j]) for j in order}
         return [
             "Standard deviations between the clusters' means, at the mean row and for a change "
             "of a feature by its standard deviation, clients counting alike:",
             Table(["effect", "std. dev."], [[names[j], spread[j]] for j in order]),
         ]
+
+    def _moving(self, places):
+        """Those places of effects whose features differ between rows; others have no effect."""
+        return [j for j in places if self.known.spread[j % len(self.known.spread)] > 0.0]
 
     def _spread_between(self):
         est = self.est
@@ -263,7 +267,7 @@ class _Words:
             return section
         order = np.argsort(-(self._spread_between() if self.several else np.abs(means[0])))
         rows = []
-        for j in order[:EFFECTS]:
+        for j in self._moving(order)[:EFFECTS]:
             for k in range(min(est.n_clusters_, CANDIDATES)):
                 away = quantiles[k] * errors[k, j]
                 row = [means[k, j], means[k, j] - away, means[k, j] + away]

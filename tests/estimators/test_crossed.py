@@ -6,6 +6,7 @@ import pytest
 from lme4_tables import pastes, penicillin
 from numpy.testing import assert_allclose
 from scipy.optimize import approx_fprime
+from scipy.special import expit
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
 
@@ -15,6 +16,7 @@ from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP
 from skcfl.models._levelled import LevelledModel
 from skcfl.pooling.crossed import Deviance
+from skcfl.pooling.crossed_modes import LaplaceDeviance
 
 ML = {"covariance": "diag", "prior": np.inf, "df": np.inf}
 
@@ -99,17 +101,54 @@ def test_the_likelihood_and_the_effects_from_their_definitions(covariance):
     assert_allclose(model.predict(X, groups=groups), y - model.dispersion_ * away, rtol=1e-7)
 
 
-def test_no_other_variances_are_more_likely():
-    """The gradient is that of differences, and zero at the fit."""
+def test_gradients_are_those_of_differences():
     X, y, groups = generated()
     bound = LevelledModel(crossed=(7,), nested=(3,)).bind(3)
     pool = open_rows(bound, X, y, groups, 12)
     for kind, shrunken in (("full", True), ("diag", False)):
         free = np.array([False, True])
         deviance = Deviance(pool, kind, np.ones(2, dtype=bool), free, shrunken)
-        x = np.linspace(0.4, 1.3, len(deviance.start()[0]))
+        x = np.linspace(0.4, 1.3, len(deviance.start()))
+        x[-2:] *= -1  # the same model
         slopes = approx_fprime(x, lambda x, of=deviance: of(x)[0], 1e-6)
         assert_allclose(deviance(x)[1], slopes, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "n", "n_rows", "effect", "seeds"),
+    [
+        (PartialPoolingRegressor, 10, 5, 0.35, range(6)),
+        (PartialPoolingClassifier, 20, 10, 0.5, [5, 6]),
+    ],
+)
+def test_no_variance_stays_at_zero_where_another_is_more_likely(kind, n, n_rows, effect, seeds):
+    """Steps from large variances end far below those of small effects."""
+    above = 0
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        groups = np.repeat(np.arange(n), 8 * n_rows)
+        room = np.tile(np.repeat(np.arange(8), n_rows), n)
+        x, size = rng.normal(size=len(groups)), len(groups)
+        y = x + 0.7 * rng.normal(size=n)[groups] + effect * rng.normal(size=(n, 8))[groups, room]
+        if kind is PartialPoolingClassifier:
+            y = rng.uniform(size=size) < expit(y)
+        else:
+            y += rng.normal(size=size)
+        X = np.column_stack([x, room])
+        model = kind(nested=[1], random="intercept", prior=np.inf).fit(X, y, groups=groups)
+        above += model.level_variances_["x1"] > 0
+        bound = LevelledModel(loss=model.model_.loss, nested=(8,))
+        bound = bound.bind(2, n_classes=model.model_.n_classes)
+        pool = open_rows(bound, X, y.astype(float), groups, n)
+        deviance = Deviance if kind is PartialPoolingRegressor else LaplaceDeviance
+        free = np.array([False, True])
+        of = deviance(pool, "intercept", np.ones(2, dtype=bool), free, False)
+        own = np.sqrt(model.covariance_.diagonal()[-1] / model.dispersion_)
+        means = [] if deviance is Deviance else model.cluster_params_[0]
+        for spread in (0.0, 0.1, 0.2, 0.3, 0.5):
+            value = of.solved(np.concatenate([[own, spread], means]))[0]
+            assert value >= -2 * model.loglik_ - 1e-6
+    assert above
 
 
 def test_names_of_levels_change_nothing():

@@ -9,7 +9,7 @@ import pytest
 from lme4_tables import cbpp, dyestuff, pastes, penicillin
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
-from scipy.special import expit
+from scipy.special import expit, gammaln
 from statsmodels.regression.mixed_linear_model import MixedLM, MixedLMParams
 
 from skcfl import PartialPoolingRegressor, formula
@@ -47,6 +47,7 @@ def test_lme4s_examples():
     assert "batch:cask" in model.summary() and "cask, 30" in model.summary()
 
 
+@pytest.mark.reports
 def test_no_fixed_effect_but_the_intercept():
     """lme4's example Dyestuff, by maximum likelihood."""
     frame = dyestuff()
@@ -59,6 +60,9 @@ def test_no_fixed_effect_but_the_intercept():
     means = frame.groupby("Batch")["Yield"].transform("mean")
     shrunken = 1527.5 + (means - 1527.5) * 1388.333 / (1388.333 + 2451.25 / 5)
     assert_allclose(model.predict(frame), shrunken, rtol=1e-5)
+    report = str(model.estimator_.report())
+    assert "at the mean row" in report and "not shown" not in report
+    assert not re.search(r"^  0 ", report, re.M)
 
 
 def test_laplace_without_fixed_effects():
@@ -139,9 +143,106 @@ def test_families():
     model = formula.fit("passed ~ ses + (1 | school)", frame, family="binomial")
     assert model.score(frame) > 0.8 and set(model.predict(frame)) == {"no", "yes"}
     assert ((model.predict_proba(frame)[:, 1] > 0.5) == (model.predict(frame) == "yes")).all()
-    model = formula.fit("count ~ ses + (1 | school)", frame, family="poisson", dispersion=1)
+    model = formula.fit("count ~ ses + (1 | school)", frame, family="poisson")
     assert_allclose(model.estimator_.cluster_coef_, 0.3, atol=0.1)
     assert not hasattr(model, "predict_proba")
+
+
+@pytest.mark.parametrize("name", ["brackets", "cut"])
+def test_levels_have_any_names(name):
+    """Slopes of categories whose levels have brackets and colons, as those of pd.cut."""
+    frame = schools()
+    frame["cut"] = pd.cut(frame["ses"], [-9, -0.5, 0.5, 9])
+    frame["plain"] = frame["cut"].cat.codes.map(dict(enumerate("abc")))
+    frame["brackets"] = frame["plain"].map({"a": "a]b[", "b": "c:d", "c": "e [f] g"})
+    text = "score ~ {0} * sex + ({0} * sex || school)"
+    wanted = formula.fit(text.format("plain"), frame)
+    model = formula.fit(text.format(name), frame)
+    assert len(wanted.estimator_.random) == len(model.estimator_.random) == 5
+    assert_allclose(model.loglik_, wanted.loglik_)
+    assert_allclose(model.predict(frame[:9]), wanted.predict(frame[:9]))
+    assert f" {name}[" in model.summary().partition("Residual")[0]
+
+
+@pytest.mark.parametrize(
+    ("term", "names"),
+    [
+        ("poly(ses, 2)", ["poly(ses, 2)[0]", "poly(ses, 2)[1]"]),
+        ("bs(ses, df=3)", [f"bs(ses, df=3)[{k}]" for k in range(3)]),
+        ("scale(ses)", ["scale(ses)"]),
+        ("I(ses ** 2) + ses:sex", ["I(ses ** 2)", "ses:sex[f]", "ses:sex[m]"]),
+        ("C(room, Treatment('b'))", ["C(room, Treatment('b'))[a]"]),
+    ],
+)
+def test_slopes_of_terms_with_several_columns(term, names):
+    model = formula.fit(f"score ~ sex + {term} + ({term} || school)", schools())
+    assert list(model.estimator_.random) == names
+
+
+@pytest.mark.parametrize("fixed", ["ses", "age"])
+def test_a_grouping_by_itself_and_inside_the_clients(fixed):
+    """Also one whose numbers are a fixed effect: the best of all normal densities."""
+    frame = schools()
+    rng, age = np.random.default_rng(1), frame["item"].map("uvwxyz".index)
+    inside = rng.normal(size=(20, 6))[frame["school"].str[1:].astype(int), age]
+    frame = frame.assign(age=age, score=frame["score"] + inside)
+    model = formula.fit(f"score ~ {fixed} + (1 | school) + (1 | age) + (1 | school:age)", frame)
+    est = model.estimator_
+    X, y = np.column_stack([frame[fixed], np.ones(400)]), frame["score"].to_numpy()
+    ids = frame["school"], age, frame["school"] + age.astype(str)
+    same = [np.equal.outer(np.asarray(one), np.asarray(one)) for one in ids]
+
+    def loss(x):
+        V = np.eye(400) + sum(np.exp(one) * part for one, part in zip(x, same, strict=True))
+        L = np.linalg.cholesky(V)
+        Z, z = np.linalg.solve(L, X), np.linalg.solve(L, y)
+        squares = np.linalg.lstsq(Z, z)[1][0]
+        return 200 * np.log(2 * np.pi * np.e * squares / 400) + np.log(L.diagonal()).sum()
+
+    best = minimize(loss, [-1.0, -1.0, -1.0], method="Nelder-Mead", options={"fatol": 1e-7})
+    assert_allclose(model.loglik_, -best.fun, atol=1e-5)
+    variances = [est.covariance_[-1, -1], *est.level_variances_.values()]
+    assert_allclose(np.array(variances) / est.dispersion_, np.exp(best.x), rtol=0.02)
+    text = model.summary()
+    assert text.index("\n age ") < text.index("\n school:age ") < text.rindex(f"\n {fixed} ")
+    assert f"groups: school, 20; age, 6; school:age, {ids[2].nunique()}" in text
+    assert np.corrcoef(model.predict(frame), frame["score"])[0, 1] > 0.6
+
+
+def test_counts_have_dispersion_one():
+    """As in glmer; another grouping cannot take likelihood away."""
+    frame = schools()
+    rate = np.exp(1.0 + 0.3 * frame["ses"] + 0.4 * np.repeat(frame["score"][::20], 20).to_numpy())
+    rng = np.random.default_rng(0)
+    frame["count"] = rng.poisson(rate * rng.gamma(2.0, 0.5, size=400))
+    text = "count ~ ses + (1 | school)"
+    model = formula.fit(text, frame, "poisson")
+    more = formula.fit(f"{text} + (1 | item)", frame, "poisson", client="school")
+    assert model.estimator_.dispersion_ == more.estimator_.dispersion_ == 1.0
+    assert more.loglik_ > model.loglik_ - 0.5  # of two approximations
+    X, y = np.column_stack([frame["ses"], np.ones(400)]), frame["count"].to_numpy()
+    at = np.repeat(np.arange(20), 20)
+
+    def loss(x):
+        deviation, u = np.exp(x[2]), np.zeros(20)
+        for _ in range(50):
+            mean = np.exp(X @ x[:2] + deviation * u[at])
+            curvature = deviation**2 * np.bincount(at, mean) + 1.0
+            u += (deviation * np.bincount(at, y - mean) - u) / curvature
+        terms = y * np.log(mean) - mean - gammaln(y + 1.0)
+        return 0.5 * (u @ u + np.log(curvature).sum()) - terms.sum()
+
+    best = minimize(loss, [0.3, 1.0, -1.0], method="Nelder-Mead", options={"fatol": 1e-9})
+    assert_allclose(model.loglik_, -best.fun, atol=0.3)
+    assert "Dispersion" not in model.summary() + more.summary()
+    assert f"{2 * 3 - 2 * model.loglik_:10.1f} " in model.summary()
+    free = formula.fit(text, frame, "poisson", dispersion="auto")
+    assert free.estimator_.dispersion_ > 1.5
+    assert f"\nDispersion: {free.estimator_.dispersion_:.4g}, logLik is a quasi-" in free.summary()
+    assert f"{2 * 4 - 2 * free.loglik_:10.1f} " in free.summary()
+    two = formula.fit(text, frame, "poisson", dispersion=2)
+    assert "\nDispersion: 2, " in two.summary()
+    assert f"{2 * 3 - 2 * two.loglik_:10.1f} " in two.summary()
 
 
 @pytest.mark.parametrize(

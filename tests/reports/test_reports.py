@@ -203,6 +203,17 @@ def test_federations_and_counts():
     assert here.calls_ == there.calls_
 
 
+@pytest.mark.parametrize("n_clusters", [1, 2])
+def test_features_that_never_vary_have_no_effects(n_clusters):
+    X = np.column_stack([np.full(len(DATA.X), 7.0), DATA.X, np.zeros(len(DATA.X))])
+    options = {"covariance": "diag", "basis": "linear", "random_state": 0}
+    model = skcfl.PartialPoolingRegressor(n_clusters, **options).fit(X, DATA.y, groups=DATA.groups)
+    report = model.report()
+    assert set(report.findings["deviations"]) == {"x1", "x2", "x3", "at the mean row"}
+    assert "not shown" not in str(report) and " x3 " in str(report)
+    assert " x0 " not in str(report) and " x4 " not in str(report)
+
+
 def test_newcomers_are_counted():
     new = np.char.add("new ", DATA.groups[DATA.groups == "client03"])
     model = skcfl.PartialPoolingRegressor(2, random_state=0).fit(
