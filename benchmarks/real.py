@@ -25,7 +25,8 @@ clients of the test rows. Every cell that is not is listed.
 CCFL is ConvexClusteredFL, PP diag and PP auto are PartialPooling with covariance="diag" and
 "auto" in place of "stacked", PP linear, PP splines and PP trees have these bases in place of
 "auto". PP means is PP linear with each client's means of the features as columns beside them.
-IFCA net is IFCA with networks of 32 units, IFCA net raw the same with standardize=False.
+IFCA net is IFCA with networks of 32 units, IFCA net weak the same with alpha=1e-4, IFCA net raw
+the same with standardize=False as well.
 ``--results`` keeps every fit in a file of JSON lines; fits that are in it are not run again.
 """
 
@@ -786,6 +787,12 @@ def boosting(job):
 
 
 BASELINES = {name: partial(everyday, name) for name in ("FedAvg", "LocalModels")}
+# Networks as they are by default, and not.
+NETWORKS = {
+    "": {},
+    " weak": {"alpha": 1e-4},
+    " raw": {"alpha": 1e-4, "standardize": False},
+}
 EVERYDAY = {
     "PartialPooling": partial(everyday, "PartialPooling"),
     "PP diag": partial(everyday, "PartialPooling", covariance="diag"),
@@ -803,11 +810,9 @@ EVERYDAY = {
     "FPFC CV": partial(everyday, "FPFC", search=skcfl.LamSearch(cv=5)),
     "GTV CV": partial(everyday, "GTV", search=skcfl.LamSearch(cv=5)),
     **{
-        f"{name} net{more}": partial(
-            everyday, name, hidden_layer_sizes=(32,), standardize=not more
-        )
+        f"{name} net{more}": partial(everyday, name, hidden_layer_sizes=(32,), **options)
         for name in ("FedAvg", "LocalModels", "IFCA", "Ditto", "PFedMe")
-        for more in ("", " raw")
+        for more, options in NETWORKS.items()
     },
 }
 METHODS = {

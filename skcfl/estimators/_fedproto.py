@@ -17,6 +17,7 @@ from ..personal.layers import train_part
 from ..personal.prototypes import PrototypeAverage, nearest_prototype_heads
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.round_options import STEPS
+from ..search.alpha import n_priors
 from ._base_personal import PersonalMethod
 from ._by_rounds import training_options
 
@@ -123,6 +124,9 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
                 f"which linear models have not; got {self.hidden_layer_sizes!r}."
             )
         return super()._solve_options(groups)
+
+    def _n_priors(self, pool, options):
+        return n_priors(pool, pool.n_clients)
 
     def _solve(self, pool):
         options = training_options(self, pool)

@@ -111,7 +111,8 @@ def test_local_training_is_a_loop_over_clients():
 
 
 def test_local_training_that_falls_short_says_so(digits):
-    net = LocalModelsClassifier(hidden_layer_sizes=(4,), max_iter=2, standardize=False)
+    plain = {"alpha": 1e-4, "standardize": False}  # nothing to send for either
+    net = LocalModelsClassifier(hidden_layer_sizes=(4,), max_iter=2, **plain)
     with pytest.warns(ConvergenceWarning, match="max_iter=2"):
         net.fit(*digits)
     assert net.n_iter_ == 2

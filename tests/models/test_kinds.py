@@ -26,7 +26,12 @@ for (_loss, _classes), (_kind, _proba, _outputs) in LOSSES.items():
     MODELS += [
         (LinearModel(loss=_loss, alpha=0.1), *_said, 4 * _outputs, _outputs),
         (LinearModel(_loss, 0.1, fit_intercept=False), *_said, 3 * _outputs, 0),
-        (MLP((5, 2), loss=_loss), *_said, 5 * 4 + 2 * 6 + 3 * _outputs, 5 + 2 + _outputs),
+        (
+            MLP((5, 2), loss=_loss, alpha=0.1),
+            *_said,
+            5 * 4 + 2 * 6 + 3 * _outputs,
+            5 + 2 + _outputs,
+        ),
     ]
 
 

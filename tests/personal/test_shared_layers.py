@@ -49,8 +49,10 @@ def test_all_layers_shared_is_federated_averaging(batch_size, alternate, layers)
 
 @pytest.mark.parametrize("alternate", [True, False])
 def test_no_layer_shared_is_local(alternate):
-    model = fit(FedRepClassifier(shared_layers=0, alternate=alternate, **NETWORK))
-    assert_array_equal(model.params_, fit(LocalModelsClassifier(**NETWORK)).params_)
+    # A penalty: "auto" has one prior for each model, of which one is shared here.
+    network = NETWORK | {"alpha": 0.01}
+    model = fit(FedRepClassifier(shared_layers=0, alternate=alternate, **network))
+    assert_array_equal(model.params_, fit(LocalModelsClassifier(**network)).params_)
     assert len(model.history_["objective"]) == 3
 
 
@@ -63,8 +65,8 @@ def test_first_layers_are_shared_and_sent_alone():
     assert_allclose(model.cluster_params_[0, s:], model.params_[:, s:].mean(axis=0), rtol=1e-5)
     assert model.history_["floats_down"][1] == 8 * s
     assert model.history_["floats_up"][1] == 8 * (s + 1)
-    # The common start, once, at the end all of a model; means and scales of three features.
-    assert model.floats_down_ == 8 * (p + 3 * s + p + 2 * 3)
+    # The common start, once, at the end all of a model; means and scales of three features, alpha.
+    assert model.floats_down_ == 8 * (p + 3 * s + p + 2 * 3 + 1)
 
 
 def test_frozen_layers_stay():
