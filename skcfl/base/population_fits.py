@@ -98,8 +98,9 @@ class PopulationFits(Host):
         its cluster's mean, and of that mean, which is all there is where clusters have no
         variance inside. With ``crossed`` or ``nested`` they are given the effects of the levels,
         and less than the errors. With more than 256 parameters of a covariance that is not full
-        they are given the means too, and NaN for intercepts of centred features where the
-        clients' covariances would take more than 256 MB.
+        they are given the means too. If the clients' covariances would take more than 256 MB
+        they are NaN for intercepts of centred features, and too large with three or more
+        classes, as they include the variance of a vector added to all classes.
     mixture_weights_ : ndarray of shape (n_clusters_,)
         Probabilities of the clusters.
     responsibilities_ : ndarray of shape (n_clients, n_clusters_)

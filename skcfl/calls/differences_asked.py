@@ -3,10 +3,11 @@
 The score of a client at a model that clients have in common is the gradient of its loss there. If
 the model is right for all of them, the gradients of single rows have mean zero, whoever owns the
 row, and a change of their signs changes nothing: sums of squares of the clients' scores under
-drawn signs (a wild bootstrap: Liu 1988) show the size of these sums by chance.  No distribution of
-the noise is assumed, and the rows of some clients may be noisier than others.  Signs say little if
-clients have few rows: with squared error clients then draw normal noise of one size instead, and
-also send its sum of squares about the models, so that the size does not matter.
+drawn signs (a wild bootstrap: Liu 1988) show the size of these sums by chance.  A row of weight
+three is three rows, and draws three signs; a row with a weight of 2.5 draws one.  No
+distribution of the noise is assumed, and the rows of some clients may be noisier than others.
+Signs say little if clients have few rows: with squared error clients then draw normal noise of one
+size instead, and also send its sum of squares about the models, so that the size does not matter.
 
 If intercepts may differ (`within`) each client first fits its intercept, and scores are of the
 slopes only, with the intercept projected out.
@@ -16,8 +17,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..clients.blocks import copies_of
 from ..clients.draws import mixed
 from ..numerics.by_cluster import sum_by_cluster
+from .answer_bounds import NOT_NEGATIVE
 from .call import Call
 
 # Number of random signs that one 64-bit hash gives.
@@ -113,6 +116,8 @@ class ScoreDraws(Call):
         Sums of outer products of the observed scores of clients and of rows.
     scatter : ndarray of shape (n_draws + 1,)
         Sums of squares of the residuals, and with `normal` of the drawn noise.
+    odd : float
+        Number of rows with weights that are no whole numbers.
     """
 
     down = {
@@ -126,18 +131,19 @@ class ScoreDraws(Call):
     computed = frozenset()
     up = {
         **{"sums": "K p m", "squares": "p m", "meat": "K p p", "row_meat": "K p p"},
-        **{"scatter": "m"},
+        **{"scatter": "m", "odd": ""},
     }
     whole = False
     minimised = exact = True
     proof = True
+    bounds = {"odd": NOT_NEGATIVE}
 
     def count(cls, sizes, arguments):
         """Floats of a model, a curvature and moves; sums of scores, or of their squares, up."""
         n, p, m = sizes["n"], sizes["p"], sizes["m"]
         triangle = p * (p + 1) // 2
         down = p + triangle if arguments["moves"] is None else p + triangle + p * m
-        return n * down, n * (p * m + triangle + m)
+        return n * down, n * (p * m + triangle + m + 1)
 
     def passes(cls, sizes, arguments):
         return sizes["p"] * SIGNS
@@ -152,7 +158,7 @@ class ScoreDraws(Call):
             noise = kind(clients.places[slots], how["n_draws"], how["draw"])
             scores = Scores(clients.model, block, theta[labels], within)
             drawn = scores.drawn(n, inverse[labels], noise)
-        own, curvature, rows, scatter = drawn
+        own, curvature, rows, scatter, odd = drawn
         squares, meat = np.zeros(own.shape[1:]), np.zeros((K, p, p))
         if moves is None and len(clients.places) * own[0].nbytes <= KEPT_BYTES:
             block.cache["scores"] = key, drawn
@@ -166,7 +172,7 @@ class ScoreDraws(Call):
             meat = sum_by_cluster(outer.reshape(-1, p * p), labels, K).reshape(K, p, p)
         sums = sum_by_cluster(own.reshape(len(own), -1), labels, K).reshape(K, p, -1)
         rows = sum_by_cluster(rows.reshape(-1, p * p), labels, K).reshape(K, p, p)
-        return sums, squares, meat, rows, scatter
+        return sums, squares, meat, rows, scatter, odd
 
 
 class Signs:
@@ -190,6 +196,24 @@ class Signs:
         bits = np.unpackbits(hashes.view(np.uint8).reshape(*hashes.shape, 8), axis=2)
         return 2.0 * bits[:, :, : some.stop - some.start] - 1.0
 
+    def means(self, some, copies):
+        """Means (c, n_rows, m) of as many signs as there are copies of rows that have several."""
+        m = some.stop - some.start
+        out = np.zeros((*copies.shape, m))
+        for means, own, generator in zip(out, copies, self._generators(some, 1), strict=True):
+            n = own[own > 1, None]
+            means[own > 1] = generator.binomial(n.astype(np.int64), 0.5, (len(n), m)) * 2.0 / n - 1
+        return out
+
+    def _generators(self, some, *about):
+        """A generator for each client, so that its numbers do not depend on the rows of others."""
+        bits = np.random.Philox(key=0)
+        generator, state = np.random.Generator(bits), bits.state
+        for seed in mixed(self.draw, self.places, some.start, *about):
+            state["state"]["key"][0] = seed
+            bits.state = state
+            yield generator
+
 
 class NormalNoise(Signs):
     """Standard normal numbers in the place of signs."""
@@ -198,16 +222,18 @@ class NormalNoise(Signs):
 
     def of(self, some, n_rows):
         """Numbers (c, n_rows, m) of the draws of a slice."""
-        m = some.stop - some.start
-        out = np.empty((len(self.places), n_rows, m))
-        seeds = mixed(self.draw, self.places, some.start)
-        bits = np.random.Philox(key=0)
-        generator, state = np.random.Generator(bits), bits.state
-        for numbers, seed in zip(out, seeds, strict=True):
-            # Row by row, so that a client's numbers do not depend on the rows of others.
-            state["state"]["key"][0] = seed
-            bits.state = state
+        out = np.empty((len(self.places), n_rows, some.stop - some.start))
+        for numbers, generator in zip(out, self._generators(some), strict=True):
+            # Row by row: padding comes last.
             generator.standard_normal(out=numbers)
+        return out
+
+    def scatter(self, some, copies):
+        """Squares (c, m) of the noise of copies about their row's: of n copies n - 1 squares."""
+        out, more = np.zeros((len(copies), some.stop - some.start)), (copies - 1.0).sum(axis=1)
+        for squares, n, generator in zip(out, more, self._generators(some, 1), strict=True):
+            if n > 0:
+                squares[:] = generator.chisquare(n, len(squares))
         return out
 
 
@@ -270,20 +296,28 @@ class Scores:
 
         The scatter (1 + m,) is that of the residuals and of the noise that is drawn in their
         place.  Residuals are enlarged by what the row itself has taken of them (HC2: MacKinnon
-        and White 1985).
+        and White 1985).  Last is the number of rows with odd weights.
         """
         c, length, D = self.block.shape
         C, weights = self.model.n_outputs, n[:, None] * self.block.weights
-        larger = 1.0 / np.sqrt(np.maximum(1.0 - self._leverages(n, inverse), LEAST_LEFT))
+        copies = copies_of(weights) if self.block.copies is None else self.block.copies
+        odd, copies = (copies == 0).sum(), np.maximum(copies, 1.0)
+        leverages = self._leverages(n, inverse) / copies
+        larger = 1.0 / np.sqrt(np.maximum(1.0 - leverages, LEAST_LEFT))
         pull = (weights * larger)[:, None, :] * self.gradients
         X = self.block.dense()
         V = (pull.transpose(0, 2, 1)[:, :, :, None] * X[:, :, None, :]).reshape(c, length, C * D)
         V = self._reduce(V.transpose(0, 2, 1))
-        rows = np.matmul(V, V.transpose(0, 2, 1))
-        size = np.sqrt(weights)
-        if isinstance(noise, NormalNoise):
+        half = V / np.sqrt(copies)[:, None]
+        rows = np.matmul(half, half.transpose(0, 2, 1))
+        size, normal = np.sqrt(weights), isinstance(noise, NormalNoise)
+        several = (copies > 1).any(axis=0) & (not normal)
+        if normal:
             V = self._reduce((size[:, :, None] * X).transpose(0, 2, 1))
-        elif length > noise.most_rows:
+        elif several.any():
+            heavy = np.where((copies > 1)[:, None], V, 0.0)
+            V, heavy = V - heavy, heavy[:, :, several]
+        if length > noise.most_rows:
             wide = -(-length // noise.most_rows) * noise.most_rows
             V = np.pad(V, ((0, 0), (0, 0), (0, wide - length)))
             V = V.reshape(c, C * D, -1, noise.most_rows).sum(axis=2)
@@ -293,14 +327,18 @@ class Scores:
         for some in noise:
             drawn = noise.of(some, V.shape[2])
             out[:, :, 1:][:, :, some] = np.matmul(V, drawn)
-            if isinstance(noise, NormalNoise):
+            if several.any():
+                means = noise.means(some, copies[:, several])
+                out[:, :, 1:][:, :, some] += np.matmul(heavy, means)
+            if normal:
                 drawn *= (weights > 0)[:, :, None]
                 scatter[1:][some] = (drawn**2).sum(axis=(0, 1))
+                scatter[1:][some] += noise.scatter(some, copies).sum(axis=0)
                 if self.within:
                     own = (size[:, :, None] * drawn).sum(axis=1) ** 2
                     total = np.where(n > 0, n, 1.0)[:, None]
                     scatter[1:][some] -= (own / total).sum(axis=0)
-        return out, self.curvature, rows, scatter
+        return out, self.curvature, rows, scatter, float(odd)
 
     def _leverages(self, n, inverse):
         """Leverage of each row on its prediction, (c, length): outputs' mean."""

@@ -30,6 +30,8 @@ FEW = 8
 GATHERED_BYTES = 2**26
 # Bytes of padding that cost less than another block: calls on small arrays are mostly overhead.
 FREE_PADDING = 256 * 2**10
+# Rounding of weights, as a part of them.
+WHOLE = 1e-9
 
 
 class Block:
@@ -63,6 +65,8 @@ class Block:
         self.cache = {}
         #: Parameters that clients keep for themselves (c, q), and which clients do (c,), or None.
         self.own = None
+        #: What ``copies_of`` weights says (c, n), of other weights than the block's, or None.
+        self.copies = None
 
     @property
     def shape(self):
@@ -171,6 +175,7 @@ class Block:
         """`part` with the factors and directions of its clients, if this block has them."""
         for name in self.cache.keys() & {"factors", "row space"}:
             part.cache[name] = self.cache[name].take(index)
+        part.copies = None if self.copies is None else self.copies[index]
         return self._lend(part, index)
 
     def _lend(self, part, index=...):
@@ -465,6 +470,16 @@ class OwnColumns:
         return OwnColumns(self.columns, self.block.astype(dtype))
 
 
+def copies_of(weights):
+    """How many rows each row stands for: its weight, or 0 where that is no whole number.
+
+    Weights (c, n) are no parts of their client's.  Rows without weight are one row.
+    """
+    whole = np.rint(weights)
+    known = (np.abs(weights - whole) <= WHOLE * weights) & (WHOLE * weights < 0.25)
+    return np.where(known, np.maximum(whole, 1.0), 0.0)
+
+
 def one_client(X, y=None):
     """Block of one client with rows `X` (n, d), dense or CSR, and encoded targets (q, n)."""
     n = X.shape[0]
@@ -614,6 +629,7 @@ def gathered(parts, block_bytes=BLOCK_BYTES):
     for part in parts:
         block, index, _ = part
         free = index is not None and type(block) is Block and "factors" not in block.cache
+        free = free and block.copies is None
         (dense if free else out).append(part)
     total = sum(len(index) * block.X[0].nbytes for block, index, _ in dense)
     for block, index, slots in dense:

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from ..calls import CALLS
-from ..clients.blocks import gathered, make_blocks
+from ..clients.blocks import copies_of, gathered, make_blocks
 from ..clients.draws import dealt, order_of_rows, shuffled
 from ..clients.kept import ClientMemory
 from ..clients.last_answers import Forgotten, LastAnswers
@@ -350,6 +350,7 @@ class InProcessSite(Site):
         for block, slots in self._taken():
             about = block, self.client_weights[slots], root, spreads, effects
             made, client_weights[slots] = self.model.linearised(*about)
+            made.copies = copies_of(block.exact[1] * about[1][:, None])
             blocks.append((made, slots))
         X, y, *others = self._no_rows
         no_rows = X[:, : self.model.n_columns], y.astype(float), *others

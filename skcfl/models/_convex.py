@@ -83,6 +83,14 @@ class ConvexModel(LocalModel):
         """Models (m, p) with the same predictions, their free directions at zero."""
         return w
 
+    def centre_covariances(self, V):
+        """Covariances (m, p, p) of models, once these are centred."""
+        if self.n_free == self.n_params:
+            return V
+        for _ in range(2):
+            V = self.centre(V.reshape(-1, V.shape[-1])).reshape(V.shape).transpose(0, 2, 1)
+        return V
+
     def pin(self, H):
         """Add curvature to the free directions of Hessians (m, p, p), in place."""
         return H

@@ -49,7 +49,7 @@ class Stack:
         What they are known as.
     populations : list of Population
     errors : list of ndarray of shape (K, p, p) or None
-        Covariances of the errors of each one's means, None where they are not known.
+        Covariances of the errors of each one's centred means, None where they are not known.
     shares : ndarray of shape (n_populations,)
     """
 
@@ -113,7 +113,7 @@ class Stack:
         """Each client's responsibilities, and moments of its parameters, as of ``Posteriors``.
 
         Means and covariances of the parameters, and dispersions, where the population is not
-        known but for the shares.
+        known but for the shares.  Covariances are those of centred parameters.
         """
         parts = (
             pool.ask(Posteriors, *population.arguments, errors, dense=dense)
@@ -127,7 +127,7 @@ class Stack:
             own = mean + pool.model.centre(own - mean)
             mean, spread = _mixed(mean, spread, own, V, share / weight)
             noise = noise + share / weight * (dispersion - noise)
-        return r, mean, spread, noise
+        return r, mean, pool.model.centre_covariances(spread) if dense else spread, noise
 
     def prior_covariance(self, largest=False):
         """Covariance of the parameters of a client of which nothing is known, (p, p).
@@ -168,8 +168,8 @@ def stacked(pool, fits):
         # Along free directions populations must not differ: shifts of all means change nothing.
         populations = [replace(each, means=pool.model.centre(each.means)) for each in populations]
     for fit in fits.values():
-        known = not is_lean(fit.sums)
-        errors.append(mean_covariances(fit.population, fit.sums) if known else None)
+        own = None if is_lean(fit.sums) else mean_covariances(fit.population, fit.sums)
+        errors.append(None if own is None else pool.model.centre_covariances(own))
     shares, n_iter, shortfall = np.ones(1), 0, ""
     if len(fits) > 1:
         shares, n_iter, shortfall = _shares(pool, populations, errors)

@@ -16,7 +16,7 @@ scatter of the rows, which makes the test exact.  With intercepts that may diffe
 intercept is projected out first.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import rankdata
@@ -53,12 +53,15 @@ class DifferenceTest:
         Draws of signs; no p-value is less than ``1 / (n_draws + 1)``.
     n_clients : int
         Clients that were compared.
+    n_odd : int
+        Rows with weights that are no whole numbers.
     """
 
     p_value: float
     ratio: float
     n_draws: int
     n_clients: int
+    n_odd: int = 0
 
 
 @dataclass
@@ -113,9 +116,9 @@ def common_models(pool, start, labels, counted, within=False):
     n_draws = FEW_DRAWS if large else MANY_DRAWS
     about = {"counted": counted, "within": within, "n_draws": 0 if test else n_draws}
     about["normal"] = pool.model.quadratic and pool.typical_size < FEW_ROWS * pool.n_params
-    sums, _, _, rows, scatter = pool.ask(ScoreDraws, theta, labels, inverse, **about)
+    sums, _, _, rows, scatter, _ = pool.ask(ScoreDraws, theta, labels, inverse, **about)
     moves = np.matmul(inverse, sums)
-    _, squares, meat, *_ = pool.ask(ScoreDraws, theta, labels, inverse, moves, **about)
+    _, squares, meat, _, _, odd = pool.ask(ScoreDraws, theta, labels, inverse, moves, **about)
     if about["normal"]:
         scatter = scatter - np.einsum("kpm,kpm->m", sums, moves)
         # Without a degree of freedom nothing is left to compare with.
@@ -130,7 +133,7 @@ def common_models(pool, start, labels, counted, within=False):
         curvature,
         _covariances(inverse, rows),
         share * _covariances(inverse, meat),
-        test or _test(squares, n_clients),
+        test or replace(_test(squares, n_clients), n_odd=round(float(odd))),
     )
 
 

@@ -87,6 +87,12 @@ class _Words:
             section.parts.append(
                 f"Beyond their intercepts: {beyond}, p = {_p(known.intercepts_only)}."
             )
+        if known.no_difference.n_odd:
+            section.parts.append(
+                f"{_count(known.no_difference.n_odd, 'row')} with weights that are no whole "
+                "numbers: the test takes each as one row that counts more or less. A row of "
+                "weight 3 is three rows."
+            )
         return section
 
     def _deviations(self):

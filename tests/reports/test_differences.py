@@ -116,3 +116,72 @@ def test_clients_of_one_row_and_one_client_have_no_say():
     assert np.isnan(common(pool).test.p_value)
     pool = pool_of(X, y, np.arange(12), "squared_error")
     assert np.isnan(common(pool, True).test.p_value)
+
+
+def cells(seed, differences=0.0):
+    """Rows of two classes, and of two values of a feature, counted: a weight for each cell."""
+    rng = np.random.default_rng(seed)
+    groups, X = np.repeat(np.arange(15), 2), np.tile([0.0, 1.0], 15)
+    z = 0.5 * X - 0.5 + differences * rng.standard_normal(15)[groups]
+    ones = rng.binomial(12, 1 / (1 + np.exp(-z)))
+    weights = np.column_stack([ones, 12 - ones]).ravel()
+    seen = weights > 0
+    rows = np.repeat(X, 2)[:, None], np.tile([1, 0], 30), np.repeat(groups, 2), weights
+    return [part[seen] for part in rows]
+
+
+def pool_of_weighted(X, y, groups, weights, loss, **more):
+    n_classes = 2 if loss == "log_loss" else None
+    model = LinearModel(loss=loss, alpha=0.0).bind(1, n_classes=n_classes)
+    rows = X, y, groups, groups.max() + 1, weights.astype(float)
+    return open_rows(model, *rows, random_state=0, **more)
+
+
+def weighted(X, y, groups, weights, within=False, loss="log_loss", **more):
+    return common(pool_of_weighted(X, y, groups, weights, loss, **more), within)
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_p_values_of_weighted_rows_are_uniform_without_differences(within):
+    found = [weighted(*cells(seed), within).test.p_value for seed in range(40)]
+    assert kstest(found, "uniform").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "squared_error"])
+@pytest.mark.parametrize("differences", [0.0, 0.8])
+def test_weights_are_rows_that_are_there_several_times(loss, differences):
+    """With squared error clients draw normal noise: of the cells' four rows it is too few."""
+    for seed in range(3):
+        X, y, groups, weights = cells(seed, differences)
+        each = np.repeat(np.arange(len(y)), weights)
+        found = weighted(X, y, groups, weights, loss=loss)
+        ones = np.ones(len(each))
+        repeated = weighted(X[each], y[each], groups[each], ones, loss=loss)
+        for name in ("theta", "by_rows", "by_clients"):
+            wanted = getattr(repeated, name)
+            assert_allclose(getattr(found, name), wanted, rtol=1e-6, atol=1e-9)
+        # Other draws of the same distribution.
+        assert_allclose(found.test.ratio, repeated.test.ratio, rtol=0.2)
+        assert abs(found.test.p_value - repeated.test.p_value) < 0.12
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "squared_error"])
+def test_draws_of_weighted_rows_depend_on_no_order_and_no_place(loss):
+    X, y, groups, weights = rows = cells(0, 0.3)
+    wanted = weighted(*rows, loss=loss).test
+    order = np.random.default_rng(0).permutation(len(y))
+    assert weighted(*(part[order] for part in rows), loss=loss).test == wanted
+    # The first client has more rows: those of others are padded, in blocks of many and of few.
+    more = [np.concatenate([part, part[groups == 0]]) for part in rows]
+    one, few = weighted(*more, loss=loss).test, weighted(*more, loss=loss, block_bytes=1).test
+    assert_allclose([one.p_value, one.ratio], [few.p_value, few.ratio], rtol=1e-9)
+
+
+def test_rows_of_odd_weights_are_one_row_each():
+    X, y, groups, weights = cells(0)
+    assert weighted(X, y, groups, weights).test.n_odd == 0
+    # In another unit nothing else is known of them.
+    half = weighted(X, y, groups, weights / 2).test
+    odd = np.count_nonzero(weights % 2)
+    assert half.n_odd == odd > 0
+    assert weighted(X, y, groups, weights * np.pi).test.n_odd == len(y)

@@ -4,6 +4,7 @@ import pickle
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from cases import make
 from numpy.testing import assert_allclose, assert_array_equal
@@ -12,6 +13,7 @@ from sklearn.exceptions import NotFittedError
 from trials import some
 
 import skcfl
+import skcfl.formula
 from skcfl.datasets import make_clustered_regression
 from skcfl.exceptions import SingleClientWarning
 from skcfl.federation import InProcessFederation
@@ -55,6 +57,36 @@ def test_every_clusterer_has_a_report(name):
     assert_allclose(frame["x1"], model.coef_[:, 1])
     assert_array_equal(frame["cluster"], model.labels_)
     assert str(pickle.loads(pickle.dumps(model)).report()) == text
+
+
+def test_weights_are_rows_that_are_there_several_times():
+    X, y, groups = table(n=5)
+    weights = np.tile([1, 1, 2, 3, 4], 30)
+    model, odd = (lines().fit(X, y, groups, sample_weight=w) for w in (weights, weights / 3))
+    each = np.repeat(np.arange(len(y)), weights)
+    repeated = lines().fit(X[each], y[each], groups[each])
+    for name in ("p_no_difference", "p_intercepts_only"):
+        found, wanted = model.report().findings[name], repeated.report().findings[name]
+        assert found < 0.05 and wanted < 0.05
+    assert "no whole numbers" not in str(model.report())
+    assert "120 rows with weights that are no whole numbers" in str(odd.report())
+
+
+@pytest.mark.parametrize("more", ["", " + (1 | item)"])
+def test_counts_of_successes_are_rows(more):
+    """With a crossed grouping the test is one of rows with other weights."""
+    pytest.importorskip("formulae")
+    rng = np.random.default_rng(0)
+    herd, time = np.repeat(np.arange(25), 3), np.tile([0.0, 1.0, 2.0], 25)
+    z = 0.3 * time - 1 + np.where(np.arange(25) % 2, 0.8, -0.8)[herd]
+    cases, item = rng.binomial(30, 1 / (1 + np.exp(-z))), rng.integers(0, 4, 75)
+    frame = {"herd": herd, "time": time, "cases": cases, "n": np.full(75, 30), "item": item}
+    formula = "prop(cases, n) ~ time + (1 | herd)" + more
+    fit = skcfl.formula.fit(formula, pd.DataFrame(frame), "binomial")
+    report = fit.estimator_.report()
+    assert report.findings["p_no_difference"] < 0.01
+    assert report.findings["p_intercepts_only"] > 0.05
+    assert "whole numbers" not in str(report)
 
 
 def test_worst_losses_and_their_clients():
