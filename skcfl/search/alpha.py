@@ -34,9 +34,9 @@ def alpha_unit(pool):
 
     It is one over the weight of all rows.  If the dispersion of the loss is unknown, coefficients
     have the units of the targets, and it is multiplied by the residual variance of the pooled
-    model over the variance of the targets, each with its degrees of freedom.  Networks, whose
-    residuals nobody has before they are trained, take a usual value; models too large for this or
-    that interpolate take 1, and so do those whose residuals would show the rows of a client.
+    model over the variance of the targets, each with its degrees of freedom.  Networks have no
+    residuals before they are trained and take a usual value; models too large for this or that
+    interpolate take 1, and so do those of a single client, as it would show its rows.
 
     Parameters
     ----------
