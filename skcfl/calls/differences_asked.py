@@ -196,6 +196,10 @@ class Signs:
         bits = np.unpackbits(hashes.view(np.uint8).reshape(*hashes.shape, 8), axis=2)
         return 2.0 * bits[:, :, : some.stop - some.start] - 1.0
 
+    def fixed(self, n_rows):
+        """Signs (c, 1, n_rows) that are the same in all draws."""
+        return self.of(slice(-1, 0), n_rows)[:, None, :, 0]
+
     def means(self, some, copies):
         """Means (c, n_rows, m) of as many signs as there are copies of rows that have several."""
         m = some.stop - some.start
@@ -319,7 +323,8 @@ class Scores:
             V, heavy = V - heavy, heavy[:, :, several]
         if length > noise.most_rows:
             wide = -(-length // noise.most_rows) * noise.most_rows
-            V = np.pad(V, ((0, 0), (0, 0), (0, wide - length)))
+            # Rows are in the order of their content: those of a sum may be alike.
+            V = np.pad(V * noise.fixed(length), ((0, 0), (0, 0), (0, wide - length)))
             V = V.reshape(c, C * D, -1, noise.most_rows).sum(axis=2)
         out, scatter = np.empty((c, C * D, 1 + noise.n_draws)), np.zeros(1 + noise.n_draws)
         out[:, :, 0] = n[:, None] * self.reduced(n)[1]

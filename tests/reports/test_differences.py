@@ -147,6 +147,17 @@ def test_p_values_of_weighted_rows_are_uniform_without_differences(within):
     assert kstest(found, "uniform").pvalue > 1e-3
 
 
+def test_p_values_of_many_equal_rows_are_uniform_without_differences():
+    """More rows than have signs of their own, whose order by content puts equal ones together."""
+    found = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        groups, X = np.repeat(np.arange(10), 240), rng.integers(2, size=(2400, 1)).astype(float)
+        y = rng.integers(2, size=2400)
+        found.append(common(pool_of(X, y, groups, "log_loss")).test.p_value)
+    assert kstest(found, "uniform").pvalue > 1e-3
+
+
 @pytest.mark.parametrize("loss", ["log_loss", "squared_error"])
 @pytest.mark.parametrize("differences", [0.0, 0.8])
 def test_weights_are_rows_that_are_there_several_times(loss, differences):
