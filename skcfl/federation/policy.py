@@ -9,9 +9,10 @@ import numpy as np
 
 from .._checks import about, whole_number
 from ..calls.answers import check_arguments
-from ..calls.call import CALLS, sizes_of
+from ..calls.call import CALLS
+from ..calls.letters import sizes_of
 from .privacy import ClientPrivacy
-from .row_calls import ROW_CALLS, check_calls
+from .row_calls import ROW_CALLS, TOLD_BY, check_calls
 from .sites import Refused, WrappedSite, answer_without
 
 #: Calls with an entry for each bin, leaf or level, which may be that of one row.
@@ -38,12 +39,16 @@ class SitePolicy:
         about; about classes of fewer rows; or after steps on batches of fewer rows. Rows of
         unequal weights count as ``(sum of weights)^2 / sum of squared weights``.
     min_clients : int, default=1
-        Sums over clients are over at least so many clients of the site.
+        Sums over clients are over at least so many clients of the site, also where these choose
+        what they are summed by. Clients of unequal weights count as rows do, unless these are the
+        weights of their rows. Answers with an entry for each client are no sums: leave them out of
+        `calls`.
     calls : collection of str or None, default=None
         The calls that are answered, by their names in ``skcfl.calls.CALLS`` and
-        ``skcfl.federation.row_calls.ROW_CALLS``; None is all of them, with a `min_rows` above 1
-        without those of curves, trees and crossed groupings, as single rows may make an entry of
-        their sums.  Those that send nothing up always are.
+        ``skcfl.federation.row_calls.ROW_CALLS``; None is all of them, with a `min_rows`
+        or `min_clients` above 1 without those of curves, trees and crossed groupings, as single
+        rows or clients may make an entry of their sums; and nothing of the kind is made of the
+        rows then.  Those that send nothing up always are.
     max_calls : int or None, default=None
         How many calls are answered, in all fits together; None is any number.
     privacy : ClientPrivacy, default=None
@@ -107,8 +112,14 @@ class SitePolicy:
         allowed : bool
         """
         if self.calls is None:
-            return self.min_rows == 1 or call not in BY_PART
+            return not self.limits or call not in BY_PART
         return call in self.calls
+
+    @property
+    def limits(self) -> str:
+        """What answers are about at least, in words; nothing where both numbers are 1."""
+        given = {"min_rows": self.min_rows, "min_clients": self.min_clients}
+        return " and ".join(f"{name} is {n}" for name, n in given.items() if n > 1)
 
     def __repr__(self):
         calls = None if self.calls is None else sorted(self.calls)
@@ -248,7 +259,7 @@ class FitGuard:
         if self.refusal is None:
             sends = call not in CALLS or CALLS[call].up
             if sends and not policy.allows(call):
-                unnamed = f", as its calls do not name it and min_rows is {policy.min_rows}"
+                unnamed = f", as its calls do not name it and {policy.limits}"
                 self.refusal = f"it does not answer {call}{unnamed * (policy.calls is None)}"
             elif policy.max_calls is not None and self.guard.count >= policy.max_calls:
                 self.refusal = f"it has answered max_calls={policy.max_calls} calls"
@@ -256,12 +267,21 @@ class FitGuard:
             raise Refused(self.refusal)
         self.guard.count += 1
 
-    def check_sum(self, clients):
-        """Raise Refused if a sum is over few clients, those of which the mask is True."""
-        if np.count_nonzero(clients) < self.policy.min_clients:
+    def check_made(self, made):
+        """Raise Refused if sums over what is made of rows would be about parts of them."""
+        told_by = TOLD_BY[made]
+        if told_by and self.policy.limits and not self.policy.allows(told_by):
             raise Refused(
-                f"a sum would be over {np.count_nonzero(clients)} of its clients, fewer than "
-                f"min_clients={self.policy.min_clients}"
+                f"it does not make {made!r} of its rows, as its calls do not name {told_by!r} "
+                f"and {self.policy.limits}"
+            )
+
+    def check_sum(self, size, advice=""):
+        """Raise Refused if a sum is over few clients, so many of them."""
+        if size < self.policy.min_clients:
+            raise Refused(
+                f"a sum would be over {size:.3g} of its clients, fewer than "
+                f"min_clients={self.policy.min_clients}{advice}"
             )
 
 
@@ -292,6 +312,8 @@ class PolicySite(WrappedSite):
         allowed = guard.guard.clients_of(site.row_ids, rows.codes, rows.sample_weight)
         own = np.zeros(site.n_clients, dtype=np.intp)
         own[self._codes] = rows.codes[site.row_ids]
+        weights = rows.given[site.row_ids]
+        self._units = np.bincount(self._codes, weights, minlength=site.n_clients)
         # There is nothing to know of clients without rows.
         self._mute = (site.client_sizes > 0) & ~(allowed & rows.eligible)[own]
 
@@ -300,16 +322,19 @@ class PolicySite(WrappedSite):
         self.guard.check(call)
         check_arguments(call, arguments, sizes_of(self.site, arguments))
         message, mute = CALLS[call], self._mute | self._few_rows(call, arguments)
-        if not all(map(message.is_of_clients, message.up)):
-            self._check_sums(arguments, ~mute & (self.client_sizes > 0))
+        here = ~mute & (self.client_sizes > 0)
+        summed = not all(map(message.is_of_clients, message.up))
+        if summed and "labels" not in message.down and not here.any():
+            self.guard.check_sum(0)
         if mute.any():
             answers = answer_without(self.site, call, arguments, ~mute, compute=False)
         else:
             answers = self.site.answer(call, arguments)
-        if (left_out := answers.get("non_finite")) is not None:
-            rest = ~(mute | left_out) & (self.client_sizes > 0)
-            if rest.any():
-                self._check_sums(arguments, rest)
+        here = here & ~answers.get("non_finite", mute)
+        if summed and here.any() and self.guard.policy.min_clients > 1:
+            least = message.least_summed(self.site, arguments, answers, self._units * here)
+            several = len(arguments.get("theta", ())) > 1
+            self.guard.check_sum(least, ": fewer clusters have more each" * several)
         few = message.about == "counts" and self.guard.policy.min_rows > 1
         return self._without_few(answers) if few else answers
 
@@ -330,17 +355,6 @@ class PolicySite(WrappedSite):
             )
         return few & (sizes > 0)
 
-    def _check_sums(self, arguments, here):
-        """Raise Refused if an answer is a sum over few clients."""
-        weights, labels = arguments.get("weights"), arguments.get("labels")
-        if labels is None:
-            self.guard.check_sum(here)
-            return
-        if weights is not None:
-            here = here & (weights > 0)
-        for label in np.unique(labels[here]):
-            self.guard.check_sum(here & (labels == label))
-
     def _without_few(self, answers):
         """Answers without clients that count few rows in an entry."""
         shares = answers["counts"] / np.maximum(
@@ -355,6 +369,7 @@ class PolicySite(WrappedSite):
 
     def derive(self, step, *arguments):
         """Sites that keep to the policy; of some clients each of them once."""
+        self.guard.check_made(step)
         if step == "subset":
             clients = np.asarray(arguments[0])
             if clients.ndim != 1 or len(np.unique(clients)) < len(clients):
