@@ -15,7 +15,7 @@ from .checking import check_numbers, check_trees
 from .inprocess import MAX_FOLDS, InProcessSite
 from .judging import FoldRows, ScoredRows
 from .made_columns import made_columns
-from .policy import PolicySite, few_of_class
+from .policy import PolicySite
 from .privacy import PrivateRows
 from .scaling import Moments, levels, own_means, own_spreads
 from .sites import Endpoint, Refused
@@ -80,6 +80,11 @@ class Rows(Endpoint):
         return len(self.codes)
 
     @property
+    def known(self):
+        """Client of each row, its weight, and the weight that was given."""
+        return self.codes, self.sample_weight, self.given
+
+    @property
     def weights(self):
         """Weights of the rows."""
         return np.ones(self.n_rows) if self.sample_weight is None else self.sample_weight
@@ -103,7 +108,7 @@ class Rows(Endpoint):
             return index
         self.guard.check(call)
         index = np.arange(self.n_rows)[index]
-        allowed = self.guard.guard.clients_of(index, self.codes, self.sample_weight)
+        allowed = self.guard.guard.clients_of(index, *self.known)
         allowed = allowed & self.eligible[: len(allowed)]
         if not allowed.any():
             raise Refused(f"no client has min_rows={self.guard.policy.min_rows} rows for {call}")
@@ -123,9 +128,10 @@ class Rows(Endpoint):
         rows = self._with(sample_weight=self.weights * factors[self.y])
         if self.guard is not None:
             # Two sums with other factors would tell the rows of a class.
-            least = self.guard.policy.min_rows
-            few = few_of_class(self.y, self.codes, len(self.places), least)
-            rows.eligible = self.eligible & ~few
+            every, eligible = np.arange(self.n_rows), self.eligible.copy()
+            allowed = self.guard.guard.clients_of_classes(every, self.y, *self.known)
+            eligible[: len(allowed)] &= allowed
+            rows.eligible = eligible
             if self.guard.policy.min_clients > 1:
                 # Nor would sums be about the few clients that have rows of a class.
                 units, own = (np.bincount(self.codes, w) for w in (self.given, rows.weights))

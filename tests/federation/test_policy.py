@@ -322,6 +322,50 @@ def test_parts_that_differ_by_few_rows():
     assert answered(fit.folds(4, 1, False)[0].site(MODEL)) == [True]
 
 
+def test_no_sums_over_parts_together_tell_of_few_rows():
+    """Forty halves of thirty rows gave every row by linear equations."""
+    rows, _ = rows_of([30, 300], SitePolicy(min_rows=10))
+    site = rows.site(MODEL)
+    halves = [half for seed in range(60) for half in site.held_out(0.5, seed)]
+    masks = [np.isin(np.arange(330), half.site.row_ids) for half in halves]
+    told = np.array([answered(half) for half in halves])
+    assert told[:2].all() and told[:, 1].sum() > 4
+    for k, owned in enumerate((slice(0, 30), slice(30, 330))):
+        parts = np.array(masks)[told[:, k], owned]
+        assert np.unique(parts, axis=1, return_counts=True)[1].min() >= 10
+
+
+def test_classes_of_parts_are_no_smaller_than_parts():
+    """Sums over a class of all rows and of a part, or under other factors, differ by few rows."""
+    y = np.r_[np.repeat([0, 1], [28, 12]), np.repeat([0, 1], 200)]
+    model = LinearModel("log_loss", standardize=False).bind(2, 2)
+    asked = "class_statistics", {"w": np.ones((2, 3))}
+
+    def parts_of(rows):
+        return rows.site(model).held_out(0.25, 0)
+
+    rows, _ = rows_of([40, 400], SitePolicy(min_rows=5), y)
+    assert [answered(part) for part in parts_of(rows)] == [[True, True]] * 2
+    assert rows.site(model).answer(*asked)["answered"].tolist() == [False, True]
+    rows, _ = rows_of([40, 400], SitePolicy(min_rows=5), y)
+    assert "answered" not in rows.site(model).answer(*asked)  # twelve of the class, three held out
+    assert [answered(part) for part in parts_of(rows)] == [[False, True]] * 2
+    rows, _ = rows_of([40, 400], SitePolicy(min_rows=5), y)
+    weighed = rows.weighed(np.array([1.0, 2.0]))
+    assert [answered(part) for part in parts_of(weighed)] == [[False, True]] * 2
+    assert answered(weighed.site(model)) == [True, True]
+
+
+def test_parts_of_unequal_weights_are_smaller():
+    """A row that outweighs the others of a part is what a difference is about."""
+    weights = np.ones(40)
+    weights[:20] = 1e-9
+    weights[0] = 1.0
+    rows, _ = rows_of([40], SitePolicy(min_rows=5), weights=weights)
+    assert answered(rows.site(MODEL)) == [True]
+    assert answered(rows.site_of(MODEL, np.arange(20, 40))) == [False]
+
+
 def test_rows_of_unequal_weights_count_as_fewer():
     weights = np.r_[np.full(19, 1e-9), 1.0, np.ones(20)]
     rows, _ = rows_of([20, 20], SitePolicy(min_rows=20), weights=weights)
