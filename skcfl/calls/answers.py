@@ -4,10 +4,11 @@ import numpy as np
 
 from .answer_bounds import ANY, Asked, OutOfBounds
 from .call import CALLS
+from .settings import check_settings
 
 
 def check_arguments(call, arguments, sizes):
-    """Raise a ValueError if what a site is sent is not what the table says.
+    """Raise a ValueError if what a site is sent is not what the table says, or out of bounds.
 
     Parameters
     ----------
@@ -30,6 +31,7 @@ def check_arguments(call, arguments, sizes):
         root = words[-1:] == ("R",) and got in {(*wanted[:-1], p), (*wanted[:-1], p, p)}
         if got != wanted and not root:
             raise ValueError(f"{call} takes {name} of shape {wanted}, got {got}.")
+    check_settings(CALLS[call], arguments, sizes)
 
 
 def check_answers(call, answers, arguments, sizes):

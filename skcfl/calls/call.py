@@ -22,18 +22,19 @@ on from it, and the argument with the starts is None if all do.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from inspect import Parameter, Signature
 from math import prod
 from types import FunctionType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from ..numerics.by_cluster import sum_by_cluster
+from ..numerics.by_cluster import least_number, sum_by_cluster
 from ..numerics.matrices import in_a_row
 from .answer_bounds import ANY
 from .finite_sums import are_finite, non_finite
+from .letters import sizes_of
 
 #: Arguments that are integers or flags, and no floats.
 WHOLE = frozenset({"labels", "fixed", "begun", "steps", "members", "counted", "shared", "blended"})
@@ -126,6 +127,8 @@ class Call:
     adds : frozenset of str
         Sums by cluster; the kernel gives each client's part, (c, ...): they are added up with the
         clients' "weights", by their "labels", or by the "choice" that is also answered.
+    most : dict of str to int
+        Largest values of integer settings, where they are not ``settings.MOST_WHOLE``.
     least_clients : int, default=1
         The least number of clients that a sum may be over; of fewer it is never asked.
     """
@@ -154,6 +157,7 @@ class Call:
     effort: ClassVar[str] = ""
     lesser_axes: ClassVar[tuple] = ("p",)
     adds: ClassVar[Collection[str]] = frozenset()
+    most: ClassVar[Mapping[str, int]] = {}
     least_clients: ClassVar[int] = 1
 
     def __init_subclass__(cls, abstract=False):
@@ -268,6 +272,32 @@ class Call:
         if labels is None:
             return len(clients) >= cls.least_clients
         return np.unique(labels[clients], return_counts=True)[1].min() >= cls.least_clients
+
+    @classmethod
+    def least_summed(cls, site, arguments, answers, units):
+        """The least number of clients that a sum of the answers of a site is over.
+
+        Clients of unequal weights count as fewer, where these are not the weights of their rows.
+
+        Parameters
+        ----------
+        site : InProcessSite
+            The clients.
+        arguments, answers : dict
+            Of the call.
+        units : ndarray of shape (n_clients,)
+            Weights of the rows of the clients that are in the sums, zero of the others.
+
+        Returns
+        -------
+        least : float
+        """
+        given = arguments.get("weights") if cls.whose_down.get("weights") == "n" else None
+        parts = site.client_weights if given is None else given
+        parts = np.where(units > 0, parts * arguments.get("counted", 1.0), 0.0)
+        labels = answers.get("choice", arguments.get("labels"))
+        labels = np.zeros(len(units), dtype=np.intp) if labels is None else labels
+        return least_number(parts, units, labels)
 
     @classmethod
     def needs_minima(cls, arguments):
@@ -661,39 +691,3 @@ class Call:
 def is_same(value):
     """True if an array holds one entry for all clients, as ``np.broadcast_to`` makes it."""
     return isinstance(value, np.ndarray) and value.strides[:1] == (0,) and len(value) > 1
-
-
-#: Letters of shapes that arguments tell, and how; without the argument they are zero.
-LETTERS: dict[str, dict[str, Callable[[Any], int]]] = {
-    "theta": {"K": len},
-    "shared": {"s": np.count_nonzero},
-    "vectors": {"m": lambda vectors: vectors.shape[1]},
-    # Observed scores are the first of the drawn ones.
-    "n_draws": {"m": lambda n_draws: n_draws + 1},
-    "n_columns": {"v": int},
-    "n_centres": {"h": int},
-    "spreads": {"u": np.size},
-    "effects": {"e": np.size},
-    "trees": {"t": len, "l": lambda trees: np.shape(trees)[1]},
-    "leaves": {"k": np.size},
-    "n_leaves": {"k": int},
-    "n_bins": {"b": int},
-}
-NONE = dict.fromkeys("Kvmhuetlkjb", 0)
-
-
-def sizes_of(pool, arguments):
-    """Values of the letters of the shapes in a call, dict of str to int.
-
-    `pool` is a ClientPool or Site, with `n_clients` and a bound `model`; `arguments` are sent.
-    """
-    model = pool.model
-    sizes = dict(NONE, n=pool.n_clients, p=model.n_params, s=model.n_params)
-    sizes.update(C=model.n_classes or 0, q=model.n_representation, f=model.n_features)
-    for name, value in arguments.items():
-        if value is not None and name in LETTERS:
-            for letter, size in LETTERS[name].items():
-                sizes[letter] = size(value)
-    if arguments.get("curved"):
-        sizes["j"] = sizes["k"]
-    return sizes

@@ -231,6 +231,7 @@ class Prox(Call):
     defaults = {"x0": None, "max_iter": 100}
     up = {"x": "n p"}
     free = frozenset({"rho", "own", "max_iter"})
+    most = {"max_iter": 1000}
     known = "v"
     start = "x0"
     always_last = True

@@ -80,6 +80,7 @@ class LocalCentres(Call):
     down = {"n_centres": "", "draw": ""}
     up = {"centres": "n h f", "counts": "n h"}
     free = frozenset({"n_centres", "draw"})
+    most = {"n_centres": 10_000}
     always_draws = True
     about = "counts"
     bounds = {"counts": COUNTS}

@@ -129,6 +129,7 @@ class ScoreDraws(Call):
         **{"n_draws": 255, "draw": 0},
     }
     computed = frozenset()
+    most = {"n_draws": 10_000}
     up = {
         **{"sums": "K p m", "squares": "p m", "meat": "K p p", "row_meat": "K p p"},
         **{"scatter": "m", "odd": ""},

@@ -314,6 +314,7 @@ class MoreauUpdate(Trains):
     }
     defaults = PLAIN | {"n_moves": 1}
     free = TRAINING | {"move", "n_moves"}
+    most = {"n_moves": 1000}
 
     def begin(cls, clients, answers, arguments):
         answers["w"][:] = arguments["w"]

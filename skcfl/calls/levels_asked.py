@@ -46,6 +46,7 @@ class LevelSums(PartCall):
     down = {**PRIOR, "n_columns": ""}
     up = {"products": "v v", "log_det": "", "weight": ""}
     free = frozenset({"n_columns"})
+    most = {"n_columns": 10_000}
     bounds = {"log_det": NOT_NEGATIVE, "weight": TOTAL}
 
     def kernel(cls, clients, block, slots, root, spreads, n_columns):

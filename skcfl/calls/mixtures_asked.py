@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..clients.training import train
+from ..numerics.by_cluster import least_number
 from .answer_bounds import SHARES, TOTAL
 from .call import Call
 from .first_order import PLAIN, seeds_of
@@ -58,6 +59,10 @@ class Mixture(Call):
     def kernel(cls, clients, block, slots, theta, shares, dispersion, share_steps):
         q, *answers = _responsibilities(clients, block, theta, shares, dispersion, share_steps)
         return answers
+
+    def least_summed(cls, site, arguments, answers, units):
+        weights, models = site.client_weights * (units > 0), np.zeros(len(units), dtype=np.intp)
+        return min(least_number(weights * own, units, models) for own in answers["shares"].T)
 
     def fill(cls, pool, answers, lost, arguments, start, whole):
         answers["shares"][lost] = arguments["shares"][lost]

@@ -5,6 +5,7 @@ from math import isfinite
 
 import numpy as np
 
+from ..numerics.by_cluster import least_number
 from .answer_bounds import CLIENTS, NOT_NEGATIVE, SHARES, TOTAL
 from .call import Call
 
@@ -21,7 +22,20 @@ def _floats(sizes, arguments):
     return K * p + (p if root.ndim == 1 else p * (p + 1) // 2) + K + 1 + scaled
 
 
-class PosteriorSums(Call):
+class SumsOfPosteriors(Call, abstract=True):
+    """Base of the calls with sums over clients that belong to several priors, in shares."""
+
+    def least_summed(cls, site, arguments, answers, units):
+        if len(arguments["theta"]) == 1:
+            return np.count_nonzero(units)
+        here, models = (units > 0).astype(float), np.zeros(len(units), dtype=np.intp)
+        about = {name: arguments[name] for name in PRIOR}
+        own = site.answer(Posteriors.name, {**about, "errors": None, "dense": False})
+        shares = own["responsibilities"].T
+        return min(least_number(share * here, np.ones(len(units)), models) for share in shares)
+
+
+class PosteriorSums(SumsOfPosteriors):
     """Sums of the clients' posteriors under normal priors that share a covariance ``L L'``.
 
     Parameters
@@ -100,7 +114,7 @@ class PosteriorSums(Call):
         return total
 
 
-class PosteriorProducts(Call):
+class PosteriorProducts(SumsOfPosteriors):
     """Products of "curvature" of :class:`PosteriorSums` with vectors, for wide models.
 
     Parameters

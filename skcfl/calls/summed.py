@@ -133,7 +133,7 @@ class Moves(Call, abstract=True):
             kept = {name: shape for name, shape in trains.down.items() if name not in without}
             of_clusters = kept.pop("w").replace("n", "K")
             cls.trains, cls.free, cls.minimised = trains, trains.free, trains.minimised
-            cls.always_draws = trains.always_draws
+            cls.always_draws, cls.most = trains.always_draws, trains.most
             cls.down = {"theta": of_clusters, "labels": "n", **kept, "weights": "n"}
             defaults = {name: trains.defaults[name] for name in trains.defaults if name in kept}
             cls.defaults = defaults | {"weights": None}
@@ -291,6 +291,7 @@ class ProximalMoves(Moves):
     defaults = {"weights": None}
     up = {"moves": "K p", "values": "n", "away": "n"}
     free = frozenset({"rho", "move", "n_moves"})
+    most = {"n_moves": 1000}
     minimised = True
     remembers = True
     exact = True

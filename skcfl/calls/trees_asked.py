@@ -57,6 +57,7 @@ class SplitSums(PartCall):
     down = {**AROUND, "leaves": "k", "n_bins": "", "curved": ""}
     up = {"counts": "k f b", "slopes": "k f b", "curvatures": "j f b"}
     free = frozenset({"n_bins", "output", "curved"})
+    most = {"n_bins": 1000}
     bounds = {"counts": NOT_NEGATIVE, "curvatures": NOT_NEGATIVE}
     effort = "f"
 
@@ -99,6 +100,7 @@ class LeafSums(PartCall):
     down = {**AROUND, "n_leaves": ""}
     up = {"products": "k k", "slopes": "k", "weights": "k"}
     free = frozenset({"n_leaves", "output"})
+    most = {"n_leaves": 1000}
     bounds = {"weights": NOT_NEGATIVE}
 
     def kernel(cls, clients, block, slots, n_leaves, output, **about):

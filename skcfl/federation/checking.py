@@ -60,7 +60,7 @@ def check_trees(name, trees, n_features, n_outputs=1):
     trees : ndarray
     """
     shape = np.shape(trees)
-    if not Count(1, 10**6).is_satisfied_by(n_outputs) or len(trees) % n_outputs:
+    if not Count(1, max(len(trees), 1000)).is_satisfied_by(n_outputs) or len(trees) % n_outputs:
         raise ValueError(
             f"{name} must be equally many for each output, got {len(trees)} trees of "
             f"{n_outputs!r} outputs."

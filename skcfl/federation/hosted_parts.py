@@ -7,7 +7,9 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from ..calls.answers import check_arguments
 from ..calls.call import CALLS
+from ..calls.letters import sizes_of
 from ..numerics.threads import BLAS
 from .federation import InProcessFederation
 from .privacy import PrivateRows
@@ -37,6 +39,7 @@ class Host:
     """
 
     def __init__(self, parts, n_jobs=None, skip_empty=False, policy=None, site=None):
+        self._is_site = site is not None
         self._kept = {ROOT: HostedParts(parts, n_jobs, skip_empty, policy, site)}
         # Of a thing that several threads ask for there is one.
         self._making = threading.Lock()
@@ -78,7 +81,10 @@ class Host:
                 return "unknown", None
             if name == "answer":
                 call, sent = arguments
-                arguments = call, CALLS[call].unpacked(sent, self._kept[key].n_clients)
+                thing = self._kept[key]
+                arguments = call, CALLS[call].unpacked(sent, thing.n_clients)
+                if self._is_site:
+                    check_arguments(*arguments, sizes_of(thing, arguments[1]))
             with BLAS:
                 return "done", getattr(self._kept[key], name)(*arguments)
         except Exception as error:

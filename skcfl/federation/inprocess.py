@@ -9,6 +9,7 @@ import copy
 import numpy as np
 from scipy import sparse
 
+from .._checks import whole_number
 from ..calls import CALLS
 from ..clients.blocks import copies_of, gathered, make_blocks
 from ..clients.draws import dealt, order_of_rows, shuffled
@@ -22,6 +23,8 @@ from .sites import Site
 
 # Multiplications of one call below which threads cost more than they save.
 PARALLEL_WORK = 5e7
+#: Most folds of the rows of a place, each of which takes a list of all of them.
+MAX_FOLDS = 1000
 # Steps from a site to others, each a method with an underscore before its name.
 STEPS = frozenset({"subset", "penalised", "held_out", "folds"})
 STEPS |= {"without_levels", "without_trees", "linearised"}
@@ -370,6 +373,7 @@ class InProcessSite(Site):
 
     def _folds(self, n_folds, seed):
         """Every row held out once, but for the only row of a client."""
+        n_folds = whole_number(n_folds, "n_folds", 2, MAX_FOLDS)
         rows = self.rows()
         codes, classes = rows[3], None
         if self.model.estimator_type == "classifier":

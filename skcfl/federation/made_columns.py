@@ -17,6 +17,8 @@ from ..numerics.regression_trees import forest_outputs
 
 #: A code of no level.
 UNKNOWN = -1.0
+#: A curve of more would occupy a site.
+MOST_DEGREE, MOST_KNOTS = 5, 100
 
 
 def _same(x, *_):
@@ -32,6 +34,10 @@ def _codes(x, levels):
 
 def _curve(x, values):
     """Cubic or other B-splines without the straight lines, of a degree and knots."""
+    if not 1 <= values[0] <= MOST_DEGREE or len(values) > 1 + MOST_KNOTS:
+        raise ValueError(
+            f"curves have a degree from 1 to {MOST_DEGREE} and at most {MOST_KNOTS} knots."
+        )
     if len(x) == 0:
         return np.zeros((0, len(values) + int(values[0]) - 4))
     x = np.asarray(x, dtype=float)

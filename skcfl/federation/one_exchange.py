@@ -3,9 +3,9 @@
 import numpy as np
 
 from ..calls.answers import check_answers, questions
-from ..calls.call import sizes_of
 from ..calls.finite_sums import are_finite
 from ..calls.first_order import Present
+from ..calls.letters import sizes_of
 from ..clients.last_answers import Forgotten
 from ..exceptions import FederationError
 from .sites import answer_without

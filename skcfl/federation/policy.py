@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
+from functools import cached_property
 
 import numpy as np
 
 from .._checks import about, whole_number
 from ..calls.answers import check_arguments
-from ..calls.call import CALLS, sizes_of
+from ..calls.call import CALLS
+from ..calls.letters import sizes_of
 from .privacy import ClientPrivacy
-from .row_calls import ROW_CALLS, check_calls
+from .row_calls import ROW_CALLS, TOLD_BY, check_calls
 from .sites import Refused, WrappedSite, answer_without
 
 #: Calls with an entry for each bin, leaf or level, which may be that of one row.
 BY_PART = {"below", "distinct", *(name for name, call in CALLS.items() if call.about == "parts")}
-#: Parts of the rows, such as folds, that a site answers about: each takes a byte a row.
-MAX_PARTS = 1000
 
 
 class SitePolicy:
@@ -34,16 +34,20 @@ class SitePolicy:
     min_rows : int, default=1
         Every answer is about at least so many rows of each client. Clients of fewer rows do not
         answer and are in no sum. Neither do clients answer about a part of their rows, such as a
-        fold, that has fewer rows or differs by fewer from another part that they have answered
-        about; about classes of fewer rows; or after steps on batches of fewer rows. Rows of
+        fold, that has fewer rows or with those that they have answered about divides them into
+        fewer; about classes of fewer rows; or after steps on batches of fewer rows. Rows of
         unequal weights count as ``(sum of weights)^2 / sum of squared weights``.
     min_clients : int, default=1
-        Sums over clients are over at least so many clients of the site.
+        Sums over clients are over at least so many clients of the site, also where these choose
+        what they are summed by. Clients of unequal weights count as rows do, unless these are the
+        weights of their rows. Answers with an entry for each client are no sums: leave them out of
+        `calls`.
     calls : collection of str or None, default=None
         The calls that are answered, by their names in ``skcfl.calls.CALLS`` and
-        ``skcfl.federation.row_calls.ROW_CALLS``; None is all of them, with a `min_rows` above 1
-        without those of curves, trees and crossed groupings, as single rows may make an entry of
-        their sums.  Those that send nothing up always are.
+        ``skcfl.federation.row_calls.ROW_CALLS``; None is all of them, with a `min_rows`
+        or `min_clients` above 1 without those of curves, trees and crossed groupings, as single
+        rows or clients may make an entry of their sums; and nothing of the kind is made of the
+        rows then.  Those that send nothing up always are.
     max_calls : int or None, default=None
         How many calls are answered, in all fits together; None is any number.
     privacy : ClientPrivacy, default=None
@@ -107,8 +111,14 @@ class SitePolicy:
         allowed : bool
         """
         if self.calls is None:
-            return self.min_rows == 1 or call not in BY_PART
+            return not self.limits or call not in BY_PART
         return call in self.calls
+
+    @property
+    def limits(self) -> str:
+        """What answers are about at least, in words; nothing where both numbers are 1."""
+        given = {"min_rows": self.min_rows, "min_clients": self.min_clients}
+        return " and ".join(f"{name} is {n}" for name, n in given.items() if n > 1)
 
     def __repr__(self):
         calls = None if self.calls is None else sorted(self.calls)
@@ -172,7 +182,7 @@ class Guard:
 
     def __init__(self, policy):
         self.policy, self.count = policy, 0
-        self._codes, self._parts, self._lock = None, [], threading.Lock()
+        self._cells, self._owners, self._lock = None, None, threading.Lock()
         #: Largest weight of a client in the sums that were sent; None is any.
         self.cap = None
 
@@ -195,7 +205,7 @@ class Guard:
                 f"only if each has min_rows={least} rows on average"
             )
 
-    def clients_of(self, rows, codes, weights):
+    def clients_of(self, rows, codes, weights, given):
         """Clients that may answer about some rows; that they do is remembered.
 
         Parameters
@@ -206,6 +216,8 @@ class Guard:
             Client of each row of the place.
         weights : ndarray of shape (n_rows,) or None
             Weights of the rows of the place.
+        given : ndarray of shape (n_rows,)
+            These as they were given, not weighed by classes.
 
         Returns
         -------
@@ -216,18 +228,52 @@ class Guard:
         part[rows] = True if weights is None else weights[rows] > 0
         least = self.policy.min_rows
         allowed = _effective(part if weights is None else weights * part, codes) >= least
-        with self._lock:
-            known = ~allowed
-            for other in self._parts if least > 1 else ():
-                differ, here = np.bincount(codes, part ^ other), np.bincount(codes, other) > 0
-                allowed &= ~here | (differ == 0) | (differ >= least)
-                known |= here & (differ == 0)
-            known |= ~allowed
-            if least > 1 and not known.all():
-                if len(self._parts) >= MAX_PARTS:
-                    raise Refused(f"it has answered about {MAX_PARTS} parts of its rows")
-                self._parts.append(part & allowed[codes])
+        if least > 1:
+            with self._lock:
+                self._cut(part, codes, given, allowed)
         return allowed
+
+    def clients_of_classes(self, rows, y, codes, weights, given):
+        """Clients that may answer about each class of some rows, or have none of it.
+
+        Parameters
+        ----------
+        rows, codes, weights, given : object
+            As of :meth:`clients_of`.
+        y : ndarray of shape (n_rows,) of int
+            Class of each row of the place.
+
+        Returns
+        -------
+        allowed : ndarray of shape (n_clients,) of bool
+        """
+        allowed = np.ones(codes.max() + 1, dtype=bool)
+        rows = rows if weights is None else rows[weights[rows] > 0]
+        for label in np.unique(y[rows]) if self.policy.min_rows > 1 else ():
+            some = rows[y[rows] == label]
+            others = np.bincount(codes[some], minlength=len(allowed)) == 0
+            allowed &= others | self.clients_of(some, codes, weights, given)
+        return allowed
+
+    def _cut(self, part, codes, weights, allowed):
+        """Cut the cells of the rows at a part of them, or forbid it in `allowed`.
+
+        A cell has the rows of a client that are in the same parts: whatever a server computes of
+        sums over parts is about whole cells.
+        """
+        if self._cells is None:
+            # The first cell of each client has been in no part: no answer is about it.
+            self._cells, self._owners = codes.copy(), np.arange(len(allowed))
+        cells, owners, least = self._cells, self._owners, self.policy.min_rows
+        known = np.arange(len(owners)) >= len(allowed)
+        sizes = [np.bincount(cells, some, len(owners)) for some in (part, ~part)]
+        few = [_effective(weights * some, cells, len(owners)) < least for some in (part, ~part)]
+        cut = (sizes[0] > 0) & (~known | (sizes[1] > 0))
+        allowed[owners[cut & (few[0] | (known & few[1]))]] = False
+        cut &= allowed[owners]
+        moved = part & cut[cells]
+        cells[moved] = (len(owners) + np.cumsum(cut) - 1)[cells[moved]]
+        self._owners = np.append(owners, owners[cut])
 
 
 class FitGuard:
@@ -248,7 +294,7 @@ class FitGuard:
         if self.refusal is None:
             sends = call not in CALLS or CALLS[call].up
             if sends and not policy.allows(call):
-                unnamed = f", as its calls do not name it and min_rows is {policy.min_rows}"
+                unnamed = f", as its calls do not name it and {policy.limits}"
                 self.refusal = f"it does not answer {call}{unnamed * (policy.calls is None)}"
             elif policy.max_calls is not None and self.guard.count >= policy.max_calls:
                 self.refusal = f"it has answered max_calls={policy.max_calls} calls"
@@ -256,18 +302,27 @@ class FitGuard:
             raise Refused(self.refusal)
         self.guard.count += 1
 
-    def check_sum(self, clients):
-        """Raise Refused if a sum is over few clients, those of which the mask is True."""
-        if np.count_nonzero(clients) < self.policy.min_clients:
+    def check_made(self, made):
+        """Raise Refused if sums over what is made of rows would be about parts of them."""
+        told_by = TOLD_BY[made]
+        if told_by and self.policy.limits and not self.policy.allows(told_by):
             raise Refused(
-                f"a sum would be over {np.count_nonzero(clients)} of its clients, fewer than "
-                f"min_clients={self.policy.min_clients}"
+                f"it does not make {made!r} of its rows, as its calls do not name {told_by!r} "
+                f"and {self.policy.limits}"
+            )
+
+    def check_sum(self, size, advice=""):
+        """Raise Refused if a sum is over few clients, so many of them."""
+        if size < self.policy.min_clients:
+            raise Refused(
+                f"a sum would be over {size:.3g} of its clients, fewer than "
+                f"min_clients={self.policy.min_clients}{advice}"
             )
 
 
-def _effective(weights, codes):
+def _effective(weights, codes, n=0):
     """Number of rows of each client that would have its precision if their weights were equal."""
-    total, squares = np.bincount(codes, weights), np.bincount(codes, np.square(weights))
+    total, squares = (np.bincount(codes, w, n) for w in (weights, np.square(weights)))
     sizes = np.divide(total**2, squares, out=np.zeros_like(total), where=squares > 0)
     return np.round(sizes, 9)  # equal weights are not to fall short by their rounding
 
@@ -289,9 +344,11 @@ class PolicySite(WrappedSite):
         super().__init__(site)
         self.guard, self._rows = guard, rows
         self._codes = np.repeat(np.arange(site.n_clients), site.client_sizes)
-        allowed = guard.guard.clients_of(site.row_ids, rows.codes, rows.sample_weight)
-        own = np.zeros(site.n_clients, dtype=np.intp)
+        allowed = guard.guard.clients_of(site.row_ids, *rows.known)
+        self._own = own = np.zeros(site.n_clients, dtype=np.intp)
         own[self._codes] = rows.codes[site.row_ids]
+        weights = rows.given[site.row_ids]
+        self._units = np.bincount(self._codes, weights, minlength=site.n_clients)
         # There is nothing to know of clients without rows.
         self._mute = (site.client_sizes > 0) & ~(allowed & rows.eligible)[own]
 
@@ -300,16 +357,19 @@ class PolicySite(WrappedSite):
         self.guard.check(call)
         check_arguments(call, arguments, sizes_of(self.site, arguments))
         message, mute = CALLS[call], self._mute | self._few_rows(call, arguments)
-        if not all(map(message.is_of_clients, message.up)):
-            self._check_sums(arguments, ~mute & (self.client_sizes > 0))
+        here = ~mute & (self.client_sizes > 0)
+        summed = not all(map(message.is_of_clients, message.up))
+        if summed and "labels" not in message.down and not here.any():
+            self.guard.check_sum(0)
         if mute.any():
             answers = answer_without(self.site, call, arguments, ~mute, compute=False)
         else:
             answers = self.site.answer(call, arguments)
-        if (left_out := answers.get("non_finite")) is not None:
-            rest = ~(mute | left_out) & (self.client_sizes > 0)
-            if rest.any():
-                self._check_sums(arguments, rest)
+        here = here & ~answers.get("non_finite", mute)
+        if summed and here.any() and self.guard.policy.min_clients > 1:
+            least = message.least_summed(self.site, arguments, answers, self._units * here)
+            several = len(arguments.get("theta", ())) > 1
+            self.guard.check_sum(least, ": fewer clusters have more each" * several)
         few = message.about == "counts" and self.guard.policy.min_rows > 1
         return self._without_few(answers) if few else answers
 
@@ -323,23 +383,17 @@ class PolicySite(WrappedSite):
             few |= np.minimum(size, sizes) < least
         if "share" in arguments:
             few |= np.floor(arguments["share"] * sizes) < least
-        by_class = CALLS[call].about == "classes" and arguments.get("by_class", True)
-        if by_class and self._rows.y is not None and self._rows.y.dtype.kind in "iu":
-            few |= few_of_class(
-                self._rows.y[self.site.row_ids], self._codes, self.n_clients, least
-            )
+        if CALLS[call].about == "classes" and arguments.get("by_class", True):
+            few |= self._few_of_class
         return few & (sizes > 0)
 
-    def _check_sums(self, arguments, here):
-        """Raise Refused if an answer is a sum over few clients."""
-        weights, labels = arguments.get("weights"), arguments.get("labels")
-        if labels is None:
-            self.guard.check_sum(here)
-            return
-        if weights is not None:
-            here = here & (weights > 0)
-        for label in np.unique(labels[here]):
-            self.guard.check_sum(here & (labels == label))
+    @cached_property
+    def _few_of_class(self):
+        """Clients that do not answer about the classes of their rows."""
+        y, guard = self._rows.y, self.guard.guard
+        if y is None or y.dtype.kind not in "iu":
+            return np.zeros(self.n_clients, dtype=bool)
+        return ~guard.clients_of_classes(self.site.row_ids, y, *self._rows.known)[self._own]
 
     def _without_few(self, answers):
         """Answers without clients that count few rows in an entry."""
@@ -355,6 +409,7 @@ class PolicySite(WrappedSite):
 
     def derive(self, step, *arguments):
         """Sites that keep to the policy; of some clients each of them once."""
+        self.guard.check_made(step)
         if step == "subset":
             clients = np.asarray(arguments[0])
             if clients.ndim != 1 or len(np.unique(clients)) < len(clients):
@@ -363,25 +418,3 @@ class PolicySite(WrappedSite):
 
     def _of(self, site, clients=None):
         return PolicySite(site, self.guard, self._rows)
-
-
-def few_of_class(y, codes, n_clients, least):
-    """Clients that have rows of some class, but fewer than `least` of them.
-
-    Parameters
-    ----------
-    y : ndarray of shape (n_rows,) of int
-        Class of each row.
-    codes : ndarray of shape (n_rows,)
-        Client of each row.
-    n_clients, least : int
-        Number of clients, and how many rows of a class are enough.
-
-    Returns
-    -------
-    few : ndarray of shape (n_clients,) of bool
-    """
-    pairs, counts = np.unique(np.stack([codes, y]), axis=1, return_counts=True)
-    few = np.zeros(n_clients, dtype=bool)
-    few[pairs[0, counts < least]] = True
-    return few

@@ -17,7 +17,8 @@ import numpy as np
 from .._checks import whole_number
 from .._typing import Array
 from ..calls.answers import check_arguments
-from ..calls.call import CALLS, sizes_of
+from ..calls.call import CALLS
+from ..calls.letters import sizes_of
 from ..calls.posteriors_asked import are_same
 from ..calls.releases import RELEASES
 from ..clients.ids import joined_ids

@@ -24,7 +24,8 @@ import numpy as np
 from .._typing import Array, Kind
 from ..calls.answer_bounds import OutOfBounds
 from ..calls.answers import received
-from ..calls.call import CALLS, sizes_of
+from ..calls.call import CALLS
+from ..calls.letters import sizes_of
 from ..clients.ids import locate
 from ..clients.last_answers import Forgotten
 from ..exceptions import FederationError

@@ -18,6 +18,14 @@ ROW_CALLS = {
     "total_loss": "sum of the losses",
 }
 
+#: What tells a server where to cut, by what is made of rows there: parts that may have one row.
+#: None needs nothing of the kind.
+TOLD_BY = {
+    **dict.fromkeys(("same", "subset", "penalised", "held_out", "folds")),
+    **dict.fromkeys(("curve", "trees", "without_trees"), "below"),
+    **dict.fromkeys(("codes", "without_levels", "linearised"), "distinct"),
+}
+
 
 def check_calls(calls, known=CALLS):
     """Some names of calls as a set; an error names what is none.

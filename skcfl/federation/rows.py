@@ -9,18 +9,16 @@ from scipy import sparse
 from .._checks import LEAST, whole_number
 from ..clients.draws import dealt, order_of_rows
 from ..clients.fitted_estimators import fit_by_client, out_of_folds
+from ..numerics.by_cluster import least_number
 from ..numerics.regression_trees import forest_outputs
 from .checking import check_numbers, check_trees
-from .inprocess import InProcessSite
+from .inprocess import MAX_FOLDS, InProcessSite
 from .judging import FoldRows, ScoredRows
 from .made_columns import made_columns
-from .policy import PolicySite, few_of_class
+from .policy import PolicySite
 from .privacy import PrivateRows
 from .scaling import Moments, levels, own_means, own_spreads
 from .sites import Endpoint, Refused
-
-#: Most folds of the rows of a place, each of which takes a list of all of them.
-MAX_FOLDS = 1000
 
 
 class Rows(Endpoint):
@@ -52,6 +50,8 @@ class Rows(Endpoint):
         self._X, self.y, self.codes, self.sample_weight = X, y, codes, sample_weight
         self.places, self.n_jobs, self.wraps = np.asarray(places), n_jobs, wraps
         self.guard = guard
+        #: Weights of the rows before they were weighed by their classes, or capped.
+        self.given = None if guard is None else self.weights
         # Rows are scaled where they are used, so that there is no second copy of all of them.
         self.scaling = None
         #: Clients that the policy lets answer, whatever part of their rows is asked about.
@@ -80,6 +80,11 @@ class Rows(Endpoint):
         return len(self.codes)
 
     @property
+    def known(self):
+        """Client of each row, its weight, and the weight that was given."""
+        return self.codes, self.sample_weight, self.given
+
+    @property
     def weights(self):
         """Weights of the rows."""
         return np.ones(self.n_rows) if self.sample_weight is None else self.sample_weight
@@ -103,11 +108,11 @@ class Rows(Endpoint):
             return index
         self.guard.check(call)
         index = np.arange(self.n_rows)[index]
-        allowed = self.guard.guard.clients_of(index, self.codes, self.sample_weight)
+        allowed = self.guard.guard.clients_of(index, *self.known)
         allowed = allowed & self.eligible[: len(allowed)]
         if not allowed.any():
             raise Refused(f"no client has min_rows={self.guard.policy.min_rows} rows for {call}")
-        self.guard.check_sum(allowed)
+        self.guard.check_sum(np.count_nonzero(allowed))
         return index[allowed[self.codes[index]]]
 
     def class_totals(self, n_classes):
@@ -123,9 +128,14 @@ class Rows(Endpoint):
         rows = self._with(sample_weight=self.weights * factors[self.y])
         if self.guard is not None:
             # Two sums with other factors would tell the rows of a class.
-            least = self.guard.policy.min_rows
-            few = few_of_class(self.y, self.codes, len(self.places), least)
-            rows.eligible = self.eligible & ~few
+            every, eligible = np.arange(self.n_rows), self.eligible.copy()
+            allowed = self.guard.guard.clients_of_classes(every, self.y, *self.known)
+            eligible[: len(allowed)] &= allowed
+            rows.eligible = eligible
+            if self.guard.policy.min_clients > 1:
+                # Nor would sums be about the few clients that have rows of a class.
+                units, own = (np.bincount(self.codes, w) for w in (self.given, rows.weights))
+                self.guard.check_sum(least_number(own, units, np.zeros(len(own))))
         return rows
 
     def capped(self, most):
@@ -136,7 +146,7 @@ class Rows(Endpoint):
             # Sums under several caps would tell the share of the heaviest client.
             everywhere, over = self.guard.guard, totals > most
             if over.any():
-                self.guard.check_sum(over)
+                self.guard.check_sum(np.count_nonzero(over))
             if self.guard.policy.min_clients > 1 and everywhere.cap not in (None, most):
                 raise Refused("it has answered with weights that have another cap")
             everywhere.cap = most
@@ -219,7 +229,10 @@ class Rows(Endpoint):
         return some(self._X), some(self.y), self.codes[index], some(self.sample_weight)
 
     def made(self, recipe, trees=None, n_outputs=1):
-        """The same rows with columns that are made of theirs, see ``made_columns.Columns``."""
+        """The rows with columns that are made of theirs, see ``made_columns.Columns``."""
+        if self.guard is not None:
+            for kind in (*(name for name, *_ in recipe), *["trees"] * (trees is not None)):
+                self.guard.check_made(kind)
         made, offset = made_columns(self.X, recipe), None
         if trees is not None:
             trees = check_trees("trees", trees, self._X.shape[1], n_outputs)

@@ -257,6 +257,11 @@ class WrappedSite(Site):
         return self.site.reachable
 
     @property
+    def model(self):
+        """Bound local model of the clients."""
+        return self.site.model
+
+    @property
     def memory(self):
         """What the clients have answered last."""
         return self.site.memory

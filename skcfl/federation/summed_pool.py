@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..calls.call import sizes_of
+from ..calls.letters import sizes_of
 from ..exceptions import PrivacyError
 from .ledger import Ledger
 from .masked_sums import MaskedPlaces, MaskedSum, TooLarge

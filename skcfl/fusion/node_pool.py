@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..calls.call import sizes_of
+from ..calls.letters import sizes_of
 
 
 class NodePool:

@@ -78,6 +78,25 @@ def sum_by_cluster(messages, labels, n_clusters, weights=None):
     return total
 
 
+def effective_number(weights):
+    """How many equal weights are as even: ``(sum of weights)^2 / sum of squared weights``."""
+    weights = weights / np.abs(weights).max()  # squares neither overflow nor vanish
+    return np.round(weights.sum() ** 2 / np.square(weights).sum(), 9)
+
+
+def least_number(parts, units, labels):
+    """Least effective number of parts that a cluster is the sum of, infinite if all are empty.
+
+    That of the parts or of the parts in their units, whichever is larger.
+    """
+    least = np.inf
+    for label in np.unique(labels[parts != 0]):
+        some = (labels == label) & (parts != 0)
+        numbers = effective_number(parts[some]), effective_number(parts[some] / units[some])
+        least = min(least, np.nan_to_num(max(numbers)))
+    return least
+
+
 def share_in_cluster(weights, labels, n_clusters=None):
     """Weights over the sum of their cluster, alike in clusters of clients that weigh nothing."""
     n_clusters = int(labels.max()) + 1 if n_clusters is None else n_clusters

@@ -7,12 +7,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import get_scorer_names
 
-from skcfl import FedAvgRegressor, LocalModelsRegressor
+from skcfl import FedAvgRegressor, IFCARegressor, LocalModelsRegressor
 from skcfl.calls import CALLS
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation import FanOutFederation, InProcessFederation, SitePolicy
+from skcfl.federation.inprocess import STEPS
+from skcfl.federation.made_columns import MAKERS
 from skcfl.federation.policy import FitGuard, Guard
-from skcfl.federation.row_calls import ROW_CALLS
+from skcfl.federation.row_calls import ROW_CALLS, TOLD_BY
 from skcfl.federation.rows import Rows, merged
 from skcfl.federation.scaling import Scaling
 from skcfl.federation.sites import Refused
@@ -233,6 +235,73 @@ def test_summed_calls_are_over_enough_clients():
     hessians(rows_of([12, 8, 9], SitePolicy(min_clients=2))[0].site(MODEL), [0, 0, 0], np.ones(3))
 
 
+# Answers of one of three clients, if a site may be asked for them.
+ALL, NONE = np.ones(3), np.zeros(3, dtype=int)
+TRAINED = {
+    **{"begun": NONE, "steps": NONE + 2, "step_size": np.full(3, 0.1), "optimizer": "sgd"},
+    **{"batch_size": None, "monotone": False, "draw": None},
+}
+APART = np.array([[0.0, 0, 0], [9, 9, 9]])
+ONE_OF_THEM = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+MIXED = {"theta": APART, "dispersion": 1e6, "share_steps": 1}
+PRIORS = {"root": np.full(3, 1e-3), "weights": np.full(2, 0.5), "dispersion": 1.0, "df": np.inf}
+SUMMED = {"labels": NONE, "dtype": np.dtype(float)}
+ASKED = {
+    "a choice that is given": ("best_response_sums", {"fixed": np.array([0, 1, 1])}, ALL),
+    "a choice": ("best_response_sums", {"fixed": None}, ALL),
+    "the nearest model": ("nearest_moves", TRAINED, ALL),
+    "a tiny weight": ("gradient_sums", SUMMED, [1.0, 1e-13, 1e-200]),
+    "a large weight": ("hessians", {"labels": NONE}, [1e200, 1.0, 1.0]),
+    "shares": ("mixture_sums", {**MIXED, "shares": ONE_OF_THEM}, None),
+    "tiny shares": ("mixture_sums", {**MIXED, "shares": ONE_OF_THEM + 1e-13}, None),
+    "responsibilities": ("posterior_sums", {**PRIORS, "dense": True}, None),
+    "products": ("posterior_products", {**PRIORS, "vectors": np.ones((2, 1, 3))}, None),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_no_sum_is_in_truth_over_one_client(name):
+    """Whatever the server sends: the clients' own choices and shares, and weights, count."""
+    call, given, weights = ASKED[name]
+    sizes = np.array([12, 13, 14])
+    y = np.where(np.repeat(np.arange(3), sizes) == 0, 90.0, np.random.RandomState(0).rand(39))
+    arguments = {"theta": APART, "damping": np.zeros(2), "members": np.full(2, 3), **given}
+    arguments = {k: v for k, v in arguments.items() if k in CALLS[call].down}
+    arguments |= {} if weights is None else {"weights": np.array(weights)}
+    two, three = (rows_of(sizes, SitePolicy(min_clients=n), y)[0].site(MODEL) for n in (2, 3))
+    with pytest.raises(Refused, match="over [0-9.]+ of its clients, fewer than min_clients=2: f"):
+        two.answer(call, dict(arguments))
+    with pytest.raises(Refused, match="min_clients=3: fewer clusters have more each"):
+        three.answer(call, dict(arguments))
+    rows_of(sizes, SitePolicy(), y)[0].site(MODEL).answer(call, dict(arguments))
+
+
+@pytest.mark.parametrize("weights", [None, np.ones(3)], ids=["of rows", "alike"])
+def test_clients_that_count_by_their_rows_or_alike_are_as_many_as_they_are(weights):
+    rows, plain = rows_of([2, 100, 1000], SitePolicy(min_clients=3))
+    arguments = {"theta": np.ones((1, 3)), "labels": NONE, "dtype": np.dtype(float)}
+    found, wanted = (
+        one.site(MODEL).answer("gradient_sums", {**arguments, "weights": weights})["gradients"]
+        for one in (rows, plain)
+    )
+    assert_array_equal(found, wanted)
+
+
+def test_clusters_of_few_clients_end_a_fit():
+    """With an error that names the policy: not one is answered about."""
+    ids = np.repeat(np.arange(6), 30)
+    rng = np.random.RandomState(0)
+    X = rng.normal(size=(180, 3))
+    y = X @ [1.0, 2.0, 3.0] + 50.0 * (ids == 0) + rng.normal(size=180)
+    policy = SitePolicy(min_clients=3)
+    with pytest.raises(Refused, match="fewer than min_clients=3: fewer clusters"):
+        IFCARegressor(2, random_state=0).fit_federation(
+            InProcessFederation(X, y, ids, policy=policy)
+        )
+    y = X @ [1.0, 2.0, 3.0] + rng.normal(size=180)
+    FedAvgRegressor().fit_federation(InProcessFederation(X, y, ids, policy=policy))
+
+
 def answered(site):
     return site.answer("present", {}).get("answered", np.ones(site.n_clients, bool)).tolist()
 
@@ -251,6 +320,50 @@ def test_parts_that_differ_by_few_rows():
     fit = rows._with(guard=FitGuard(rows.guard.guard))
     assert answered(fit.folds(40, 0, False)[0].site(MODEL)) == [False]
     assert answered(fit.folds(4, 1, False)[0].site(MODEL)) == [True]
+
+
+def test_no_sums_over_parts_together_tell_of_few_rows():
+    """Forty halves of thirty rows gave every row by linear equations."""
+    rows, _ = rows_of([30, 300], SitePolicy(min_rows=10))
+    site = rows.site(MODEL)
+    halves = [half for seed in range(60) for half in site.held_out(0.5, seed)]
+    masks = [np.isin(np.arange(330), half.site.row_ids) for half in halves]
+    told = np.array([answered(half) for half in halves])
+    assert told[:2].all() and told[:, 1].sum() > 4
+    for k, owned in enumerate((slice(0, 30), slice(30, 330))):
+        parts = np.array(masks)[told[:, k], owned]
+        assert np.unique(parts, axis=1, return_counts=True)[1].min() >= 10
+
+
+def test_classes_of_parts_are_no_smaller_than_parts():
+    """Sums over a class of all rows and of a part, or under other factors, differ by few rows."""
+    y = np.r_[np.repeat([0, 1], [28, 12]), np.repeat([0, 1], 200)]
+    model = LinearModel("log_loss", standardize=False).bind(2, 2)
+    asked = "class_statistics", {"w": np.ones((2, 3))}
+
+    def parts_of(rows):
+        return rows.site(model).held_out(0.25, 0)
+
+    rows, _ = rows_of([40, 400], SitePolicy(min_rows=5), y)
+    assert [answered(part) for part in parts_of(rows)] == [[True, True]] * 2
+    assert rows.site(model).answer(*asked)["answered"].tolist() == [False, True]
+    rows, _ = rows_of([40, 400], SitePolicy(min_rows=5), y)
+    assert "answered" not in rows.site(model).answer(*asked)  # twelve of the class, three held out
+    assert [answered(part) for part in parts_of(rows)] == [[False, True]] * 2
+    rows, _ = rows_of([40, 400], SitePolicy(min_rows=5), y)
+    weighed = rows.weighed(np.array([1.0, 2.0]))
+    assert [answered(part) for part in parts_of(weighed)] == [[False, True]] * 2
+    assert answered(weighed.site(model)) == [True, True]
+
+
+def test_parts_of_unequal_weights_are_smaller():
+    """A row that outweighs the others of a part is what a difference is about."""
+    weights = np.ones(40)
+    weights[:20] = 1e-9
+    weights[0] = 1.0
+    rows, _ = rows_of([40], SitePolicy(min_rows=5), weights=weights)
+    assert answered(rows.site(MODEL)) == [True]
+    assert answered(rows.site_of(MODEL, np.arange(20, 40))) == [False]
 
 
 def test_rows_of_unequal_weights_count_as_fewer():
@@ -275,6 +388,31 @@ def test_weights_of_classes_do_not_show_rows():
     for factors in ([1.0], [[1.0, 1.0]], [1.0, np.nan], [-1.0, 1.0], ["a", "b"]):
         with pytest.raises(ValueError, match="factors must be"):
             rows.weighed(np.array(factors))
+
+
+def test_weights_of_classes_do_not_show_clients():
+    """One that has the only rows of a class would make the sums by itself."""
+    y = np.r_[np.zeros(20, int), np.ones(40, int)]
+    rows, _ = rows_of([20, 20, 20], SitePolicy(min_clients=2), y)
+    rows.weighed(np.array([1.5, 0.75]))
+    for factors in ([1.0, 1e-13], [1.0, 0.0], [1e200, 1e-200]):
+        with pytest.raises(Refused, match="over 1 of its clients, fewer than min_clients=2"):
+            rows.weighed(np.array(factors))
+    with pytest.raises(Refused, match="over 1[.0-9]* of its clients, fewer than min_clients=2"):
+        for _ in range(9):  # little by little
+            rows = rows.weighed(np.array([1.0, 0.4]))
+
+
+def test_weights_of_classes_and_of_clients_are_not_added_up():
+    """Two clients are left by the one, others by the other: it is one by both."""
+    y = np.r_[np.zeros(40, int), np.ones(40, int)]
+    rows, _ = rows_of([20, 20, 20, 20], SitePolicy(min_clients=2), y)
+    site = rows.weighed(np.array([1.0, 1e-9])).site(LinearModel("log_loss").bind(2, 2))
+    weights = site.client_weights * [1, 0, 1, 0]
+    arguments = {"theta": np.ones((1, 3)), "labels": np.zeros(4, int), "dtype": np.dtype(float)}
+    with pytest.raises(Refused, match="over 1 of its clients, fewer than min_clients=2"):
+        site.answer("gradient_sums", {**arguments, "weights": weights})
+    site.answer("gradient_sums", {**arguments, "weights": None})
 
 
 def test_answers_about_classes_and_centres_of_few_rows():
@@ -307,6 +445,43 @@ def test_single_rows_make_no_entry_of_a_sum_by_bins():
             rows_of([20, 20], SitePolicy(min_rows=5))[0].site(MODEL).answer(name, {})
     named, _ = rows_of([20, 20], SitePolicy(min_rows=5, calls={"below"}))
     assert_array_equal(named.below(edges), plain.below(edges))
+
+
+LONE = np.array([[[-1, 0, 0, 0, 0], [0, 0, 1.5, 1e6, 1]]])  # a value beyond a split
+KNOTS = np.r_[1.0, np.linspace(-2, 2, 6)]
+PRIOR = np.eye(3), np.zeros(0), np.zeros(3)
+MADE_OF_PARTS = {
+    "trees": ("below", lambda rows: rows.made([("same", 0, None), ("same", 1, None)], LONE)),
+    "curve": ("below", lambda rows: rows.made([("same", 0, None), ("curve", 0, KNOTS)])),
+    "codes": ("distinct", lambda rows: rows.made([("codes", 0, np.array([0.5]))])),
+    "without_trees": (
+        "below",
+        lambda rows: rows.site(MODEL).derive("without_trees", LONE, np.zeros((2, 1))),
+    ),
+    "without_levels": ("distinct", lambda rows: rows.site(MODEL).derive("without_levels", *PRIOR)),
+    "linearised": ("distinct", lambda rows: rows.site(MODEL).derive("linearised", *PRIOR)),
+}
+
+
+@pytest.mark.parametrize("limit", ["min_rows", "min_clients"])
+@pytest.mark.parametrize("name", MADE_OF_PARTS)
+def test_nothing_is_made_of_rows_in_which_single_ones_are_alone(name, limit):
+    """The difference of sums with and without a tree is about the rows of a leaf."""
+    call, make = MADE_OF_PARTS[name]
+    refusal = f"not make '{name}' of its rows, .*'{call}' and {limit} is 2"
+    with pytest.raises(Refused, match=refusal):
+        make(rows_of([20, 20], SitePolicy(**{limit: 2}))[0])
+    for policy in (SitePolicy(**{limit: 2}, calls={call}), SitePolicy(calls={"losses"})):
+        rows, _ = rows_of([20, 20], policy)
+        rows.guard.check_made(name)
+        if call == "below":
+            make(rows)
+    rows, _ = rows_of([20, 20], SitePolicy(**{limit: 2}))
+    assert answered(rows.made([("same", 1, None)]).site(LinearModel().bind(1))) == [True, True]
+
+
+def test_it_is_said_of_every_step_whether_it_cuts_rows():
+    assert {*TOLD_BY} == {*STEPS, *MAKERS, "trees"}
 
 
 def test_batches_of_few_rows():
@@ -351,7 +526,7 @@ def test_targets_are_no_classes():
 
 def test_settings_of_other_shapes_are_refused():
     """An array with an entry a row, where there is one for all, would tell rows apart."""
-    rows, _ = rows_of([20, 20], SitePolicy(min_rows=5))
+    rows, plain = rows_of([20, 20], SitePolicy(min_rows=5))
     site, each = rows.site(MODEL), np.zeros((40, 2))
     places = np.ones((1, 3)), np.zeros(40, int), None
     for message, call, *arguments in (
@@ -363,6 +538,9 @@ def test_settings_of_other_shapes_are_refused():
         ("index must have the place of a model for each client", rows.scored, MODEL, *places),
         *(("n_folds must be an integer from 2", rows.folds, n, 0, False) for n in (1, 10**6, 2.5)),
         ("clients must be positions, each once", site.subset, np.zeros(25, int)),
+        ("degree from 1 to 5", plain.made, [("curve", 0, np.r_[2e4, KNOTS])]),
+        ("at most 100 knots", plain.made, [("curve", 0, np.arange(1.0, 103))]),
+        ("got 0 trees of 1000000 outputs", plain.made, [], np.zeros((0, 1, 5)), 10**6),
         ("losses takes", site.answer, "losses", {"theta": np.ones((2, 40, 3))}),
         ("losses takes", site.answer, "losses", {"theta": np.ones((1, 3)), "X": 1}),
         (
