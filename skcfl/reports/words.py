@@ -321,7 +321,7 @@ class _Words:
         worst = some[np.argsort(-known.losses[some], kind="stable")][:SHOWN]
         squared = getattr(est.model_, "loss", None) == "squared_error"
         name = "root mean squared error" if squared else "mean loss"
-        values = np.sqrt(2.0 * known.losses) if squared else known.losses
+        values = np.sqrt(2.0 * np.maximum(known.losses, 0.0)) if squared else known.losses
         rows = [[str(known.ids[i]), int(known.sizes[i]), float(values[i])] for i in worst]
         self.findings["worst"] = [known.ids[i] for i in worst]
         total = np.average(known.losses[some], weights=known.weights[some])

@@ -99,6 +99,15 @@ def test_worst_losses_and_their_clients():
     assert_allclose([row[2] for row in section.parts[0].rows], np.sort(own)[::-1][:5], rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_losses_of_constant_targets_are_none():
+    """Rounding leaves losses just below zero, of which there is no root."""
+    groups, X = np.repeat(np.arange(7), 12)[:83], np.random.default_rng(0).normal(size=(83, 3))
+    model = skcfl.FlexCFLRegressor(random_state=0).fit(X, np.full(83, 3.3), groups=groups)
+    (section,) = [s for s in model.report().sections if s.title.endswith("served worst?")]
+    assert max(abs(row[2]) for row in section.parts[0].rows) < 1e-9
+
+
 def test_deviations_are_at_the_mean_row_and_null_ones_are_none():
     X, y, groups = table()
     model = lines().fit(X, y, groups=groups)
