@@ -321,14 +321,16 @@ class _Words:
         worst = some[np.argsort(-known.losses[some], kind="stable")][:SHOWN]
         squared = getattr(est.model_, "loss", None) == "squared_error"
         name = "root mean squared error" if squared else "mean loss"
-        values = np.sqrt(2.0 * np.maximum(known.losses, 0.0)) if squared else known.losses
+        total = np.average(known.losses[some], weights=known.weights[some])
+        values = np.append(known.losses, total)
+        if squared:  # rounding leaves losses below zero
+            values = np.sqrt(2.0 * np.maximum(values, 0.0))
         rows = [[str(known.ids[i]), int(known.sizes[i]), float(values[i])] for i in worst]
         self.findings["worst"] = [known.ids[i] for i in worst]
-        total = np.average(known.losses[some], weights=known.weights[some])
-        total = np.sqrt(2.0 * total) if squared else total
         section.parts += [
             Table(["client", "rows", name], rows),
-            f"All together: {total:.4g}. These rows were fitted; new ones are predicted worse.",
+            f"All together: {values[-1]:.4g}. These rows were fitted; new ones are predicted "
+            "worse.",
         ]
         return section
 
