@@ -11,6 +11,11 @@ MixedLM 6.9 s and -16472.6 (BFGS), 9.0 s and -16453.2 (L-BFGS), 19.9 s and -1631
 gradients), 57 to 166 times as long.  One BLAS thread::
 
     python benchmarks/mixed.py [--clients 500] [--rows 20] [--coefficients 5] [--runs 3]
+
+``--laplace`` draws two classes instead, of clients with few rows, and prints the mean estimates of
+the fit as it comes and of the likelihood's maximum, without statsmodels::
+
+    python benchmarks/mixed.py --laplace [--runs 40]
 """
 
 import argparse
@@ -19,10 +24,10 @@ import warnings
 from functools import partial
 
 import numpy as np
-from statsmodels.regression.mixed_linear_model import MixedLM
+from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
-from skcfl import PartialPoolingRegressor
+from skcfl import PartialPoolingClassifier, PartialPoolingRegressor
 
 
 def make(n_clients, n_rows, n_coefficients, seed=0):
@@ -51,6 +56,35 @@ def tell(name, fit, runs=1):
     )
 
 
+def laplace(n_draws):
+    """Print mean estimates of a slope of 1 and a deviation of 2, and how often intervals cover."""
+    ways = {
+        "as it comes": {"basis": "linear"},
+        "prior=inf": {"random": "intercept", "n_clusters": 1, "basis": "linear", "prior": np.inf},
+        "crossed=[]": {"random": "intercept", "prior": np.inf, "crossed": []},
+    }
+    for n, n_rows in ((200, 4), (100, 8), (100, 15)):
+        found = {name: [] for name in ways}
+        for seed in range(n_draws):
+            rng = np.random.default_rng(seed)
+            groups = np.repeat(np.arange(n), n_rows)
+            X = rng.normal(size=(len(groups), 1))
+            at = X[:, 0] - 0.5 + 2.0 * rng.normal(size=n)[groups]
+            y = rng.uniform(size=len(groups)) < expit(at)
+            for name, options in ways.items():
+                model = PartialPoolingClassifier(**options).fit(X, y, groups=groups)
+                slope, error = model.cluster_coef_[0, 0], model.standard_errors_[0, 0]
+                deviation = np.sqrt(model.covariance_.diagonal()[-1])
+                found[name].append([slope, abs(slope - 1) < 1.96 * error, deviation])
+        for name, rows in found.items():
+            slope, covered, deviation = np.mean(rows, axis=0)
+            print(
+                f"{n} x {n_rows:<3} {name:12} slope {slope:.2f}, covered {covered:.2f}, "
+                f"deviation {deviation:.2f}",
+                flush=True,
+            )
+
+
 def main():
     """Print one line a fit."""
     parser = argparse.ArgumentParser(
@@ -60,7 +94,13 @@ def main():
     parser.add_argument("--rows", type=int, default=20)
     parser.add_argument("--coefficients", type=int, default=5)
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--laplace", action="store_true")
     args = parser.parse_args()
+    if args.laplace:
+        laplace(args.runs)
+        return
+    from statsmodels.regression.mixed_linear_model import MixedLM
+
     Z, y, groups = make(args.clients, args.rows, args.coefficients)
     X = Z[:, :-1]
 

@@ -21,7 +21,7 @@ from ..pooling.basis_options import SplineBasis, TreeBasis
 from ..pooling.boosting import grown, straight
 from ..pooling.components import fit_population
 from ..search.basis import LEAST_CLIENTS, Form, better_form
-from .designs import OUTER_KNOTS, groupings, made
+from .designs import OUTER_KNOTS, grouped, made
 from .tree_effects import cuts_of, in_units_of, shares_of
 
 # What competes where basis="auto", the simplest first.
@@ -185,9 +185,8 @@ class Competition:
 
 def bases_compete(estimator: Any, federation: Any, hello: Any, header: Any) -> bool:
     """True if curves and trees compete where ``basis="auto"``."""
-    grouped = any(groupings(estimator, header, hello.n_features))
     small = hello.n_features <= MOST_COLUMNS and hello.n_rows >= LEAST_ROWS
-    if grouped or not small or estimator.n_clusters not in ("auto", 1):
+    if grouped(estimator) or not small or estimator.n_clusters not in ("auto", 1):
         return False
     if estimator.prior == np.inf:  # maximum likelihood of the model as it is; curves need a prior
         return False

@@ -236,6 +236,11 @@ def groupings(estimator: Any, header: Any, n_features: int) -> tuple[list[int], 
     return crossed, nested
 
 
+def grouped(estimator: Any) -> bool:
+    """True if levels of crossed or nested groupings are fitted, even of none."""
+    return estimator.crossed is not None or estimator.nested is not None
+
+
 def listed(given: Any) -> list[Any]:
     """Columns that a user gave: none, one, or several."""
     if given is None:

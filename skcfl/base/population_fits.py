@@ -26,7 +26,7 @@ from ..pooling.em import Options, evaluate
 from ..pooling.stacking import stacked
 from ..reports.evidence import centred
 from .basis_choices import Competition, OtherBasis, bases_compete
-from .designs import made
+from .designs import grouped, made
 from .level_effects import LevelEffects
 from .population_table import population_table
 from .posterior_predictions import MAX_COVARIANCES, posterior_std
@@ -238,8 +238,7 @@ class PopulationFits(Host):
 
     def _model_of(self, hello: Any) -> Any:
         model = super()._model_of(hello)
-        crossed, nested = getattr(hello, "levels", ((), ()))
-        if not (crossed or nested):
+        if not grouped(self):
             return model
         if type(model) is not LinearModel:
             raise ValueError(
@@ -247,7 +246,7 @@ class PopulationFits(Host):
                 f"{type(model).__name__}."
             )
         about = model.loss, model.fit_intercept, model.standardize, model.class_weight
-        return LevelledModel(*about, crossed, nested)
+        return LevelledModel(*about, *getattr(hello, "levels", ((), ())))
 
     def _places_absent(self) -> Any:
         return True
@@ -304,7 +303,7 @@ class PopulationFits(Host):
     def _solve(self, pool: Any, **options: Any) -> Any:
         trees, competition = options.pop("trees", None), options.pop("competition", None)
         options = self._fit_options(pool, **options)
-        if getattr(pool.model, "n_groupings", 0):
+        if isinstance(pool.model, LevelledModel):
             return self._solve_levels(pool, options)
         effects = []
         if trees is not None:
@@ -395,8 +394,10 @@ class PopulationFits(Host):
         result = self._result(plain, fit, path, {best.kind: fit}, options, errors)
         result.model, result.objective = pool.model.plain_of(), -best.loglik
         result.extra |= {"loglik": best.loglik, "bic": best.criterion(n)}
-        inside = nested_effects(pool, best)
-        result.extra["effects"] = [LevelEffects(pool.model, best, arguments, inside)]
+        result.extra["effects"] = []
+        if pool.model.n_groupings:
+            inside = nested_effects(pool, best)
+            result.extra["effects"] = [LevelEffects(pool.model, best, arguments, inside)]
         return result
 
     def _df(self, loss: Any) -> Any:

@@ -14,7 +14,7 @@ from ..federation.pool import ClientPool
 from ..numerics.regression_trees import dependence, forest_outputs
 from ..pooling.basis_options import TreeBasis
 from ..pooling.boosting import Forest
-from .designs import Design, Draft, Effect, behind, groupings
+from .designs import Design, Draft, Effect, behind, grouped
 
 
 def tree_columns(X: Any, trees: Array, n_outputs: int) -> Array:
@@ -35,7 +35,7 @@ def in_units_of(pool: ClientPool, cuts: Array) -> Array:
 
 def check_trees(estimator: Any, hello: Any, header: Any) -> None:
     """Raise a ValueError if the fit cannot have trees."""
-    if any(groupings(estimator, header, hello.n_features)):
+    if grouped(estimator):
         raise ValueError(
             "basis='trees' cannot be beside crossed or nested groupings: leave one of them "
             "out, or take basis='linear' or 'splines'."

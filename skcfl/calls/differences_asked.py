@@ -205,9 +205,10 @@ class Signs:
         """Means (c, n_rows, m) of as many signs as there are copies of rows that have several."""
         m = some.stop - some.start
         out = np.zeros((*copies.shape, m))
-        for means, own, generator in zip(out, copies, self._generators(some, 1), strict=True):
-            n = own[own > 1, None]
-            means[own > 1] = generator.binomial(n.astype(np.int64), 0.5, (len(n), m)) * 2.0 / n - 1
+        for means, each, generator in zip(out, copies, self._generators(some, 1), strict=True):
+            n = each[each > 1, None]
+            heads = generator.binomial(n.astype(np.int64), 0.5, (len(n), m))
+            means[each > 1] = heads * 2.0 / n - 1
         return out
 
     def _generators(self, some, *about):

@@ -71,7 +71,8 @@ class PartialPooling(PopulationFits, PosteriorPredictions):
         Columns of X, by name or position, with the ids of other groupings, such as items or
         raters, with levels that many clients meet. The levels have random intercepts with one
         variance a grouping, lme4's ``(1 | item)``. For squared error, two classes or counts,
-        the latter by Laplace's approximation, and one cluster.
+        the latter by Laplace's approximation, and one cluster. An empty list is no grouping
+        and the same likelihood, as lme4's ``glmer`` has it. See :doc:`/partial_pooling`.
     nested : str, int, list of str or int, or None
         Columns with ids of groupings inside the clients, such as classes of a school: an id
         means another level at each client. Random intercepts as for ``crossed``, lme4's

@@ -25,6 +25,9 @@ FAMILIES = {
 }
 # What makes the fit that of lme4 by maximum likelihood.
 AS_LME4 = {"n_clusters": 1, "prior": np.inf, "df": np.inf, "basis": "linear"}
+# Families that Laplace's approximation fits as glmer does, and what makes another fit.
+BY_LAPLACE = {"binomial", "poisson"}
+NOT_AS_LME4 = {*AS_LME4, "covariance", "dispersion", "loss"}
 # Functions that formulas may call, also as formulae's users write them: np.log(x).
 FUNCTIONS = {
     name: getattr(np, name)
@@ -202,7 +205,10 @@ class FormulaModel(BaseEstimator):
         settings["random"] = _columns_of(common, plan.slopes) or "intercept"
         groupings = _named(plan, names)
         inside = [name for name, factor in groupings.items() if plan.client in factor]
-        settings["crossed"] = [name for name in groupings if name not in inside] or None
+        crossed = [name for name in groupings if name not in inside]
+        by_laplace = self.family in BY_LAPLACE and not NOT_AS_LME4 & {*(self.parameters or {})}
+        # An empty list is none, and maximum likelihood as with one.
+        settings["crossed"] = crossed if crossed or by_laplace else None
         settings["nested"] = inside or None
         rows, y, weights, ways = _target(plan, response, data)
         if self.family == "binomial" and len(set(y.tolist())) > 2:

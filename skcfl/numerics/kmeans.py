@@ -1,10 +1,7 @@
 """K-means of few short vectors, without scikit-learn's overhead and warnings."""
 
-import warnings
-
 import numpy as np
 from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 from .threads import one_thread
 
@@ -52,11 +49,9 @@ def long_kmeans(vectors, n_clusters, rng, weights=None):
     """scikit-learn's ``KMeans``, fitted to vectors of any length.
 
     Runs without threads: where vectors are few, they wait for each other ten times as long as they
-    work, once a core is taken by somebody else.  The warning of fewer distinct vectors than
-    clusters is silenced: it would be of numbers that no user has given.
+    work, once a core is taken by somebody else.
     """
-    with one_thread(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with one_thread():
         means = KMeans(n_clusters, n_init=N_INIT, random_state=rng)
         return means.fit(vectors, sample_weight=weights)
 

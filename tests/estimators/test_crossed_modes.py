@@ -96,6 +96,35 @@ def test_value_and_gradient_are_the_dense_ones(loss, kind, shrunken):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
+def test_without_other_groupings_the_likelihood_has_its_maximum(loss):
+    """Steps of EM end below it, with smaller slopes and variances."""
+    X, y, groups = generated(loss, n_clients=40, n=5)
+    one = clone(KINDS[loss]).set_params(crossed=[], nested=None, prior=np.inf, random="intercept")
+    model = one.fit(X[:, :1], y, groups=groups)
+    D = np.column_stack([X[:, 0], np.ones(len(X))])
+    of = (groups[:, None] == np.arange(40)).astype(float)
+
+    def reference(x):
+        return dense(loss, y, D, x[0] * of, x[1:])[0]
+
+    found = np.array([np.sqrt(model.covariance_[1, 1]), *model.cluster_params_[0]])
+    assert_allclose(-2 * model.loglik_, reference(found), rtol=1e-9)
+    best = minimize(reference, found + 0.1)
+    assert_allclose(found, best.x, atol=2e-3)
+    assert -2 * model.loglik_ <= best.fun + 1e-6
+    usual = clone(one).set_params(crossed=None, n_clusters=1, basis="linear", dispersion=1)
+    usual = usual.fit(X[:, :1], y, groups=groups)
+    assert usual.loglik_ < model.loglik_
+    assert usual.covariance_[1, 1] < model.covariance_[1, 1]
+    # No grouping has effects; new rows and new clients are as without.
+    assert not model.crossed_effects_
+    newcomer = model.adapt(X[:5, :1], y[:5], groups=[99] * 5)
+    assert np.isfinite(newcomer.predict(X[:3, :1], groups=[99] * 3)).all()
+    with pytest.raises(ValueError, match="trees"):
+        clone(one).set_params(basis="trees").fit(X[:, :1], y, groups=groups)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
 def test_the_fit_is_the_dense_one(loss):
     X, y, groups = generated(loss)
     model = clone(KINDS[loss]).set_params(prior=np.inf, standardize=False).fit(X, y, groups=groups)
