@@ -5,6 +5,7 @@ from math import isfinite
 
 import numpy as np
 
+from ..exceptions import FederationError
 from ..numerics.by_cluster import least_number
 from .answer_bounds import CLIENTS, NOT_NEGATIVE, SHARES, TOTAL
 from .call import Call
@@ -20,6 +21,16 @@ def _floats(sizes, arguments):
     K, p, root = sizes["K"], sizes["p"], arguments["root"]
     scaled = isfinite(arguments["df"])
     return K * p + (p if root.ndim == 1 else p * (p + 1) // 2) + K + 1 + scaled
+
+
+class SumsRefused(FederationError):
+    """Raised where no site answers sums over the clients of several clusters."""
+
+    def __init__(self, n_clusters):
+        super().__init__(
+            f"no site answers sums of posteriors of {n_clusters} clusters. A SitePolicy refuses "
+            "those over fewer than min_clients clients: give a lower n_clusters."
+        )
 
 
 class SumsOfPosteriors(Call, abstract=True):
@@ -85,6 +96,8 @@ class PosteriorSums(SumsOfPosteriors):
     effort = "K p"
 
     def result(cls, pool, answers, arguments, start):
+        if len(arguments["theta"]) > 1 and not answers["weight"] > 0:
+            raise SumsRefused(len(arguments["theta"]))
         return {name: answers[name] for name in cls.up}
 
     def count(cls, sizes, arguments):
@@ -316,7 +329,9 @@ def _posteriors_of(clients, block, slots, theta, root, weights, dispersion, df, 
         part.cache["modes"] = found.modes
         joint = found.evidence + prior
         evidence = np.logaddexp.reduce(joint, axis=0)
-        yield slots[some], found, np.exp(joint - evidence), evidence
+        shares = np.exp(joint - evidence)
+        # Large log-likelihoods have few digits behind the point.
+        yield slots[some], found, shares / shares.sum(axis=0), evidence
 
 
 def last_modes(part, shape):

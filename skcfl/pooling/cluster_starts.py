@@ -10,8 +10,9 @@ from functools import partial
 
 import numpy as np
 
-from ..calls.posteriors_asked import Posteriors
+from ..calls.posteriors_asked import Posteriors, SumsRefused
 from ..federation.lanes import asked_at_once
+from ..federation.sites import Refused
 from ..numerics.by_cluster import numbered
 from ..numerics.kmeans import kmeans
 from ..numerics.matrices import count_different
@@ -89,7 +90,11 @@ class Starts:
         if not trials:
             return [fit]
         about = {"options": self.options, "target": target}
-        return at_once(pool, [partial(_finished, trial=trial, **about) for trial in trials])
+        tasks = [partial(_finished, trial=trial, **about) for trial in trials]
+        if not self.is_choice:
+            return at_once(pool, tasks)
+        done = at_once(pool, [partial(_unless_refused, task=task) for task in tasks])
+        return [each for each in done if each is not None] or [fit]
 
     def _partitions(self, pool, K):
         """Partitions into K clusters of the posterior means, by k-means and by splits."""
@@ -139,10 +144,12 @@ class Starts:
                 asked.append((K, "varied", starts))
             asked.append((K, "crisp", [start.crisp(options.prior == "auto") for start in starts]))
         tasks = [partial(_tried, starts=some, options=options) for *_, some in asked]
+        if self.is_choice:  # numbers of clusters that sites refuse do not compete
+            tasks = [partial(_unless_refused, task=task) for task in tasks]
         done = at_once(pool, tasks)
         for (K, kind, _), trial in zip(asked, done, strict=True):
             known = self.trials[K].get(kind)
-            if known is None or trial.loglik > known.loglik:
+            if trial is not None and (known is None or trial.loglik > known.loglik):
                 self.trials[K][kind] = trial
 
 
@@ -150,7 +157,11 @@ def _tried(pool, starts, options):
     """The best fit after the first exchanges from each start, and who belongs where."""
     few = len(starts) <= MOST_TRIED
     how = {"options": options, "max_iter": TRIAL if few else GLANCE}
-    trials = at_once(pool, [partial(maximise, population=start, **how) for start in starts])
+    tasks = [partial(maximise, population=start, **how) for start in starts]
+    trials = at_once(pool, [partial(_unless_refused, task=task) for task in tasks])
+    trials = [trial for trial in trials if trial is not None]
+    if not trials:
+        raise SumsRefused(starts[0].n_clusters)
     spent = sum(trial.n_iter for trial in trials)
     if not few:
         trials = sorted(trials, key=_likelihood)[-MOST_TRIED:]
@@ -161,6 +172,14 @@ def _tried(pool, starts, options):
     best = replace(max(trials, key=_likelihood), n_iter=spent)
     best.responsibilities(pool)
     return best
+
+
+def _unless_refused(pool, task):
+    """What a task returns; None if no site answers its sums, as those over few clients."""
+    try:
+        return task(pool=pool)
+    except (Refused, SumsRefused):
+        return None
 
 
 def _likelihood(fit):

@@ -5,15 +5,24 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from pickled_hosts import PickledHost, named, parts_of
+from sklearn.base import clone
 from sklearn.metrics import get_scorer_names
 
-from skcfl import FedAvgRegressor, IFCARegressor, LocalModelsRegressor
+from skcfl import (
+    FedAvgRegressor,
+    IFCARegressor,
+    LocalModelsRegressor,
+    PartialPoolingRegressor,
+)
 from skcfl.calls import CALLS
 from skcfl.datasets import make_clustered_regression
+from skcfl.exceptions import FederationError
 from skcfl.federation import FanOutFederation, InProcessFederation, SitePolicy
 from skcfl.federation.inprocess import STEPS
 from skcfl.federation.made_columns import MAKERS
 from skcfl.federation.policy import FitGuard, Guard
+from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.row_calls import ROW_CALLS, TOLD_BY
 from skcfl.federation.rows import Rows, merged
 from skcfl.federation.scaling import Scaling
@@ -300,6 +309,25 @@ def test_clusters_of_few_clients_end_a_fit():
         )
     y = X @ [1.0, 2.0, 3.0] + rng.normal(size=180)
     FedAvgRegressor().fit_federation(InProcessFederation(X, y, ids, policy=policy))
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_numbers_of_clusters_that_are_refused_do_not_compete(elsewhere):
+    """Sums that no site answers are no sums of zero, which would be the likeliest fit."""
+    data = make_clustered_regression(n_features=4, random_state=0)
+    rows, policy = (data.X, data.y, data.groups), SitePolicy(min_clients=3)
+    wanted = PartialPoolingRegressor(random_state=0, basis="linear").fit(*rows)
+    if elsewhere:
+        places = RemoteFederation([PickledHost(named(parts_of(data, 2)), policy=policy)])
+    else:
+        places = InProcessFederation(*rows, policy=policy)
+    found = clone(wanted).fit_federation(places)
+    assert found.n_clusters_ == wanted.n_clusters_ == 3
+    assert_allclose(found.params_, wanted.params_, rtol=1e-6)
+    tried = [set(model.bic_path_["n_clusters"]) for model in (found, wanted)]
+    assert tried[0] <= tried[1] and found.bic_path_["loglik"].max() < 0
+    with pytest.raises((Refused, FederationError), match="fewer than min_clients"):
+        clone(wanted).set_params(n_clusters=8).fit_federation(places)
 
 
 def answered(site):

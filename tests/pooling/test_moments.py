@@ -76,3 +76,14 @@ def test_a_constant_of_the_targets_moves_intercepts_alone_where_rows_are_few():
         assert_allclose(far[0][name], value, rtol=1e-5, atol=1e-5, err_msg=name)
     assert_allclose(far[1][0], near[1][0], rtol=1e-5)
     assert_allclose(far[1][1] - [0.0, 0.0, 0.0, 1e8], near[1][1], atol=1e-6)
+
+
+def test_responsibilities_of_little_noise_sum_to_one():
+    """Log-likelihoods of millions of millions have few digits behind the point."""
+    model = LinearModel("squared_error", alpha=0.0, standardize=False).bind(3, None)
+    pool = federation().open(model, random_state=0)
+    theta = np.random.default_rng(1).normal(size=(1, 4)) + 1e-13 * np.arange(3)[:, None]
+    shares = np.full(3, 1 / 3)
+    r = pool.ask(Posteriors, theta, np.zeros(4), shares, 1e-11, np.inf)[0]
+    assert ((r > 0.01) & (r < 0.99)).any()
+    assert_allclose(r.sum(axis=1), 1.0, rtol=1e-12)
