@@ -300,7 +300,8 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
         """Solve, anew without the clients that were lost or rejected on the way.
 
         What was derived from them, such as scales, penalties and starts, is derived again. Every
-        attempt is without one more client at least, so that there is a last one.
+        attempt is without one more client at least, so that there is a last one, or with those who
+        were away for a while, twice at most.
         """
         while True:
             presence = task.pool.presence
@@ -313,6 +314,8 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
                 task.pool.roll_call()
                 while presence.undecided.any():
                     task.pool.roll_call()
+                if task.pool.travels:
+                    presence.check_comparison()
                 result = self._of_all(task, result)
                 if task.pool.model.fits_whole:
                     about = task.federation, task.hello, task.pool, result
@@ -323,7 +326,7 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
                 again = (task.federation, task.hello, task.header, task.groups, presence)
                 vars(task).update(vars(self._open(*again)))
                 task.pool.ledger.take_over([ledger])
-                announce(presence.who_is_lost())
+                announce(presence.why_again())
             finally:
                 presence.starts_again = False
 

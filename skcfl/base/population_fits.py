@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from ..federation.presence import comparing
 from ..federation.result import Result
 from ..models import LinearModel
 from ..models._levelled import LevelledModel
@@ -311,9 +312,10 @@ class PopulationFits(Host):
             forest = grown(pool, cuts, basis, options) if forest is None else forest
             pool = pool.without_effects("without_trees", forest.trees, cuts)
             effects = [TreeEffects(forest, pool.scaling)]
-        fit, path, fits = fit_population(
-            pool, self.covariance, self.n_clusters, self.n_init, options, competition
-        )
+        with comparing(pool, by_sums=True):
+            fit, path, fits = fit_population(
+                pool, self.covariance, self.n_clusters, self.n_init, options, competition
+            )
         if competition is not None:
             draft = competition.lines.header._draft
             draft.losses, draft.chosen = competition.losses, competition.chosen
@@ -371,7 +373,8 @@ class PopulationFits(Host):
                 )
         about = options.varying, options.free, self.prior, self.max_iter
         how = fit_crossed if exact else fit_modes
-        fits = best_crossed(pool, KINDS[self.covariance], *about, how)
+        with comparing(pool, by_sums=True):
+            fits = best_crossed(pool, KINDS[self.covariance], *about, how)
         best, n = fits[0], int((~pool.without_rows).sum())
         arguments = best.root, best.spreads, best.effects
         plain = pool.without_effects("without_levels" if exact else "linearised", *arguments)
@@ -429,7 +432,8 @@ class PopulationFits(Host):
     def _result(
         self, pool: Any, fit: Any, path: Any, fits: Any, options: Any, errors: Any = None
     ) -> Any:
-        stack, n_iter, unstacked = stacked(pool, fits)
+        with comparing(pool, by_sums=True):
+            stack, n_iter, unstacked = stacked(pool, fits)
         if errors is not None:
             stack = replace(stack, errors=[errors])
         # Standard deviations need each client's covariance.

@@ -145,17 +145,17 @@ class OwnLosses(Objectives):
     Returns
     -------
     losses : ndarray of shape (n_clients,)
-        Losses in double precision, infinity in place of NaN; zero for clients without rows, or
-        without an answer after the retries.
+        Losses in double precision, infinity in place of NaN; zero for clients without rows, and
+        NaN for those without an answer after the retries: a zero would be the best of losses.
     """
 
     def result(cls, pool, answers, arguments, start):
         w = arguments["w"] if start is None else start
         losses = np.asarray(answers["values"], dtype=float) - pool.model.penalties(w)
-        counted = pool.client_weights > 0
+        losses = np.where(np.isnan(losses), np.inf, losses)
         if pool.answered is not None:
-            counted &= pool.answered
-        return np.where(counted, np.where(np.isnan(losses), np.inf, losses), 0.0)
+            losses[~pool.answered] = np.nan
+        return np.where(pool.client_weights > 0, losses, 0.0)
 
 
 class ObjectivesGradients(Objectives):

@@ -186,13 +186,16 @@ class Fold:
             The larger the better; of rows in several places the mean of the places' scores,
             weighted as their rows are. NaN without any rows to be scored.
         """
-        model, classes = self.folds.model, self.folds.classes
-        if self.folds.clients is not None:
-            some, judges = params, self.folds.judges
+        folds = self.folds
+        model, classes = folds.model, folds.classes
+        if folds.clients is not None:
+            some, judges = params, folds.judges
             params = np.zeros((len(some), len(judges), some.shape[2]), dtype=some.dtype)
             params[:, judges] = some
         own = [(model, classes, params[:, part.places], scoring) for part in self.parts]
-        scores, shares = zip(*ask_each(self.parts, "scores", own), strict=True)
+        # A place that is silent for some candidates only would make them better or worse.
+        how = {"retries": folds.presence.retries, "may_refuse": True}
+        scores, shares = zip(*ask_each(self.parts, "scores", own, **how), strict=True)
         if not any(shares):
             return np.full(len(params), np.nan)
         if len(scores) == 1:

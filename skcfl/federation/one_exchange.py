@@ -38,6 +38,8 @@ class Exchange:
         What has come.
     answered : ndarray of shape (n_clients,) of bool or None
         Who has answered; None is everybody.
+    away : ndarray of shape (n_clients,) of bool
+        Who was needed and is in a place that does not answer at all.
     """
 
     def __init__(self, pool, site, call, sent, start, n_shared):
@@ -45,6 +47,7 @@ class Exchange:
         self.sent, self.start, self.n_shared = sent, start, n_shared
         self.presence, self.places = pool.presence, pool.places
         self.answers, self.answered = {}, None
+        self.away = np.zeros(pool.n_clients, dtype=bool)
 
     def ask(self, known, later, searching):
         """Ask everybody who is not out; other parameters as of :meth:`ClientPool.ask`."""
@@ -110,9 +113,11 @@ class Exchange:
 
     def _ask_again(self):
         """Ask those who were silent until they answer, or often enough."""
-        for _ in range(self.presence.retries):
-            lost = ~self.answered & ~self.pool._is_out & self.site.reachable
-            if not (lost.any() and self._ask_some(np.flatnonzero(lost))):
+        for left in reversed(range(1 + self.presence.retries)):
+            lost, here = ~self.answered & ~self.pool._is_out, self.site.reachable
+            self.away = lost & ~here
+            lost &= here
+            if not (left and lost.any() and self._ask_some(np.flatnonzero(lost))):
                 return
 
     def _insist(self, kind):

@@ -196,11 +196,14 @@ class ClientPool:
         exchange = Exchange(self, self._site, call, sent, start, n_shared)
         exchange.ask(known, later, searching)
         if whole is None:
-            whole = call.whole or (call.always_last and start is None)
+            whole = call.whole or (call.always_last and start is None) or self.presence.needs_all
         exchange.complete(whole)
         answers, answered, sent = exchange.answers, exchange.answered, exchange.sent
         self.answered = answered
         self.presence.note(self.places, answered, whole)
+        if answered is not None and self.presence.compares:
+            # Not those who are there and do not answer, as under a policy.
+            self.presence.skipped[self.places[exchange.away & ~answered]] = True
         if call.keep and sent.get("keep", True):
             models = answers[call.keep]
             if answered is None:

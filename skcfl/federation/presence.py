@@ -1,6 +1,7 @@
 """Who of the clients answers, as the server sees it."""
 
 import warnings
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from .absences import Absences
 PATIENCE = 20
 # Calls in a row that a client has to miss to be lost for good, times its longest silence before.
 LOST = 10
+# Times that a fit starts again because candidates were compared without some of the clients.
+MOST_REPEATS = 2
 
 
 def _named(ids):
@@ -22,6 +25,30 @@ def _named(ids):
 
 class ClientsLost(Exception):
     """Raised in a fit that starts again without the clients that its presence has lost."""
+
+
+@contextmanager
+def comparing(pool, by_sums=False):
+    """Compare candidates in here.
+
+    The fit starts again if clients elsewhere were away meanwhile, and are back.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The clients.
+    by_sums : bool, default=False
+        Whether candidates are compared by sums over the clients, so that all calls need all.
+    """
+    presence = pool.presence
+    before = presence.compares, presence.needs_all
+    presence.compares, presence.needs_all = True, by_sums
+    try:
+        yield
+    finally:
+        presence.compares, presence.needs_all = before
+    if pool.travels:
+        presence.check_comparison()
 
 
 class Presence:
@@ -60,6 +87,12 @@ class Presence:
         self.heard = np.ones(len(ids), dtype=bool)
         #: Whether something that needs all clients was computed without some.
         self.incomplete = False
+        #: Whether candidates are being compared, and who was away where all were needed then.
+        self.compares, self.skipped = False, none.copy()
+        #: Whether calls that else go on without silent clients need all of them.
+        self.needs_all = False
+        #: Times that the fit has started again with those who came back.
+        self.repeats = 0 if before is None else before.repeats
         self.calls = 0
         #: Clients that sent non-finite values; their answers are ignored from then on.
         self.rejected = np.zeros(len(ids), dtype=bool)
@@ -195,9 +228,30 @@ class Presence:
             if (self.rejected | lost).any():
                 raise ClientsLost
 
-    def who_is_lost(self):
-        """The text that names the clients without which the fit starts again."""
+    def check_comparison(self):
+        """Raise ClientsLost if candidates were compared without clients that are back.
+
+        What was computed meanwhile lacks them, so that candidates have won or lost by it.
+        """
+        may_repeat = self.starts_again and self.repeats < MOST_REPEATS
+        if may_repeat and self._back.any():
+            self.repeats += 1
+            raise ClientsLost
+
+    @property
+    def _back(self):
+        """Clients without whom candidates were compared, and who answer again."""
+        return self.skipped & (self.missed == 0) & ~self.rejected & ~self.left_out
+
+    def why_again(self):
+        """The text that says why the fit starts again, and names the clients."""
         away = (self.rejected | self.lost) & ~self.left_out
+        if not away.any():
+            return (
+                f"{int(self._back.sum())} of {len(away)} clients were away while candidates were "
+                f"compared, and answer again: {_named(np.asarray(self.ids)[self._back])}. The fit "
+                "starts again with them."
+            )
         return (
             f"{int(away.sum())} of {len(away)} clients were lost or rejected: "
             f"{_named(np.asarray(self.ids)[away])}. The fit starts again without them."

@@ -16,7 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partialmethod
+from functools import partial, partialmethod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from .._typing import Array, Kind
 from ..calls.answer_bounds import OutOfBounds
 from ..calls.answers import received
 from ..calls.call import CALLS
+from ..calls.first_order import Present
 from ..calls.letters import sizes_of
 from ..clients.ids import locate
 from ..clients.last_answers import Forgotten
@@ -34,7 +35,7 @@ from .bounds import EXITS, Limits, check_hello
 from .federation import Federation, Handshake, checked, joined_hellos
 from .hosted_parts import ROOT
 from .made_columns import made_columns
-from .sites import Endpoint, PlaceLost, Refused, Site, count_derived, raising
+from .sites import Endpoint, PlaceLost, Refused, Site, Unreached, count_derived, raising
 from .turns import in_one_message, pass_turn, post
 
 if TYPE_CHECKING:
@@ -77,6 +78,10 @@ class RemoteHandle(Endpoint):
     def start(self, name, *arguments):
         """Begin to answer; see :meth:`~skcfl.federation.sites.Endpoint.start`."""
         return self.line.start(self, name, arguments)
+
+    def pause(self, last=False):
+        """Wait a little before the host is asked again; see ``Transport.pause``."""
+        return not self.is_lost and self.line.transport.pause(last)
 
     @property
     def is_lost(self):
@@ -297,14 +302,11 @@ class RemoteSite(RemoteHandle, Site):
         self._waiting = None if facts is not None else super().start("facts")
 
     def facts(self):
-        """What is known of the clients; a host that does not say it when asked twice is lost."""
+        """What is known of the clients; a host that does not say it when asked again is lost."""
         if self._facts is None:
             n = self.n_clients
             try:
-                try:
-                    self._facts = self._waiting()
-                except PlaceLost:
-                    self._facts = super().start("facts")()
+                self._facts = self._insisted()
                 if self._limits is not None:
                     self._facts = self._limits.check_facts(self._facts)
             except (PlaceLost, OutOfBounds) as error:
@@ -316,6 +318,23 @@ class RemoteSite(RemoteHandle, Site):
                 self._facts = np.zeros(n, dtype=np.intp), np.zeros(n), np.ones(n, dtype=bool)
             self._waiting = None
         return self._facts
+
+    def _insisted(self):
+        """The facts, or PlaceLost: the host is asked twice, and after each of its pauses."""
+        for k in range(self._most_tries):
+            try:
+                return self._waiting()
+            except Refused:
+                raise
+            except PlaceLost:
+                if self.is_lost or not (self.pause(last=True) or k == 0):
+                    raise
+                self._waiting = super().start("facts")
+        return self._waiting()
+
+    @property
+    def _most_tries(self):
+        return 1 + 2 * len(self.line.transport.pauses)
 
     @property
     def client_sizes(self):
@@ -342,16 +361,23 @@ class RemoteSite(RemoteHandle, Site):
         if name != "answer":
             return super().start(name, *arguments)
         call, sent = arguments
-        wait = super().start(name, call, CALLS[call].packed(sent))
+        ask = partial(super().start, name, call, CALLS[call].packed(sent))
+        wait = ask()
 
         def answer():
-            sizes = sizes_of(self, sent)
-            try:
-                return received(call, wait(), sent, sizes, self.client_weights)
-            except OutOfBounds as error:
-                self.line.lose(str(error))
-            except PlaceLost:
-                pass
+            sizes, waiting = sizes_of(self, sent), wait
+            for left in reversed(range(self._most_tries)):
+                try:
+                    return received(call, waiting(), sent, sizes, self.client_weights)
+                except OutOfBounds as error:
+                    self.line.lose(str(error))
+                    break
+                except PlaceLost as error:
+                    # Who does not say that it is there may be lost for good.
+                    last = call == Present.name
+                    if not (left and isinstance(error, Unreached) and self.pause(last)):
+                        break
+                    waiting = ask()
             none = np.zeros(sizes["n"], dtype=bool)
             return {**CALLS[call].silence(sent, sizes, self.model), "answered": none}
 

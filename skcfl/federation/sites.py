@@ -17,6 +17,10 @@ class PlaceLost(Exception):
     """Raised where a place in another process does not answer; its clients are silent."""
 
 
+class Unreached(PlaceLost):
+    """Raised where no reply of a place has come; it may come to a later try."""
+
+
 class Refused(PlaceLost):
     """Raised where a place does not agree to what it is asked; it has heard it."""
 
@@ -59,6 +63,10 @@ class Endpoint:
         answer = getattr(self, name)(*arguments)
         return lambda: answer
 
+    def pause(self, last: bool = False) -> bool:
+        """Wait a little before the place is asked again; see ``Transport.pause``."""
+        return False
+
     #: Whether no more answers of the place are taken in this fit.
     is_lost = False
 
@@ -87,7 +95,7 @@ class Endpoint:
         raise PrivacyError(f"the answer of a place is wrong: {reason}.")
 
 
-def ask_each(places, name, arguments=None, whole=False, retries=None):
+def ask_each(places, name, arguments=None, whole=False, retries=None, may_refuse=False):
     """Answers of several places that work at the same time.
 
     Parameters
@@ -103,6 +111,8 @@ def ask_each(places, name, arguments=None, whole=False, retries=None):
     retries : int, default=None
         How often silent places are asked again. One that stays silent has no more part in the
         fit, because what follows depends on the answers; None lets it have its part.
+    may_refuse : bool, default=False
+        Whether a place that refuses has its part all the same.
 
     Returns
     -------
@@ -120,18 +130,22 @@ def ask_each(places, name, arguments=None, whole=False, retries=None):
     pass_turn()
     answers, lost = [], []
     for place, some, wait in zip(places, arguments, waiting, strict=True):
-        for left in reversed(range(1 + (retries or 0))):
+        left = retries or 0
+        while wait is not None:
             try:
                 answers.append(wait())
                 break
             except PlaceLost as error:
-                if left and not isinstance(error, Refused):
+                refused, wait = isinstance(error, Refused), None
+                unreached = retries is not None and isinstance(error, Unreached)
+                paused = unreached and place.pause(last=True)
+                if paused or (left and not refused):
+                    left -= not paused
                     wait = place.start(name, *some)
                     continue
                 lost.append(error)
-                if retries is not None:
+                if retries is not None and not (may_refuse and refused):
                     place.lose(error)
-                break
     if lost and (whole or not answers):
         raise FederationError(
             f"{len(lost)} of {len(places)} places do not answer: {lost[0]}"

@@ -34,12 +34,15 @@ class Transport(ABC):
         Bytes of all replies and of all requests so far.
     site : str or None
         Name of the site if the host is one: the ids of its clients begin with it.
+    pauses : tuple of float
+        Seconds between the tries of a call that a host gives no answer to, see :meth:`pause`.
     """
 
     name = "host"
     reachable = True
     wire_bytes = (0, 0)
     site = None
+    pauses: tuple[float, ...] = ()
     _counting = threading.Lock()
 
     @abstractmethod
@@ -93,6 +96,21 @@ class Transport(ABC):
         """
         warnings.warn(f"No answer of {self.name}: {reason}", stacklevel=2)
         return PlaceLost(f"{self.name}: {reason}")
+
+    def pause(self, last=False):
+        """Wait a little before a host is asked again that has not replied.
+
+        Parameters
+        ----------
+        last : bool, default=False
+            Whether the fit goes on without the host for good if it does not reply.
+
+        Returns
+        -------
+        again : bool
+            False, at once, where the host was tried often enough since its last reply.
+        """
+        return False
 
     def restore(self):
         """Start a host with the same parts anew, where this one is lost.

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 import warnings
 from abc import abstractmethod
 from functools import partial
@@ -9,7 +10,7 @@ from functools import partial
 from ..clients.last_answers import Forgotten
 from ..exceptions import FederationError, MessageError
 from .serialization import dumps, loads
-from .sites import PlaceLost, Refused, raising
+from .sites import PlaceLost, Refused, Unreached, raising
 from .transport import SEVERAL, Transport, outcomes
 
 #: Largest number of a site's reasons that are kept.
@@ -36,6 +37,7 @@ class WireTransport(Transport):
         How many calls in a row a site may leave without an answer; then calls do not wait for it
         until it answers again, or until a new fit begins. Calls that were on their way at the same
         time count as one. A site that is late once is not waited for again: it costs one timeout.
+        One that refuses, as while it is started again, is tried after each of the `pauses` first.
 
     Attributes
     ----------
@@ -43,11 +45,16 @@ class WireTransport(Transport):
         Why the site did not answer, each reason once; there is a warning with each.
     messages : int
         How many were sent.
+    pauses : tuple of float
+        Seconds between tries: six seconds in all, for one silence, and as many before the fit
+        goes on without the site for good.
     """
+
+    pauses = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 
     def __init__(self, name, patience=3):
         self.name, self.site, self.patience = name, name, patience
-        self.failures, self.messages, self._missed = [], 0, 0
+        self.failures, self.messages, self._missed, self._paused = [], 0, 0, 0
         self._calling = threading.Lock()
 
     @property
@@ -98,7 +105,7 @@ class WireTransport(Transport):
             if self._calling.acquire(blocking=False):
                 about = {"name": "skcfl call back", "args": (request,), "daemon": True}
                 threading.Thread(target=self._call_back, **about).start()
-            return raising(self._lost("not waited for until it answers again"))
+            return raising(self._lost("not waited for until it answers again", Unreached))
         missed = self._missed
         try:
             receive = self._send(request)
@@ -116,11 +123,25 @@ class WireTransport(Transport):
                 late = self.patience if isinstance(error, TimeoutError) else missed + 1
                 self._missed = max(self._missed, late)
                 kind = "" if isinstance(error, PlaceLost) else f"{type(error).__name__}: "
-                raise self._lost(f"{kind}{error}") from error
-            self._missed = 0
+                lost = PlaceLost if isinstance(error, MessageError) else Unreached
+                raise self._lost(f"{kind}{error}", lost) from error
+            self._missed = self._paused = 0
             return reply
 
         return wait
+
+    def pause(self, last=False):
+        """Wait a little before the next try, which counts as the same call."""
+        if not self._missed:
+            return True  # it has replied to others meanwhile
+        number = len(self.pauses)
+        if self._paused >= number * (1 + last) or not (last or self.reachable):
+            return False
+        time.sleep(self.pauses[self._paused % number])
+        self._paused += 1
+        if self.reachable:
+            self._missed = 0
+        return True
 
     def _taken(self, status, value, note):
         """Status and value of a reply, or what is raised for it."""
@@ -158,7 +179,7 @@ class WireTransport(Transport):
         except Exception as error:
             logger.debug("site %r is still away: %s", self.name, error)
         else:
-            self._missed = 0
+            self._missed = self._paused = 0
             logger.info("site %r answers again", self.name)
         finally:
             self._calling.release()

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..federation.presence import comparing
 from ..graphs import Graph
 from ..numerics.newton import MAX_DENSE
 from ..penalties import name_of
@@ -128,8 +129,9 @@ class ConvexFits:
                 f"{problem.penalty!r} forms none."
             )
         solve, max_iter = self.searcher(problem)
-        search = PathSearch(problem, partial(solve, problem), max_iter)
-        lam, result, state = search.run(lams)
+        with comparing(problem.clients):
+            search = PathSearch(problem, partial(solve, problem), max_iter)
+            lam, result, state = search.run(lams)
         run = self.run(problem)
         if lam == 0.0:
             result = problem.own_models(run)

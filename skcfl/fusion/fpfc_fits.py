@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from .._checks import about, real_array
+from ..federation.presence import comparing
 from ..penalties import CONCAVE, PENALTIES, name_of
 from ..rounds.model_kinds import MINIMISED, NETWORK_STEP, TRAINED, kind_of
 from ..rounds.polish import ROUGH
@@ -157,8 +158,9 @@ class FPFCFits:
                 "True, got False."
             )
         problem = self.problem(pool)
-        tried = GridSearch(problem, self.runner(problem))
-        lam, result = tried.run(search.grid(problem, N_LAMS), search.lams is None)
+        with comparing(pool):
+            tried = GridSearch(problem, self.runner(problem))
+            lam, result = tried.run(search.grid(problem, N_LAMS), search.lams is None)
         return self.finish(problem, result, lam, lam_search=tried.record())
 
     def family(self, problem, search):

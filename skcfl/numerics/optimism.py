@@ -34,9 +34,10 @@ def with_all_rows(losses, own, held, fitted):
     Returns
     -------
     losses : ndarray of shape (n_clients,)
-        Not finite where they were not.
+        Not finite where they were not, NaN where there is no answer about either.
     """
     share = held / np.maximum(held + fitted, 1e-300)
     with np.errstate(invalid="ignore"):
         error = ERROR * np.where(fitted > 0, losses - own, 0.0)
-        return losses - np.nan_to_num(share * error, posinf=0.0, neginf=0.0)
+        corrected = losses - np.nan_to_num(share * error, posinf=0.0, neginf=0.0)
+    return np.where(np.isnan(own), np.nan, corrected)

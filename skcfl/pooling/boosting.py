@@ -31,7 +31,7 @@ from ..numerics.regression_trees import (
     in_units,
     no_trees,
 )
-from ..search.judges import HeldOutLoss
+from ..search.judges import HeldOutLoss, comparable
 from .components import fit_population
 from .em import evaluate, step
 from .normal_equations import solve
@@ -354,7 +354,7 @@ def grown(pool, cuts, basis, options, seed=0):
     held = [*judge.held, None]
     boosters = _at_once(pool, [partial(Booster, lane, *about) for lane in lanes], lanes)
 
-    path, weight = [], judge.weights.sum()
+    path = []
     with series("trees", "stage", MOST_TREES // TREES_A_STAGE) as progress:
         for n_rounds in [0] + MOST_TREES // TREES_A_STAGE * [TREES_A_STAGE]:
             with progress.item():
@@ -362,7 +362,8 @@ def grown(pool, cuts, basis, options, seed=0):
                     partial(_judged, *pair, n_rounds) for pair in zip(boosters, held, strict=True)
                 ]
                 path.append(sum(_at_once(pool, tasks, lanes)))
-            losses = np.sum(path, axis=1) / weight
+            totals, weights = comparable(np.array(path), judge.weights)
+            losses = np.sum(totals, axis=1) / weights.sum()
             losses = np.where(np.isfinite(losses), losses, np.inf)
             best, over = int(losses.argmin()), all(booster.done for booster in boosters[:-1])
             waiting = len(path) - 1 - best

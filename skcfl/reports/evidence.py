@@ -140,7 +140,8 @@ def _ask(pool, evidence, labels, cluster_params, params, deviations):
         for name in ("by_rows", "by_clients"):
             getattr(evidence.common, name)[sizes < 2] = np.nan
         evidence.common.theta[sizes < 2] = cluster_params[sizes < 2]
-    evidence.losses = pool.ask(OwnLosses, params)
+    losses = pool.ask(OwnLosses, params)
+    evidence.losses = np.where(np.isnan(losses), 0.0, losses)
     if 1 < K <= MOST_CLUSTERS and K < pool.n_clients:
         evidence.cluster_losses = np.asarray(pool.ask(Losses, cluster_params), dtype=float)
     if deviations is not None:

@@ -49,7 +49,9 @@ class Candidates:
         """
         if restart not in self.trained:
             w = kind_of(pool).first_steps(pool, pool.start(), steps[restart % len(steps)])
-            self.trained[restart] = w, pool.ask(OwnLosses, w), {}
+            losses = pool.ask(OwnLosses, w)
+            # Nothing is known of clients without an answer, under all models.
+            self.trained[restart] = w, np.where(np.isnan(losses), 0.0, losses), {}
         return self.trained[restart]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..federation.lanes import together
 from ..federation.ledger import Ledger
-from .judges import HeldOutLoss
+from .judges import HeldOutLoss, comparable
 
 # Folds of the rows, and how many of them judge: each costs a fit of every basis.
 FOLDS = 3, 2
@@ -101,8 +101,8 @@ def better_form(forms, seed=0):
     found = list(together(tasks, lanes, ledger))
     forms = [form for form, each in zip(forms, found, strict=True) if each is not None]
     found = [each for each in found if each is not None]
-    weights = found[0][1]
-    totals = [np.where(np.isfinite(total), total, np.inf) for total, _ in found]
+    totals, weights = comparable(np.array([total for total, _ in found]), found[0][1])
+    totals = [np.where(np.isfinite(total), total, np.inf) for total in totals]
     here = weights > 0
     losses = {
         form.name: float(total[here].sum() / weights.sum())

@@ -17,6 +17,10 @@ FEW, FEW_FOLDS, FOLDS, MANY, HUGE = 40, 5, 3, 400, 800
 LARGE, FEW_LAMS = 250_000, 4
 # Cap of a client's loss if clients may be false, in median losses.
 MOST_LOSS = 3.0
+# Least part of the weight that is left to judge by clients that have answered about everything.
+LEAST_LEFT = 0.5
+# Steps of the estimate of what the others would say.
+POLISHES = 10
 # Networks are trained once, on four fifths of the rows.
 NETWORK_FOLDS = 5
 
@@ -24,6 +28,41 @@ NETWORK_FOLDS = 5
 def is_large(pool):
     """If True, linear clients have so many parameters that the search makes few fits."""
     return pool.can_answer("solve") and pool.n_clients * pool.n_params > LARGE
+
+
+def comparable(losses, weights):
+    """Losses of candidates that can be compared, where some clients left some unanswered.
+
+    A client that gave no answer about one candidate judges none. If those who are left hold too
+    few of the rows, a missing mean loss is that of the client under the others, plus what the
+    candidate loses more elsewhere: Tukey's median polish, as some candidates are far off.
+
+    Parameters
+    ----------
+    losses : ndarray of shape (n_candidates, n_units)
+        Total losses of the rows of each unit, NaN without an answer.
+    weights : ndarray of shape (n_units,)
+        Weights of these rows.
+
+    Returns
+    -------
+    losses : ndarray of shape (n_candidates, n_units)
+    weights : ndarray of shape (n_units,)
+        Zero for those who do not judge.
+    """
+    missing = np.isnan(losses) & (weights > 0)
+    away = missing.any(axis=0)
+    if weights[~away].sum() >= LEAST_LEFT * weights.sum():
+        return np.where(away, 0.0, losses), np.where(away, 0.0, weights)
+    judges = weights > 0
+    means = losses[:, judges] / weights[judges]
+    known, more = np.ma.masked_invalid(means), np.zeros((len(means), 1))
+    for _ in range(POLISHES):
+        of_client = np.ma.median(known - more, axis=0, keepdims=True).filled(0.0)
+        more = np.ma.median(known - of_client, axis=1, keepdims=True).filled(np.inf)
+    filled = np.zeros_like(losses)
+    filled[:, judges] = weights[judges] * (of_client + more)
+    return np.where(missing, filled, losses), weights
 
 
 class HeldOutLoss:
@@ -77,7 +116,9 @@ class HeldOutLoss:
             self.pools.append(train)
             self.held.append(held)
         self.trusted = np.ones(n, dtype=bool) if trusted is None else trusted
-        self.weights = sum(self._counted(held) for held in self.held)
+        #: The same of each fold.
+        self.parts = [self._counted(held) for held in self.held]
+        self.weights = sum(self.parts)
         # The gain from more rows is known for quadratic losses only.
         self.corrects = pool.model.quadratic and used == n_folds
         self.whole = pool.lane() if exact else None
@@ -110,7 +151,10 @@ class HeldOutLoss:
         return np.where(self.trusted, held.client_weights, 0.0)
 
     def losses(self, k, models, ledger):
-        """Total losses of each client's rows in fold k under its models, each (n_clients,)."""
+        """Total losses of each client's rows in fold k under its models, each (n_clients,).
+
+        NaN for clients that gave no answer.
+        """
         train, held = self.pools[k], self.held[k]
         weights, fitted = self._counted(held), train.client_weights
         pools = (held, train) if self.corrects else (held,)
@@ -143,6 +187,7 @@ class FoldsJudge:
         seeds = rng.randint(np.iinfo(np.int32).max, size=len(folds))
         self.folds, self.scoring = folds, scoring
         self.pools = [f.pool(random_state=seed) for f, seed in zip(folds, seeds, strict=True)]
+        self.parts = list(np.eye(len(folds)))
         self.weights = np.ones(len(folds))
 
     def losses(self, k, models, ledger):

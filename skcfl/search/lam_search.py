@@ -16,6 +16,7 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from .._checks import Count, about, caller_level, strengths
 from .._option_objects import Options, parameters
 from .._typing import Array, ArrayLike, Splitter
+from ..federation.presence import comparing
 from .alpha import is_automatic
 from .candidates import Alphas, Family
 from .judges import FoldsJudge, HeldOutLoss
@@ -312,7 +313,8 @@ class LamSearch(Options):
             judge = FoldsJudge(dealt, self.scoring, pool.random_state)
         simpler = self.cv is None and problem.exact
         search = ModelSearch(families, judge, alphas, simpler, n_jobs)
-        search.run(pool.ledger)
+        with comparing(pool):
+            search.run(pool.ledger)
         if search.warning:
             warnings.warn(search.warning, UserWarning, stacklevel=caller_level())
         return search

@@ -25,7 +25,7 @@ from .._progress import loop, series
 from ..federation.lanes import together
 from .candidates import Alphas, Member
 from .fold_fits import FoldFits
-from .judges import is_large
+from .judges import comparable, is_large
 from .simplest import Choice, by_lam, tied
 
 __all__ = ["ModelSearch"]
@@ -65,6 +65,8 @@ class ModelSearch:
         self.families, self.judge, self.n_jobs = families, judge, n_jobs
         self.alphas = Alphas() if alphas is None else alphas
         self.members, self.warning = {}, None
+        #: Losses of the members by fold, as they were answered.
+        self.answers, self.partly = {}, False
         self.folds = [FoldFits(families, pool) for pool in judge.pools]
         whole = None if judge.whole is None else FoldFits(families, judge.whole, True)
         self.choice = Choice(families, judge.weights, self.alphas, simpler, whole)
@@ -134,11 +136,12 @@ class ModelSearch:
                 parts.setdefault(key, []).append((losses, labels))
             self.folds[k].take(f, alpha, states, refitted)
         for key, some in parts.items():
-            losses = sum(losses for losses, _ in some)
-            self._add(Member(*key, losses, *self._partitions([labels for _, labels in some])))
+            losses, labels = zip(*some, strict=True)
+            self._add(Member(*key, sum(losses), *self._partitions(labels)), losses)
         for (f, alpha), other in given.items():
             for refit in self.families[f].refits:
-                self._add(replace(self.members[other, alpha, 0.0, refit], family=f))
+                same = self.members[other, alpha, 0.0, refit]
+                self._add(replace(same, family=f), self.answers[other, alpha, 0.0, refit])
 
     def _given(self, tasks):
         """Another family that has the same clients' own models, by family and local penalty."""
@@ -155,15 +158,30 @@ class ModelSearch:
                     known.append((f, alpha))
         return given
 
-    def _add(self, member):
-        """Take up a member that was judged."""
-        member.value = float(member.losses.sum() / self.judge.weights.sum())
-        self.members[member.family, member.alpha, member.lam, member.refit] = member
+    def _add(self, member, losses):
+        """Take up a member that was judged, with its losses by fold."""
+        key = member.family, member.alpha, member.lam, member.refit
+        self.members[key], self.answers[key] = member, losses
+        self.partly |= bool(np.isnan(losses).any())
+        member.value = float(member.losses.sum() / self.choice.weights.sum())
+        if self.partly:
+            self._compare()
         name = ", ".join(f"{k}={v}" for k, v in self.families[member.family].name.items())
         self.progress.remark(
             f"{name}, lam {member.lam:.4g}{', refitted' if member.refit else ''}: "
             f"{member.n_models:.3g} models, held-out loss {member.value:.6g}"
         )
+
+    def _compare(self):
+        """Let only those judge the members who have answered about all."""
+        weights = np.array(self.judge.parts)
+        answers = np.array([self.answers[key] for key in self.members])
+        found, weights = comparable(answers.reshape(len(answers), -1), weights.ravel())
+        self.choice.weights = weights.reshape(answers.shape[1:]).sum(axis=0)
+        for member, losses in zip(self.members.values(), found, strict=True):
+            member.losses = losses.reshape(answers.shape[1:]).sum(axis=0)
+            member.value = float(member.losses.sum() / self.choice.weights.sum())
+        self.choice.confirmed.clear()
 
     @staticmethod
     def _partitions(labels):

@@ -47,6 +47,7 @@ import numpy as np
 from .._progress import loop, quiet, series
 from ..calls.first_order import Losses, OwnLosses
 from ..federation.lanes import asked_at_once, lanes_of, together
+from ..federation.presence import comparing
 from ..numerics.optimism import with_all_rows
 from ..numerics.quantiles import weighted_quantile
 from .alpha import is_automatic
@@ -125,7 +126,8 @@ def find_n_clusters(pool, fit, rng, local=None, grow=None, robust=False, judge=N
         best number before), "accepted", "floats_up" and "floats_down".
     """
     search = _Search(pool, fit, rng, local, grow, robust, judge, memory)
-    best = search.run()
+    with comparing(pool):
+        best = search.run()
     pool.ledger.since_mark()
     result = search.final(best, best)
     search.histories.append((0, result.history))
@@ -180,6 +182,7 @@ class _Search:
         #: Weights of the rows that each fold (rows) holds out of each client (columns).
         self.held = np.array([fold.held.client_weights for fold in self.folds]).reshape(-1, self.n)
         self.share = self.held / max(self.held.sum(), 1e-300)
+        #: Losses by fold and client, NaN without an answer.
         self.losses, self.histories = {}, []
         #: Results of the folds that are not judged yet, by number.
         self.fitted = {}
@@ -312,7 +315,16 @@ class _Search:
 
     def _mean(self, K):
         """Mean held-out loss, as it counts."""
-        return float(np.sum(self.share * self._counted(K)))
+        losses = self._counted(K)
+        here = ~np.isnan(losses)
+        return float(np.sum(self._share_of(here) * np.where(here, losses, 0.0)))
+
+    def _share_of(self, here):
+        """Shares of the rows, of those that there are answers about."""
+        if here.all():
+            return self.share
+        share = np.where(here, self.share, 0.0)
+        return share / max(share.sum(), 1e-300)
 
     def _counted(self, K):
         """Held-out losses as they count, (n_folds, n_clients)."""
@@ -322,26 +334,33 @@ class _Search:
         """Losses as they count: if clients may be false, at most some times a median."""
         if not self.robust or not self.held.any():
             return losses
-        means = [self._by_client(np.nan_to_num(h, nan=np.inf)) for h in self.losses.values()]
+        means = [self._by_client(h) for h in self.losses.values()]
         most = MOST_LOSS * np.median(np.min(means, axis=0)[self.held.any(axis=0)])
-        return np.minimum(np.nan_to_num(losses, nan=np.inf), most) if most > 0 else losses
+        return np.minimum(losses, most) if most > 0 else losses
 
     def _by_client(self, values):
         """Means over a client's rows held out."""
-        return np.sum(self.held * values, axis=0) / np.maximum(self.held.sum(axis=0), 1e-300)
+        here = ~np.isnan(values)
+        held, values = np.where(here, self.held, 0.0), np.where(here, values, 0.0)
+        return np.sum(held * values, axis=0) / np.maximum(held.sum(axis=0), 1e-300)
 
     def _gain(self, K, before):
         """Mean gain of K clusters over others, and its standard error."""
         before, losses = self._counted(before), self._counted(K)
+        # Who did not answer about one of them judges neither.
+        here = ~(np.isnan(before) | np.isnan(losses))
+        before, losses = np.where(here, before, 0.0), np.where(here, losses, 0.0)
+        share, held = self._share_of(here), np.where(here, self.held, 0.0)
         with np.errstate(invalid="ignore"):
             gain = before - losses
         if not np.isfinite(gain).all():
             return np.inf if np.isfinite(losses).all() else -np.inf, 0.0
-        mean, n_folds = float(np.sum(self.share * gain)), np.count_nonzero(self.held, axis=0)
+        mean, n_folds = float(np.sum(share * gain)), np.count_nonzero(held, axis=0)
         # A single fold has no mean to compare with.
-        centre = np.where(n_folds > 1, self._by_client(gain), mean)
+        own = np.where(here, gain, np.nan)
+        centre = np.where(n_folds > 1, self._by_client(own), mean)
         lost = np.where(n_folds > 1, n_folds / np.maximum(n_folds - 1, 1), 1.0)
-        error = float(np.sqrt(np.sum(lost * (self.share * (gain - centre)) ** 2)))
+        error = float(np.sqrt(np.sum(lost * (share * (gain - centre)) ** 2)))
         return mean, error
 
     def final(self, K, best):
@@ -357,7 +376,8 @@ class _Search:
                 own = self._capped(pool.ask(OwnLosses, result.cluster_params[result.labels]))
                 loss = self._mean(best)
                 most = loss + LOST_GAIN * (self._mean(1) - loss)
-                if np.average(own, weights=pool.client_weights) > most:
+                here = ~np.isnan(own)
+                if np.average(own[here], weights=pool.client_weights[here]) > most:
                     # Clusters of false clients have taken the place of others.
                     self.histories.append((K, result.history))
                     return self.final(K + 1, best)
@@ -426,7 +446,9 @@ class _Fold:
         """Mean loss of each client's model on its rows that were held out, as of all its rows."""
         search = self.search
         if search.judge is not None:
-            return search.judge(held, result)
+            losses = search.judge(held, result)
+            losses = np.where(np.isnan(losses), np.inf, losses)
+            return losses if held.answered is None else np.where(held.answered, losses, np.nan)
         theta = result.cluster_params
         W, pools = theta[result.labels], [held, train][: 1 + search.corrects]
         asked = [(pool, lambda pool: pool.ask(OwnLosses, W)) for pool in pools]

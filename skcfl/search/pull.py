@@ -4,8 +4,9 @@ import numpy as np
 
 from .._progress import loop, quiet
 from ..calls.first_order import OwnLosses
+from ..federation.presence import comparing
 from ..numerics.quantiles import weighted_quantile
-from .judges import MOST_LOSS
+from .judges import MOST_LOSS, comparable
 
 __all__ = ["choose_pull", "pull_grid"]
 
@@ -71,16 +72,24 @@ def choose_pull(pool, lams, fit, robust=False, name="lam"):
     """
     if pool.n_clients - pool.without_rows.sum() <= 1:
         return float(lams[lams > 0][-1]), {}  # a single client is its own shared model
-    total, rows = np.zeros((len(lams), pool.n_clients)), np.zeros(pool.n_clients)
     n_folds = FOLDS if pool.can_answer("spectrum") else TRAINED_FOLDS
-    with loop("fold", n_folds, f"search of {name}, folds", sure=True) as folds:
-        for train, held in pool.deal_folds(FOLDS, pool.random_state)[:n_folds]:
+    total, rows = np.zeros((len(lams), n_folds, pool.n_clients)), []
+    progress = loop("fold", n_folds, f"search of {name}, folds", sure=True)
+    with comparing(pool), progress as folds:
+        dealt = pool.deal_folds(FOLDS, pool.random_state)[:n_folds]
+        for fold, (train, held) in enumerate(dealt):
             weights = held.client_weights
-            rows += weights
+            rows.append(weights)
             with quiet():
                 for k, models in enumerate(fit(train, lams)):
-                    total[k] += np.where(weights > 0, weights * held.ask(OwnLosses, models), 0.0)
+                    losses = weights * held.ask(OwnLosses, models)
+                    total[k, fold] = np.where(weights > 0, losses, 0.0)
             folds.tell()
+    some, weights = comparable(total.reshape(len(lams), -1), np.concatenate(rows))
+    total, rows = (
+        each.reshape(-1, n_folds, pool.n_clients).sum(axis=1) for each in (some, weights)
+    )
+    rows = rows[0]
     if robust and rows.any():
         with np.errstate(invalid="ignore"):
             means = np.where(rows > 0, np.nan_to_num(total / rows, nan=np.inf), np.inf)

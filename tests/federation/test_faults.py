@@ -103,7 +103,7 @@ def pool_of(**faults):
 #: What is lost where clients without rows have something to say, by call and number of the array.
 UNLIKE = {
     **dict.fromkeys([("losses", 0), ("best_response", 0), ("fingerprints", 0)], np.nan),
-    ("best_response_sums", 0): np.nan,
+    **dict.fromkeys([("best_response_sums", 0), ("own_losses", 0)], np.nan),
     **dict.fromkeys([("best_response", 1), ("hessian_solves", 0), ("conjugate", 0)], 0.0),
     ("what", 1): 0.0,
 }

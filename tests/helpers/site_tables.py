@@ -42,6 +42,8 @@ class Given(SiteRows):
 class Wire(WireTransport):
     """What NVFlare is in the tests: bytes there and back, to a site that may fail."""
 
+    pauses = ()
+
     def __init__(self, rows, fails=lambda number: None):
         super().__init__(rows.name)
         self.host, self.fails, self.sent = SiteHost(rows), fails, []

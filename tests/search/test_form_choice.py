@@ -36,7 +36,8 @@ def forms_of(losses):
         ([-1.0, -1.0, -1.0, -1.2], "lines"),
         ([3.0, -2.0, 2.0, -2.0], "lines"),  # within a standard error
         ([0.05, 0.05, 0.05, 0.05], "lines"),  # within 1 %
-        ([np.nan, 1.0, 1.0, 1.0], "lines"),
+        ([-np.inf, 1.0, 1.0, 1.0], "lines"),
+        ([np.nan, 1.0, 1.0, 1.0], "curves"),  # nothing is known of one
     ],
 )
 def test_the_first_form_stays_unless_another_is_clearly_better(gains, taken, monkeypatch):

@@ -1,0 +1,172 @@
+"""Sites that are away for a moment: what is chosen meanwhile, and when they are asked again."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from site_tables import Given, Wire
+from sklearn.base import clone
+
+import skcfl
+from skcfl import LamSearch
+from skcfl.calls.first_order import OwnLosses
+from skcfl.datasets import make_clustered_regression
+from skcfl.federation.remote import RemoteFederation
+from skcfl.search.judges import comparable
+from skcfl.search.pull import choose_pull
+
+DATA = make_clustered_regression(n_clients=9, n_clusters=3, random_state=0, n_samples=20)
+IDS = np.unique(DATA.groups)
+SECOND = [f"s1/{name}" for name in IDS[3:6]]
+PAUSES = 0.001, 0.002, 0.002, 0.002
+
+pytestmark = pytest.mark.filterwarnings("ignore:No answer of site")
+
+
+def sites(away=range(0), pauses=(), **settings):
+    """Three sites of three clients, and the second one, which replies to some messages not."""
+    made = []
+    for k in range(3):
+        here = np.isin(DATA.groups, IDS[3 * k : 3 * k + 3])
+        rows = Given(f"s{k}", (DATA.X[here], DATA.y[here], DATA.groups[here]))
+        made.append(Wire(rows))
+    made[1].pauses = pauses
+    made[1].fails = lambda number: ConnectionError("refused") if number in away else None
+    return RemoteFederation(made, **settings), made[1]
+
+
+def pooling():
+    return skcfl.PartialPoolingRegressor(random_state=0)
+
+
+@pytest.mark.parametrize("first", [4, 20, 30])
+def test_a_site_that_is_started_again_misses_nothing(first):
+    """Its connections are refused at once: tries need time between them."""
+    wanted = pooling().fit_federation(sites()[0])
+    model = pooling().fit_federation(sites(range(first, first + 3), PAUSES)[0])
+    assert model.absences_ == [] and model.missing_clients_.size == 0
+    assert_array_equal(model.params_, wanted.params_)
+
+
+def test_who_is_needed_for_good_is_waited_for_twice():
+    """Tries of one silence, the last ones before the fit would go on without the site."""
+    model = pooling().fit_federation(sites(range(20, 28), PAUSES)[0])
+    assert model.missing_clients_.size == 0
+
+
+def test_a_dead_site_costs_its_pauses_twice(monkeypatch):
+    waited = []
+    monkeypatch.setattr("skcfl.federation.wire.time.sleep", waited.append)
+    model = pooling().fit_federation(sites(range(20, 10**9), PAUSES)[0])
+    assert_array_equal(model.missing_clients_, SECOND)
+    assert waited == [*PAUSES, *PAUSES]
+
+
+def test_a_fit_without_faults_does_not_wait(monkeypatch):
+    monkeypatch.delattr("skcfl.federation.wire.time.sleep")
+    assert (
+        skcfl.FedAvgRegressor().fit_federation(sites(pauses=PAUSES)[0]).missing_clients_.size == 0
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "first"),
+    [
+        (skcfl.GTVRegressor(search=LamSearch(lams=[0.1, 1.0, 3.0])), 63),
+        (skcfl.ConvexClusteredFLRegressor(search=LamSearch("bic")), 388),
+        (pooling(), 30),
+    ],
+    ids=["held out", "bic", "sums"],
+)
+def test_what_was_chosen_without_a_site_is_chosen_again(model, first, caplog):
+    """Candidates that were judged while clients were away look better, or worse."""
+    wanted = clone(model).fit_federation(sites()[0])
+    found = clone(model).fit_federation(sites(range(first, first + 3))[0])
+    assert "answer again: 's1/client03'" in caplog.text
+    assert found.missing_clients_.size == 0
+    assert_array_equal(found.labels_, wanted.labels_)
+    assert_array_equal(found.params_, wanted.params_)
+
+
+@pytest.mark.parametrize("name", ["ConvexClusteredFL", "IFCA"])
+def test_losses_without_an_answer_do_not_choose(name, monkeypatch):
+    """One client of each cluster is silent where each client has a model of its own."""
+    model = getattr(skcfl, name + "Regressor")(random_state=0)
+    wanted = clone(model).fit(DATA.X, DATA.y, groups=DATA.groups)
+    result = OwnLosses.result
+
+    def without_some(pool, answers, arguments, start):
+        losses = result(pool, answers, arguments, start)
+        if len(np.unique(arguments["w"], axis=0)) == 9:
+            losses[[0, 1, 3]] = np.nan
+        return losses
+
+    monkeypatch.setattr(OwnLosses, "result", without_some)
+    found = clone(model).fit(DATA.X, DATA.y, groups=DATA.groups)
+    assert_array_equal(found.labels_, wanted.labels_)
+    assert getattr(found, "lam_", 1.0) == getattr(wanted, "lam_", 1.0)
+
+
+def test_a_pull_is_chosen_by_those_who_have_answered():
+    """Half of the clients are silent for one candidate, the best of all if zeros counted."""
+    losses = iter(np.tile([[1.0, 1.0], [0.6, 0.6], [1.0, np.nan]], (4, 1)))
+    folds = [(None, FoldOf(losses)) for _ in range(4)]
+    pool = SimpleNamespace(
+        n_clients=2,
+        without_rows=np.zeros(2, dtype=bool),
+        random_state=None,
+        can_answer=lambda call: True,
+        deal_folds=lambda number, rng: folds,
+        presence=SimpleNamespace(compares=False, needs_all=False),
+        travels=False,
+    )
+    lam, search = choose_pull(pool, np.array([3.0, 2.0, 1.0]), lambda train, lams: lams)
+    assert lam == 2.0
+    assert_allclose(search["lam_search"]["held_out_loss"], [1.0, 0.6, 1.0])
+
+
+class FoldOf:
+    """Rows held out, whose losses are given."""
+
+    client_weights = np.ones(2)
+
+    def __init__(self, losses):
+        self.losses = losses
+
+    def ask(self, call, models):
+        return next(self.losses)
+
+
+@pytest.mark.filterwarnings("ignore:The best lam")
+def test_a_place_that_is_silent_in_a_fold_is_lost_for_all_of_them():
+    """Scores of the other places are not those of the same rows."""
+    federation, second = sites(retries=0)
+    refused = second.fails
+
+    def fails(number):
+        scores = b'"scores"' in second.sent[number - 1]
+        return ConnectionError("refused") if scores and number % 2 else refused(number)
+
+    second.fails = fails
+    search = LamSearch(cv=3, lams=[0.1, 1.0, 3.0])
+    model = skcfl.GTVRegressor(search=search, random_state=0).fit_federation(federation)
+    assert_array_equal(model.missing_clients_, SECOND)
+
+
+def test_candidates_are_compared_by_those_who_have_answered_about_all():
+    losses = np.array([[1.0, 2.0, 30.0], [2.0, 3.0, np.nan]])
+    found, weights = comparable(losses, np.ones(3))
+    assert_array_equal(found, [[1.0, 2.0, 0.0], [2.0, 3.0, 0.0]])
+    assert_array_equal(weights, [1.0, 1.0, 0.0])
+
+
+def test_where_few_have_answered_about_all_the_others_fill_in():
+    """A client's loss under other candidates, and what the candidate loses elsewhere."""
+    clients, candidates = np.array([1.0, 2.0, 5.0, 9.0]), np.array([[0.0], [1.0], [2.0], [40.0]])
+    whole = 3.0 * (clients + candidates)
+    losses = whole.copy()
+    losses[[0, 1, 2], [0, 1, 2]] = np.nan
+    found, weights = comparable(losses, np.full(4, 3.0))
+    assert_allclose(found, whole, rtol=1e-5)
+    assert_array_equal(weights, 3.0)
