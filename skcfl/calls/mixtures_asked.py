@@ -62,7 +62,7 @@ class Mixture(Call):
 
     def least_summed(cls, site, arguments, answers, units):
         weights, models = site.client_weights * (units > 0), np.zeros(len(units), dtype=np.intp)
-        return min(least_number(weights * own, units, models) for own in answers["shares"].T)
+        return min(least_number(weights * q, units, models) for q in answers["shares"].T)
 
     def fill(cls, pool, answers, lost, arguments, start, whole):
         answers["shares"][lost] = arguments["shares"][lost]

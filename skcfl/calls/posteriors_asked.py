@@ -41,8 +41,8 @@ class SumsOfPosteriors(Call, abstract=True):
             return np.count_nonzero(units)
         here, models = (units > 0).astype(float), np.zeros(len(units), dtype=np.intp)
         about = {name: arguments[name] for name in PRIOR}
-        own = site.answer(Posteriors.name, {**about, "errors": None, "dense": False})
-        shares = own["responsibilities"].T
+        found = site.answer(Posteriors.name, {**about, "errors": None, "dense": False})
+        shares = found["responsibilities"].T
         return min(least_number(share * here, np.ones(len(units)), models) for share in shares)
 
 

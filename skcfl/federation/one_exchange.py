@@ -75,8 +75,8 @@ class Exchange:
         self.presence.record(kind, self.pool._at, self.answered)
         if self.answered is None:
             return
-        if whole:
-            self._ask_again()
+        if whole or self.presence.needs_all:
+            self._ask_again(whole)
         self._insist(kind)
         if self.answered.all():
             self.answered = None
@@ -111,12 +111,18 @@ class Exchange:
 
     # ------------------------------------------------------------------ who was silent
 
-    def _ask_again(self):
-        """Ask those who were silent until they answer, or often enough."""
+    def _ask_again(self, whole):
+        """Ask those who were silent until they answer, or often enough.
+
+        Who is there may have refused, as under a policy: in a comparison that only lacks sums, the
+        first time without an answer is the last.
+        """
+        before = None
         for left in reversed(range(1 + self.presence.retries)):
             lost, here = ~self.answered & ~self.pool._is_out, self.site.reachable
             self.away = lost & ~here
             lost &= here
+            left, before = left and (whole or lost.sum() != before), lost.sum()
             if not (left and lost.any() and self._ask_some(np.flatnonzero(lost))):
                 return
 

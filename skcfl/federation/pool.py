@@ -196,7 +196,7 @@ class ClientPool:
         exchange = Exchange(self, self._site, call, sent, start, n_shared)
         exchange.ask(known, later, searching)
         if whole is None:
-            whole = call.whole or (call.always_last and start is None) or self.presence.needs_all
+            whole = call.whole or (call.always_last and start is None)
         exchange.complete(whole)
         answers, answered, sent = exchange.answers, exchange.answered, exchange.sent
         self.answered = answered
