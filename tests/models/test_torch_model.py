@@ -125,10 +125,10 @@ def test_gradients_of_some_layers_are_computed_alone():
 
 
 class Started(MLP):
-    """MLP with a start that is given, of rows as they are."""
+    """MLP with a start that is given, of rows as they are, and the penalty of modules."""
 
     def __init__(self, hidden_layer_sizes=(100,), first=None):
-        super().__init__(hidden_layer_sizes, standardize=False)
+        super().__init__(hidden_layer_sizes, alpha=1e-4, standardize=False)
         self.first = first
 
     def start(self, random_state=None):
