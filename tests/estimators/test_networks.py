@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from pickled_hosts import PickledHost, named
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 
+import skcfl
 from skcfl import (
     FedAvg,
     FedAvgClassifier,
@@ -18,8 +21,9 @@ from skcfl import (
     Training,
 )
 from skcfl.calls.first_order import LocalUpdate, Objectives
-from skcfl.datasets import make_rotated_digits
+from skcfl.datasets import make_clustered_regression, make_rotated_digits
 from skcfl.federation.inprocess import open_rows
+from skcfl.federation.remote import RemoteFederation
 from skcfl.models import MLP, LinearModel
 from skcfl.rounds.alternate import Options, alternate
 from skcfl.rounds.local_training import solve_local
@@ -167,3 +171,28 @@ def test_gradient_averaging_takes_a_step_of_the_users(digits):
     net = FedAvgClassifier(hidden_layer_sizes=(16,), training=training, max_iter=60, tol=0)
     objective = net.fit(*digits).history_["objective"]
     assert objective[-1] < 0.7 * objective[0]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("method", "n_models"),
+    [("FedAvg", 1), ("LocalModels", 6), ("IFCA", 2), ("Ditto", 1), ("FedProto", 6)],
+)
+def test_alpha_is_a_prior_of_each_model(method, n_models):
+    """Three tenths of one over the rows, a row of weight two counted twice; at sites, too."""
+    kind = "Classifier" if method == "FedProto" else "Regressor"
+    data = make_clustered_regression(6, 2, 3, n_samples=20, random_state=0)
+    y = data.y > data.y.mean() if kind == "Classifier" else data.y
+    more = {"random_state": 0} | ({"n_clusters": 2} if method == "IFCA" else {})
+    model = getattr(skcfl, method + kind)(hidden_layer_sizes=3, max_iter=2, **more)
+    rows = data.X, y, data.groups
+    assert_allclose(clone(model).fit(*rows).alpha_, 0.3 * n_models / 120)
+    twice = clone(model).fit(*rows, sample_weight=np.full(120, 2.0))
+    assert_allclose(twice.alpha_, 0.3 * n_models / 240)
+    host = PickledHost(named([rows]))
+    there = clone(model).fit_federation(RemoteFederation([host]))
+    here = clone(model).fit(*rows)
+    assert there.alpha_ == here.alpha_
+    assert_allclose(there.params_, here.params_, rtol=1e-4, atol=1e-6)
+    given = clone(model).set_params(alpha=0.01).fit(*rows)
+    assert given.alpha_ == 0.01
