@@ -151,6 +151,35 @@ def test_no_variance_stays_at_zero_where_another_is_more_likely(kind, n, n_rows,
     assert above
 
 
+@pytest.mark.parametrize("effect", [0.006, 0.0])
+def test_small_variances_are_zero_only_if_they_are_none(effect):
+    """Many rows tell deviations of half a percent of the noise from none."""
+    axes = np.meshgrid(np.arange(4), np.arange(10), [-1.0, 1.0], indexing="ij")
+    groups, item, sign = (axis.ravel() for axis in axes)
+    y = sign + effect * np.linspace(-1.5, 1.5, 10)[item]
+    X, weights = np.column_stack([0 * item, item]), np.full(80, 1e4)
+    model = PartialPoolingRegressor(crossed=[1], random="intercept", prior=np.inf)
+    found = model.fit(X, y, groups=groups, sample_weight=weights).level_variances_["x1"]
+    # The variance of the levels' means, less that of their errors.
+    wanted = np.var(effect * np.linspace(-1.5, 1.5, 10)) - 1.0 / 8e4
+    assert_allclose(found, max(wanted, 0.0), rtol=1e-3, atol=0)
+
+
+def test_variances_that_are_none_are_zero():
+    """Or so far from it that the likelihood is larger."""
+    found = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        groups, item = np.repeat(np.arange(10), 12), rng.integers(6, size=120)
+        X = np.column_stack([rng.normal(size=120), item])
+        model = PartialPoolingRegressor(crossed=[1], random="intercept", prior=np.inf)
+        model.fit(X, rng.normal(size=120), groups=groups)
+        found += [model.covariance_.diagonal()[-1], model.level_variances_["x1"]]
+    found = np.array(found)
+    assert (found == 0).sum() > 3
+    assert (found[found > 0] > 1e-6).all()
+
+
 def test_names_of_levels_change_nothing():
     X, y, groups = generated()
     model = PartialPoolingRegressor(crossed="item", nested="room", **ML)

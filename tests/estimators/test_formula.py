@@ -220,6 +220,8 @@ def test_counts_have_dispersion_one():
     more = formula.fit(f"{text} + (1 | item)", frame, "poisson", client="school")
     assert model.estimator_.dispersion_ == more.estimator_.dispersion_ == 1.0
     assert more.loglik_ > model.loglik_ - 0.5  # of two approximations
+    other = formula.fit(text, frame, "poisson", covariance="diag")  # by steps of EM
+    assert other.estimator_.dispersion_ == 1.0 and other.loglik_ < model.loglik_
     X, y = np.column_stack([frame["ses"], np.ones(400)]), frame["count"].to_numpy()
     at = np.repeat(np.arange(20), 20)
 

@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from skcfl import FedAvgRegressor
 from skcfl.federation.hosted_parts import ROOT, Host, HostedParts
 from skcfl.numerics import kmeans
-from skcfl.numerics.threads import BLAS, one_thread
+from skcfl.numerics.threads import BLAS, at_once, one_thread
 
 
 def threads(kind="blas"):
@@ -37,6 +37,12 @@ def test_few_vectors_are_clustered_in_one_thread(monkeypatch):
     assert set(seen) == {1}
     wanted = means(3, n_init=10, random_state=np.random.RandomState(0)).fit(vectors)
     assert (found.labels_ == wanted.labels_).all()
+
+
+@pytest.mark.parametrize("n_jobs", [None, 1, 3])
+def test_results_are_in_the_order_of_the_items(n_jobs):
+    assert at_once(lambda item: item**2, list(range(50)), n_jobs) == [k**2 for k in range(50)]
+    assert at_once(abs, [], n_jobs) == []
 
 
 @pytest.mark.parametrize("fails", [False, True])
