@@ -176,6 +176,7 @@ def fake(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "clinic", sys.modules[__name__])
     for cls, name in ((FitApp, "fit"), (SiteApp, "exchange")):
         monkeypatch.setattr(cls, name, getattr(cls, name))
+    monkeypatch.setattr("skcfl.federation.wire.time.sleep", lambda seconds: None)
     return fake
 
 
