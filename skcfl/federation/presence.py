@@ -137,8 +137,23 @@ class Presence:
         if n < self.min_clients:
             raise FederationError(
                 f"{n} of {len(self.ids)} clients answer, and min_clients={self.min_clients}: "
-                f"{_named(np.asarray(self.ids)[lost])} did not when last asked."
+                f"{_named(np.asarray(self.ids)[lost])} did not when last asked"
+                f"{self._refused(lost)}."
             )
+
+    def _refused(self, clients):
+        """What some clients never answered though they were there, for a message."""
+        never = [
+            f"{call!r} about some of their rows" if some_rows else repr(call)
+            for (call, some_rows), failed in self.failed.items()
+            if ((failed > 0) & ~self.answered[call, some_rows] & self.heard)[clients].all()
+        ]
+        if not never:
+            return ""
+        return (
+            f", and have never answered {' or '.join(never)}, as where a policy or too few rows "
+            "do not allow it"
+        )
 
     def _come_back(self, places):
         """Note that some clients answer, which may have been silent."""

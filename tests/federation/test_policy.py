@@ -135,6 +135,21 @@ def test_a_policy_in_one_process():
     assert_array_equal(found.params_, wanted.params_)
 
 
+@pytest.mark.filterwarnings("ignore:No answer of")
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_an_error_names_the_call_that_nobody_answers(elsewhere):
+    """Parts of ten rows are too few for the policy, all of them are not."""
+    rows, policy = (DATA.X, DATA.y, DATA.groups), SitePolicy(min_rows=8)
+    if elsewhere:
+        places = RemoteFederation([PickledHost(named(parts_of(DATA, 2)), policy=policy)])
+    else:
+        places = InProcessFederation(*rows, policy=policy)
+    never = "have never answered '[a-z]*' about some of their rows, as where a policy"
+    with pytest.raises(FederationError, match=never):
+        IFCARegressor().fit_federation(places)
+    FedAvgRegressor().fit_federation(places)
+
+
 def test_a_policy_in_one_of_two_places():
     ids = np.unique(DATA.groups)
     few = np.flatnonzero(DATA.groups == ids[0])[3:]
