@@ -25,7 +25,7 @@ from ..pooling.crossed_modes import fit_modes
 from ..pooling.deviations import deviations
 from ..pooling.em import Options, evaluate
 from ..pooling.stacking import stacked
-from ..reports.evidence import centred
+from ..reports.differences import centred
 from .basis_choices import Competition, OtherBasis, bases_compete
 from .designs import grouped, made
 from .level_effects import LevelEffects

@@ -52,6 +52,9 @@ class ScoreSums(Call):
         Clients that are in the sums.
     within : bool, default=False
         If True, each client replaces the intercept by its own of least loss.
+    frame : ndarray of shape (n_columns, n_columns), default=None
+        What the design matrix is multiplied by before derivatives are taken, so that they are of
+        parameters ``frame^-1 theta`` in better units.  `theta` stays in the units of the rows.
 
     Returns
     -------
@@ -63,8 +66,8 @@ class ScoreSums(Call):
         in the intercepts.
     """
 
-    down = {"theta": "K p", "labels": "n", "counted": "n", "within": ""}
-    defaults = {"counted": True, "within": False}
+    down = {"theta": "K p", "labels": "n", "counted": "n", "within": "", "frame": "d d"}
+    defaults = {"counted": True, "within": False, "frame": None}
     up = {"values": "K", "gradients": "K p", "curvature": "K p p"}
     whole = False
     minimised = exact = True
@@ -73,12 +76,12 @@ class ScoreSums(Call):
 
     def count(cls, sizes, arguments):
         """Floats of a model down; a value, a gradient and a curvature up."""
-        n, p = sizes["n"], sizes["p"]
-        return n * p, n * (1 + p + p * (p + 1) // 2)
+        n, p, d = sizes["n"], sizes["p"], sizes["d"]
+        return n * (p + d * d), n * (1 + p + p * (p + 1) // 2)
 
-    def kernel(cls, clients, block, slots, theta, labels, counted, within):
+    def kernel(cls, clients, block, slots, theta, labels, counted, within, frame):
         (K, p), n = theta.shape, clients.client_weights[slots] * counted
-        scores = Scores(clients.model, block, theta[labels], within)
+        scores = Scores(clients.model, block, theta[labels], within, frame)
         g = scores.reduced(n)[1]
         flat = np.concatenate(
             [scores.losses()[:, None], g, scores.curvature.reshape(len(g), p * p)], axis=1
@@ -92,7 +95,7 @@ class ScoreDraws(Call):
 
     Parameters
     ----------
-    theta, labels, counted, within
+    theta, labels, counted, within, frame
         As of :class:`ScoreSums`.
     inverse : ndarray of shape (K, n_params, n_params)
         Inverses of the curvatures.
@@ -122,10 +125,10 @@ class ScoreDraws(Call):
 
     down = {
         **{"theta": "K p", "labels": "n", "inverse": "K p p", "moves": "K p m", "counted": "n"},
-        **{"within": "", "normal": "", "n_draws": "", "draw": ""},
+        **{"within": "", "frame": "d d", "normal": "", "n_draws": "", "draw": ""},
     }
     defaults = {
-        **{"moves": None, "counted": True, "within": False, "normal": False},
+        **{"moves": None, "counted": True, "within": False, "frame": None, "normal": False},
         **{"n_draws": 255, "draw": 0},
     }
     computed = frozenset()
@@ -141,23 +144,26 @@ class ScoreDraws(Call):
 
     def count(cls, sizes, arguments):
         """Floats of a model, a curvature and moves; sums of scores, or of their squares, up."""
-        n, p, m = sizes["n"], sizes["p"], sizes["m"]
+        n, p, m, d = (sizes[letter] for letter in "npmd")
         triangle = p * (p + 1) // 2
-        down = p + triangle if arguments["moves"] is None else p + triangle + p * m
+        down = p + d * d + triangle + (0 if arguments["moves"] is None else p * m)
         return n * down, n * (p * m + triangle + m + 1)
 
     def passes(cls, sizes, arguments):
         return sizes["p"] * SIGNS
 
-    def kernel(cls, clients, block, slots, theta, labels, counted, within, inverse, moves, **how):
+    def kernel(
+        cls, clients, block, slots, theta, labels, counted, within, frame, inverse, moves, **how
+    ):
         (K, p), n = theta.shape, clients.client_weights[slots] * counted
         # The same draws are asked for without moves, and then with them.
-        key = [*(value.tobytes() for value in (theta, labels, n, inverse)), within, how]
+        arrays = theta, labels, n, inverse, np.zeros(0) if frame is None else frame
+        key = [*(value.tobytes() for value in arrays), within, how]
         known, drawn = block.cache.pop("scores", (None, None))
         if known != key:
             kind = NormalNoise if how["normal"] else Signs
             noise = kind(clients.places[slots], how["n_draws"], how["draw"])
-            scores = Scores(clients.model, block, theta[labels], within)
+            scores = Scores(clients.model, block, theta[labels], within, frame)
             drawn = scores.drawn(n, inverse[labels], noise)
         own, curvature, rows, scatter, odd = drawn
         squares, meat = np.zeros(own.shape[1:]), np.zeros((K, p, p))
@@ -246,10 +252,11 @@ class NormalNoise(Signs):
 class Scores:
     """Gradients of a block's rows at their clients' models (c, p)."""
 
-    def __init__(self, model, block, w, within):
+    def __init__(self, model, block, w, within, frame=None):
         self.model, self.within = model, within
-        self.block = block = block.astype(np.float64)
+        block = block.astype(np.float64)
         self.kernel, self.state = model.kernel, model.state(block, w)
+        self.block = block = block if frame is None else block.transformed(frame)
         #: Places of the intercepts among the parameters.
         self.free = np.zeros((model.n_outputs, model.n_columns), dtype=bool)
         if within:

@@ -22,8 +22,9 @@ LETTERS: dict[str, dict[str, Callable[[Any], int]]] = {
     "leaves": {"k": np.size},
     "n_leaves": {"k": int},
     "n_bins": {"b": int},
+    "frame": {"d": len},
 }
-NONE = dict.fromkeys("Kvmhuetlkjb", 0)
+NONE = dict.fromkeys("Kvmhuetlkjbd", 0)
 
 
 def sizes_of(pool, arguments):

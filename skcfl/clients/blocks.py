@@ -239,6 +239,12 @@ class Block:
         """Block of the same rows with other weights."""
         return self._lend(self._made(self.X, self.y, weights, self.clients, self.lengths))
 
+    def transformed(self, frame):
+        """Block of the rows times a matrix (d, d)."""
+        part = Block(np.matmul(self.dense(), frame), *self._about, self.exact)
+        part.copies = self.copies
+        return part
+
     def with_targets(self, y):
         """Block of the same rows with other encoded targets, in double precision."""
         other = copy.copy(self)

@@ -107,14 +107,16 @@ def common_models(pool, start, labels, counted, within=False):
     -------
     models : CommonModels
     """
-    test = None
-    theta, curvature = _fitted(pool, np.array(start, dtype=float), labels, counted, within)
+    test, about = None, {"counted": counted, "within": within}
+    theta = np.array(start, dtype=float)
+    about["frame"], back = _frame(pool, theta, labels, counted)
+    theta, curvature = _fitted(pool, theta, labels, back, about)
     if counted.sum() > MOST_DRAWN:
         test = differences(pool, theta, labels, counted, within)
     inverse = np.linalg.pinv(curvature, SINGULAR, hermitian=True)
     large = pool.n_samples * pool.n_params > LARGE
     n_draws = FEW_DRAWS if large else MANY_DRAWS
-    about = {"counted": counted, "within": within, "n_draws": 0 if test else n_draws}
+    about["n_draws"] = 0 if test else n_draws
     about["normal"] = pool.model.quadratic and pool.typical_size < FEW_ROWS * pool.n_params
     sums, _, _, rows, scatter, _ = pool.ask(ScoreDraws, theta, labels, inverse, **about)
     moves = np.matmul(inverse, sums)
@@ -128,13 +130,39 @@ def common_models(pool, start, labels, counted, within=False):
     sizes = np.bincount(labels[counted & ~pool.without_rows], minlength=len(theta))
     # Few clients: the sum of so many scores that add up to zero.
     share = (sizes / np.maximum(sizes - 1, 1))[:, None, None]
+    forth = np.linalg.inv(back)
     return CommonModels(
-        theta + moves[:, :, 0],
-        curvature,
-        _covariances(inverse, rows),
-        share * _covariances(inverse, meat),
+        theta + moves[:, :, 0] @ back.T,
+        forth.T @ curvature @ forth,
+        _covariances(back @ inverse, rows),
+        share * _covariances(back @ inverse, meat),
         test or replace(_test(squares, n_clients), n_odd=round(float(odd))),
     )
+
+
+def centre_of(model, curvature):
+    """Mean row and spread of the columns of the design, weighted as the curvature is."""
+    H = curvature[: model.n_columns, : model.n_columns]
+    if not model.fit_intercept:
+        total = np.trace(H) or 1.0
+        return np.zeros(model.n_columns), np.sqrt(np.maximum(np.diag(H), 0.0) / total)
+    total = max(float(H[-1, -1]), 1e-300)
+    centre = H[-1] / total
+    spread = np.sqrt(np.maximum(np.diag(H) / total - centre**2, 0.0))
+    spread[-1] = 1.0
+    return centre, spread
+
+
+def centred(model, centre, spread):
+    """Matrix (p, p) of effects at the mean row and a standard deviation away, of parameters."""
+    return np.kron(np.eye(model.n_outputs), _of_one_output(model, centre, spread))
+
+
+def _of_one_output(model, centre, spread):
+    own = np.diag(spread)
+    if model.fit_intercept:
+        own[-1] = centre
+    return own
 
 
 def _covariances(inverse, meat):
@@ -185,9 +213,24 @@ def _rarity(values):
     return rankdata(-values, method="max") / len(values)
 
 
-def _fitted(pool, theta, labels, counted, within):
-    """Models of least loss, by Newton's method with halving, and their curvatures."""
-    values, gradients, curvature = pool.ask(ScoreSums, theta, labels, counted, within)
+def _frame(pool, theta, labels, counted):
+    """What standardises features in units of their own or None, and the matrix back to the pool's.
+
+    Else intercepts, far away from the rows, would take up what the slopes differ in.
+    """
+    model, frame = pool.model, None
+    if pool.scaling is None and model.n_features:
+        curvature = pool.ask(ScoreSums, theta, labels, counted)[2].sum(axis=0)
+        centre, spread = centre_of(model, curvature)
+        spread = np.where(spread > 0, spread, 1.0)
+        frame = np.linalg.inv(_of_one_output(model, centre, spread))
+    back = np.eye(model.n_columns) if frame is None else frame
+    return frame, np.kron(np.eye(model.n_outputs), back)
+
+
+def _fitted(pool, theta, labels, back, about):
+    """Models of least loss, by Newton's method with halving, and curvatures in the frame."""
+    values, gradients, curvature = pool.ask(ScoreSums, theta, labels, **about)
     for _ in range(1 if pool.model.quadratic else MAX_STEPS):
         steps = -np.matmul(
             np.linalg.pinv(curvature, SINGULAR, hermitian=True), gradients[:, :, None]
@@ -197,12 +240,12 @@ def _fitted(pool, theta, labels, counted, within):
             break
         length = 1.0
         for _ in range(HALVINGS):
-            trial = pool.ask(ScoreSums, theta + length * steps, labels, counted, within)
+            trial = pool.ask(ScoreSums, theta + length * steps @ back.T, labels, **about)
             if np.isfinite(trial[0]).all() and trial[0].sum() <= values.sum():
                 break
             length *= 0.5
         else:
             break
-        theta = theta + length * steps
+        theta = theta + length * steps @ back.T
         values, gradients, curvature = trial
     return theta, curvature

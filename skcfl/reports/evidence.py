@@ -9,7 +9,7 @@ from sklearn.utils import check_random_state
 from ..calls.first_order import Losses, OwnLosses
 from ..exceptions import FederationError
 from ..numerics.newton import MAX_DENSE
-from .differences import CommonModels, DifferenceTest, common_models, differences
+from .differences import CommonModels, DifferenceTest, centre_of, common_models, differences
 
 # Clients that are asked at most, and the product of rows and parameters; of more a sample.
 MOST_CLIENTS, MOST_NUMBERS = 2000, 2e7
@@ -126,7 +126,7 @@ def _ask(pool, evidence, labels, cluster_params, params, deviations):
     start = np.average(params[every], axis=0)[None]
     pooled = common_models(pool, start, one, every)
     evidence.no_difference = pooled.test
-    evidence.centre, evidence.spread = _centre(model, pooled.curvature[0])
+    evidence.centre, evidence.spread = centre_of(model, pooled.curvature[0])
     if model.fit_intercept and model.n_features:
         evidence.intercepts_only = differences(pool, pooled.theta, one, every, True)
     sizes = np.bincount(labels[every], minlength=K)
@@ -146,27 +146,6 @@ def _ask(pool, evidence, labels, cluster_params, params, deviations):
         evidence.cluster_losses = np.asarray(pool.ask(Losses, cluster_params), dtype=float)
     if deviations is not None:
         evidence.deviations = deviations(pool, pooled, evidence.centre, evidence.spread)
-
-
-def _centre(model, curvature):
-    """Mean row and spread of the columns of the design, weighted as the curvature is."""
-    H = curvature[: model.n_columns, : model.n_columns]
-    if not model.fit_intercept:
-        total = np.trace(H) or 1.0
-        return np.zeros(model.n_columns), np.sqrt(np.maximum(np.diag(H), 0.0) / total)
-    total = max(float(H[-1, -1]), 1e-300)
-    centre = H[-1] / total
-    spread = np.sqrt(np.maximum(np.diag(H) / total - centre**2, 0.0))
-    spread[-1] = 1.0
-    return centre, spread
-
-
-def centred(model, centre, spread):
-    """Matrix (p, p) of effects at the mean row and a standard deviation away, of parameters."""
-    own = np.diag(spread)
-    if model.fit_intercept:
-        own[-1] = centre
-    return np.kron(np.eye(model.n_outputs), own)
 
 
 def memberships(losses, sizes, weights, dispersion):

@@ -3,7 +3,8 @@
 import numpy as np
 from scipy.stats import t
 
-from .evidence import centred, entropy, memberships
+from .differences import centred
+from .evidence import entropy, memberships
 from .report import Report, Section, Table
 
 # p-values below which differences are clear, and are taken to be there.

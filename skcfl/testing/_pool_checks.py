@@ -240,11 +240,19 @@ def _calls(pool, rng):
     diagonal = theta, rho.mean() * np.ones(p), shares, 0.7, np.inf
     yield _asks("posterior_products", *diagonal, vectors)
     for within in (False, True)[: 1 + bool(pool.model.fit_intercept)]:
-        yield _asks("score_sums", theta, labels, within=within)
+        about = {"within": within, "frame": _shifted(pool.model.n_columns) if within else None}
+        yield _asks("score_sums", theta, labels, **about)
         inverse, moves = np.tile(np.eye(p), (3, 1, 1)), np.tile(v[0, :, None], (3, 1, 8))
-        about = {"within": within, "n_draws": 7, "normal": within and pool.model.quadratic}
+        about |= {"n_draws": 7, "normal": within and pool.model.quadratic}
         for m in (None, moves):
             yield _asks("score_draws", theta, labels, inverse, m, **about)
+
+
+def _shifted(n_columns):
+    """What adds a quarter to all features."""
+    frame = np.eye(n_columns)
+    frame[-1, :-1] = 0.25
+    return frame
 
 
 def _asks(name, *args, **more):

@@ -9,6 +9,7 @@ import pytest
 from cases import make
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named, parts_of
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from trials import some
 
@@ -157,6 +158,27 @@ def test_intervals_of_clusters_hold_the_truth(differ):
                 true = np.sign(mean) * 4.0 * spread[int(name[1])]
                 held.append(low <= true <= high)
     assert np.mean(held) > 0.8  # 40 of them, in clusters of eight clients
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "log_loss", "poisson"])
+@pytest.mark.parametrize("size, origin", [(1.0, 30.0), (0.01, 30.0), (200.0, -2000.0)])
+def test_units_and_origins_of_features_change_no_report(loss, size, origin):
+    """A calendar year far from zero is no intercept, though nothing is standardised."""
+    X, y, groups = table(3, N=10, n=30, deviations=(0.1, 0.25, 0.0))
+    y = {"squared_error": y, "log_loss": y > 2, "poisson": np.floor(abs(y))}[loss]
+    kind = "Classifier" if loss == "log_loss" else "Regressor"
+    start = getattr(skcfl, f"FedAvg{kind}")(loss=loss, alpha=0.0, standardize=False)
+    findings, errors = [], []
+    for unit, zero in ((1.0, 0.0), (size, origin)):
+        Z = (X - 30) / [1.0, 5.0] * [1.0, unit] + [0.0, zero]
+        model = clone(start).fit(Z, y, groups=groups)
+        findings.append(model.report().findings)
+        common = model._how_sure.common
+        for cov in (common.by_rows, common.by_clients):
+            errors.append(np.sqrt(cov[0, [0, 1], [0, 1]]) * [1.0, unit])
+    for name in ("p_no_difference", "p_intercepts_only"):
+        assert findings[0][name] == pytest.approx(findings[1][name], abs=0.01)
+    assert_allclose(errors[:2], errors[2:], rtol=1e-5)
 
 
 def test_no_differences_are_said_where_there_are_none():
