@@ -31,7 +31,8 @@ from .of_clients import OfClients, check_new_ids
 from .predicting import scored
 
 if TYPE_CHECKING:
-    from ..federation.federation import Federation, Handshake
+    from ..federation.federation import Federation
+    from ..federation.handshake import Handshake
     from ..federation.pool import ClientPool
     from ..reports.report import Report
 

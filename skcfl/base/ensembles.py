@@ -12,7 +12,8 @@ from ..federation.fitted import FittedFederation
 from ..numerics.by_cluster import sum_by_cluster
 
 if TYPE_CHECKING:
-    from ..federation.federation import Federation, Handshake
+    from ..federation.federation import Federation
+    from ..federation.handshake import Handshake
     from ..federation.pool import ClientPool
     from ..federation.presence import Presence
     from ..federation.result import Result

@@ -50,7 +50,8 @@ from .reporting import Reports
 from .table_columns import TakesTables
 
 if TYPE_CHECKING:
-    from ..federation.federation import Federation, Handshake
+    from ..federation.federation import Federation
+    from ..federation.handshake import Handshake
     from ..federation.pool import ClientPool
     from ..federation.presence import Presence
     from ..federation.result import Result

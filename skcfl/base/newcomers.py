@@ -26,7 +26,8 @@ from .of_clients import check_new_ids
 from .predicting import NotReleased
 
 if TYPE_CHECKING:
-    from ..federation.federation import Federation, Handshake
+    from ..federation.federation import Federation
+    from ..federation.handshake import Handshake
     from .predicting import Predictions as Host
 else:  # a mixin
     Host = object

@@ -22,7 +22,7 @@ from ..federation.federation import Federation, InProcessFederation
 from .fitting import BaseFit, Task
 
 if TYPE_CHECKING:
-    from ..federation.federation import Handshake
+    from ..federation.handshake import Handshake
     from ..federation.presence import Presence
 
 _METHODS_WITH_GROUPS = (

@@ -29,7 +29,8 @@ from ..federation.checking import check_target, check_weights
 from ..federation.sites import ask_each
 
 if TYPE_CHECKING:
-    from ..federation.federation import Federation, Handshake
+    from ..federation.federation import Federation
+    from ..federation.handshake import Handshake
     from ..models import LocalModel
     from .of_clients import OfClients as Host
 else:  # a mixin

@@ -17,7 +17,8 @@ from ..federation.privacy import EXAMPLE, target_units
 from ..federation.private_sums import Releases
 
 if TYPE_CHECKING:
-    from ..federation.federation import Federation, Handshake
+    from ..federation.federation import Federation
+    from ..federation.handshake import Handshake
     from ..federation.result import Result
     from ..federation.summed_pool import SummedPool
     from ..models import LocalModel

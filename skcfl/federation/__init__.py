@@ -3,8 +3,9 @@
 from .costs import Cost, estimate_cost
 from .dask import DaskFederation
 from .faults import Faults
-from .federation import FanOutFederation, Federation, Handshake, InProcessFederation
+from .federation import FanOutFederation, Federation, InProcessFederation
 from .fit_page import FitReport, fit_report
+from .handshake import Handshake
 from .host import SiteRows
 from .identity import SiteIdentity
 from .ledger import Ledger

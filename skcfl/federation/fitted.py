@@ -8,7 +8,8 @@ import numpy as np
 
 from .._typing import Array
 from ..exceptions import FederationError
-from .federation import Federation, Handshake, _present
+from .federation import Federation, _present
+from .handshake import Handshake
 from .made import BehindFederation
 from .presence import Presence
 from .sites import ask_each

@@ -69,7 +69,8 @@ class Host:
             What came out, an exception of an error.
         """
         for old in dropped:
-            self._kept.pop(old, None)
+            if old != ROOT:
+                self._kept.pop(old, None)
         try:
             with self._making:
                 for made, source, method, settings in recipe:

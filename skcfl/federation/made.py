@@ -10,7 +10,8 @@ import numpy as np
 
 from .._typing import Array, Kind
 from ..exceptions import FederationError
-from .federation import Federation, Handshake, _present
+from .federation import Federation, _present
+from .handshake import Handshake
 from .ledger import Ledger
 from .made_columns import Columns
 from .presence import Presence

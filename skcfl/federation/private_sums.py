@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from .._typing import Array
     from ..calls.releases import Release
     from ..models import LocalModel
-    from .federation import Federation, Handshake
+    from .federation import Federation
+    from .handshake import Handshake
     from .released import ReleasedFederation
 
 
@@ -38,6 +39,8 @@ class Protected:
 
     #: What a private fit does where noise drowns what clients have in common.
     on_noise: Literal["local", "error"] = "local"
+    #: Accounts that it would have.
+    _n_places = 1
 
     def private(
         self,
@@ -86,6 +89,7 @@ class Protected:
             raise ValueError(
                 f"unit must be 'client', got {unit!r}; released() protects single records."
             )
+        self._check_owner("private")
         how: dict[str, Any] = {"n_fits": n_fits, "random_state": random_state}
         how["participation"] = participation
         federation = self._under(ClientPrivacy(epsilon, delta, unit, bounds, **how))
@@ -126,12 +130,12 @@ class Protected:
         ImportError
             If cryptography is not installed.
         """
-        declared = self._declared()
-        if declared is None:
+        self._check_owner("masked")
+        if self._declared() is None:
             return self._under(ClientPrivacy(np.inf, bounds=bounds, masked=least_clients))
         if bounds is not None:
             raise ValueError("bounds are those of private(), got others for masked().")
-        return self._under(declared.with_masks(least_clients))
+        return self._with_masks(least_clients)
 
     def released(
         self,
@@ -173,12 +177,26 @@ class Protected:
 
         if epsilon is None:
             return released_by_sites(self, n_folds)
+        self._check_owner("released")
+        if self._declared() is not None:
+            raise PrivacyError(
+                "released() is refused: the clients answer sums over clients and nothing else. "
+                "Ask the federation from which this one was made."
+            )
         privacy = ClientPrivacy(epsilon, delta, "record", bounds, random_state=random_state)
         return release_moments(self, privacy, n_folds)
 
     def _declared(self) -> ClientPrivacy | None:
         """The privacy of this federation, None if there is none."""
         return None
+
+    def _check_owner(self, method: str) -> None:
+        """Raise a PrivacyError if a policy says already what clients answer."""
+
+    def _with_masks(self, least: int, number: int = 0) -> Self:
+        """The same federation under its privacy, with sums behind masks."""
+        declared: Any = self._declared()
+        return self._under(declared.with_masks(least), number)
 
     def _under(self, privacy: ClientPrivacy, number: int = 0) -> Self:
         """The same federation under some privacy, with noise of its own for each number."""
@@ -200,7 +218,7 @@ def joined_terms(said: Sequence[tuple[str, Handshake]]) -> dict[str, Any] | None
     if all(one is None for one in terms):
         return None
     first: Any = terms[0]
-    for (name, _), other in zip(said, terms, strict=True):
+    for (name, _), other in zip(said[1:], terms[1:], strict=True):
         same = first is not None and other is not None and first.keys() == other.keys()
         keys = set(first) - {"left"} if same else ()
         if not same or not all(np.array_equal(first[key], other[key]) for key in keys):

@@ -33,7 +33,7 @@ from .sites import PlaceLost, Refused
 
 if TYPE_CHECKING:
     from ..models import LocalModel
-    from .federation import Handshake
+    from .handshake import Handshake
 
 #: Bound of the norm of a row, in roots of the number of its columns.
 ROOM = 1.3

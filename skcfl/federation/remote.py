@@ -32,7 +32,8 @@ from ..clients.last_answers import Forgotten
 from ..exceptions import FederationError
 from ..numerics.matrices import in_a_row
 from .bounds import EXITS, Limits, check_hello
-from .federation import Federation, Handshake, checked, joined_hellos
+from .federation import Federation, checked
+from .handshake import Handshake, joined_hellos
 from .hosted_parts import ROOT
 from .made_columns import made_columns
 from .sites import Endpoint, PlaceLost, Refused, Site, Unreached, count_derived, raising

@@ -35,7 +35,7 @@ ALIGNMENT = 8
 MESSAGES = ("skcfl.models",)
 RESULTS = ("skcfl", "sklearn")
 # Classes of other modules that messages hold.
-NAMED = {("skcfl.federation.federation", "Handshake"), ("skcfl.federation.scaling", "Scaling")}
+NAMED = {("skcfl.federation.handshake", "Handshake"), ("skcfl.federation.scaling", "Scaling")}
 
 # Booleans, integers, floats, bytes and text, in the byte order of nearly all machines.
 _DTYPE = re.compile(r"\|b1|\|[iu]1|<[iu][248]|<f[248]|\|S[1-9]\d{0,8}|<U[1-9]\d{0,8}")

@@ -14,7 +14,7 @@ from ..federation.pool import ClientPool
 from ..federation.sites import Site
 
 if TYPE_CHECKING:
-    from ..federation.federation import Handshake
+    from ..federation.handshake import Handshake
     from ..models import LocalModel
 
 # Arguments that are rows, and the rooms that have none.
