@@ -160,7 +160,7 @@ def _released(
         "history_": dict(result.history),
         "coef_names_": estimator._feature_names(header, model.n_features),
         "groups_": np.zeros(0, dtype=hello.ids.dtype),
-        "missing_clients_": hello.ids[:0],
+        "missing_clients_": hello.ids[releases.missing],
         "rejected_clients_": hello.ids[:0],
         "absences_": [],
         "_n_asked": releases.n_clients,

@@ -93,6 +93,11 @@ class Release:
     def check_settings(cls, model: Any, arguments: dict[str, Any]) -> None:
         """Raise a ValueError if a setting is none."""
 
+    @classmethod
+    def of_enough(cls, arguments: dict[str, Any], least: int) -> dict[str, Any]:
+        """Arguments with which exact sums are of so many clients at least, or a ValueError."""
+        return arguments
+
     # ------------------------------------------------------------------------- both sides
 
     @classmethod
@@ -480,6 +485,9 @@ class Moves(Release):
     known : tuple of ndarray or None
         Ids of clients, and the position of the model of each; None lets clients choose. Clients
         with another id add nothing.
+    sizes : ndarray of shape (K,) or None
+        How many clients have chosen each model, as they say where moves are zero: exact moves of
+        models of few are withheld. None withholds those of several models.
 
     Returns
     -------
@@ -489,7 +497,7 @@ class Moves(Release):
 
     down = {
         **{"theta": ("K", "p"), "unit": (), "rho": (), "step_size": ()},
-        **{"steps": None, "draw": None, "known": None},
+        **{"steps": None, "draw": None, "known": None, "sizes": None},
     }
     #: Bound of a client's move, in the unit of the declared bounds.  Benchmark:
     #: benchmarks/private.py.
@@ -507,6 +515,10 @@ class Moves(Release):
             K = len(arguments["theta"])
             if not pair or not ((known[1] >= 0) & (known[1] < K)).all():
                 raise ValueError(f"{cls.name} takes known ids and a model of each.")
+        if (sizes := arguments["sizes"]) is not None and np.shape(sizes) != np.shape(
+            arguments["theta"][:, 0]
+        ):
+            raise ValueError(f"{cls.name} takes a size of each model, or none.")
         if not arguments["unit"] > 0 or arguments["rho"] < 0 or arguments["step_size"] < 0:
             raise ValueError(f"{cls.name} takes a positive unit, and rho and step_size >= 0.")
 
@@ -514,7 +526,17 @@ class Moves(Release):
         K, p = arguments["theta"].shape
         return {"moves": Block((K, p), cls.clip, 0.9), "counts": Block((K,), 1.0, 0.1)}
 
-    def kernel(cls, site, block, slots, theta, unit, rho, steps, step_size, draw, known):
+    def of_enough(cls, arguments, least):
+        known, K = arguments["known"], len(arguments["theta"])
+        if known is None:
+            few = np.zeros(K) if arguments["sizes"] is None else arguments["sizes"]
+            return arguments if K == 1 else {**arguments, "sizes": few >= least}
+        sizes = np.bincount(known[1], minlength=K)
+        if sizes.min() < least or len(set(known[0].tolist())) < len(known[0]):
+            raise ValueError(f"a sum would be over {sizes.min()} clients, {least} is the least")
+        return arguments
+
+    def kernel(cls, site, block, slots, theta, unit, rho, steps, step_size, draw, known, sizes):
         model, c = site.model, len(slots)
         choice, here = np.zeros(c, dtype=np.intp), np.ones(c)
         if known is not None:
@@ -535,6 +557,8 @@ class Moves(Release):
         moves = np.zeros((c, *theta.shape))
         counts = np.zeros((c, len(theta)))
         moves[np.arange(c), choice] = here[:, None] * (trained - start) / unit
+        if sizes is not None:
+            moves[:, ~sizes] = 0.0
         counts[np.arange(c), choice] = here
         return {"moves": moves, "counts": counts}
 
@@ -575,9 +599,10 @@ class SharedMoves(Release):
             raise ValueError(f"{cls.name} takes one model, and a mask of shared parameters.")
         if not shared.any():
             raise ValueError(f"{cls.name} takes a mask of shared parameters with some in it.")
-        rest = {name: arguments[name] for name in Moves.down.keys() - {"known"}}
-        Moves.check_settings(model, {**rest, "known": None})
-        heads = {**rest, "steps": arguments["head_steps"], "known": None}
+        rest = {name: arguments[name] for name in Moves.down.keys() - {"known", "sizes"}}
+        rest |= {"known": None, "sizes": None}
+        Moves.check_settings(model, rest)
+        heads = {**rest, "steps": arguments["head_steps"]}
         Moves.check_settings(model, heads)
 
     def bounded(cls, model, arguments):

@@ -63,6 +63,8 @@ class MaskedPlaces:
         ``n_parties`` clients.
     least : int
         Fewest parties of a sum.
+    min_clients : int, default=1
+        Fewest clients of all places of a sum.
 
     Raises
     ------
@@ -70,8 +72,9 @@ class MaskedPlaces:
         If fewer answer.
     """
 
-    def __init__(self, places: list[Any], least: int) -> None:
+    def __init__(self, places: list[Any], least: int, min_clients: int = 1) -> None:
         self.places, self.least, self.number = places, least, -1
+        self.min_clients = min_clients
         self.here = np.ones(len(places), dtype=bool)
         if len(places) > 1:
             found = self._ask(dict.fromkeys(range(len(places)), ()), "mask_key", _check_key)
@@ -178,11 +181,24 @@ class MaskedPlaces:
             raise FederationError(
                 f"{count} places answer a masked sum, and at least {self.least} are needed."
             )
+        check_clients([self.places[k] for k in some], self.min_clients)
         return count
+
+    @property
+    def there(self) -> list[Any]:
+        """The places that have answered so far."""
+        return [place for place, here in zip(self.places, self.here, strict=True) if here]
 
     def _ask(self, asked: dict[int, tuple[Any, ...]], name: str, check: Any) -> dict[int, Any]:
         """Answers of the parties that are asked, by their numbers."""
         return believed({k: self.places[k] for k in asked}, name, asked, check, name)[0]
+
+
+def check_clients(places: list[Any], least: int) -> None:
+    """Raise a FederationError if the places that answer have too few clients."""
+    n = sum(len(place.places) for place in places) if least > 1 else least
+    if n < least:
+        raise FederationError(f"places of {n} clients answer, and min_clients={least}.")
 
 
 def message_bytes(name: str, sent: Any, answer: Any) -> tuple[int, int]:

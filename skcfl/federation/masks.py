@@ -22,7 +22,7 @@ import numpy as np
 
 from .._checks import needs
 from .._typing import Array
-from .sites import Refused
+from .sites import PlaceLost, Refused
 
 #: Bytes of a key, and what is signed before it.
 KEY, PURPOSE = 32, b"skcfl: key of masked sums: "
@@ -255,7 +255,7 @@ class MaskParty:
         """Number of parties that agreed on keys, itself included."""
         return max(len(self._here), 1)
 
-    def masked(self, number: int, here: Array, values: Array) -> Array:
+    def masked(self, number: int, here: Array, values: Array, asked: bytes = b"") -> Array:
         """A vector behind masks.
 
         Parameters
@@ -266,6 +266,8 @@ class MaskParty:
             Parties of the sum.
         values : ndarray of shape (n,) of uint64
             The vector.
+        asked : bytes, default=b""
+            The question: masks of parties that were asked different ones do not cancel.
 
         Returns
         -------
@@ -276,7 +278,7 @@ class MaskParty:
         if not self._streams:
             return values
         self._here = here
-        about = number.to_bytes(8, "big") + np.packbits(here).tobytes()
+        about = number.to_bytes(8, "big") + np.packbits(here).tobytes() + asked
         # The rest counts blocks of the stream.
         nonce = hashlib.sha256(about).digest()[:12] + bytes(4)
         total, zeros = values.copy(), bytes(8 * len(values))
@@ -288,9 +290,9 @@ class MaskParty:
         return total
 
     def check(self, number: int, here: Array) -> None:
-        """Raise Refused unless the party may answer a sum; parameters as of :meth:`masked`."""
+        """Raise an error unless the party may answer a sum; parameters as of :meth:`masked`."""
         if not self._streams and not self.is_enough:
-            raise Refused("it has no keys of masked sums yet")
+            raise PlaceLost("it has no keys of masked sums, as where it was started again")
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**63:
             raise Refused("the number of a masked sum is none")
         if number <= self._last:

@@ -49,7 +49,7 @@ class SitePolicy:
         rows or clients may make an entry of their sums; and nothing of the kind is made of the
         rows then.  Those that send nothing up always are.
     max_calls : int or None, default=None
-        How many calls are answered, in all fits together; None is any number.
+        How many calls are answered, in all fits of one host together; None is any number.
     privacy : ClientPrivacy, default=None
         Declared privacy: clients answer its releases and nothing else, whatever the other
         parameters. None declares none.

@@ -27,6 +27,7 @@ from ..numerics.gaussian_mechanism import epsilon_of, multiplier_of, sampled_eps
 from .file_lock import locked
 from .masks import INFINITE, MaskParty, encoded, rooms_of, scale_of
 from .scaling import Scaling
+from .serialization import dumps, loads
 from .sites import Endpoint, Refused
 
 if TYPE_CHECKING:
@@ -507,10 +508,19 @@ class PrivateRows(Endpoint):
         # So many parties at least are in the sum, and their noise with them.
         least: Any = self._account.privacy.masked
         share = multiplier * np.sqrt(self.n_parties / least)
-        sums = self._answer(release, arguments, share)
+        sums = self._answer(release, self._of_enough(release, arguments, multiplier), share)
         blocks = release.blocks(self._model, arguments)
         bounds: Any = release.room(blocks) if multiplier > 0.0 else rooms
-        return self._masked([sums[key] for key in blocks], bounds, number, here)
+        asked = "release", name, arguments, multiplier
+        return self._masked([sums[key] for key in blocks], bounds, number, here, asked)
+
+    def _of_enough(self, release: Any, arguments: Any, multiplier: float) -> Any:
+        """Arguments with which sums without noise show no single clients."""
+        try:
+            least: Any = self._account.privacy.masked
+            return arguments if multiplier > 0.0 else release.of_enough(arguments, least)
+        except ValueError as error:
+            raise Refused(str(error)) from error
 
     def _answer(self, release: Any, arguments: Any, multiplier: float) -> dict[str, Array]:
         """Noisy sums over the clients that are drawn."""
@@ -555,7 +565,9 @@ class PrivateRows(Endpoint):
         answers = site.answer(call, arguments)
         if "non_finite" in answers:
             return {"large": np.full(len(CALLS[call].up), INFINITE)}
-        return self._masked([answers[name] for name in CALLS[call].up], rooms, number, here)
+        values = [answers[name] for name in CALLS[call].up]
+        asked = "exact", call, CALLS[call].packed(arguments), units
+        return self._masked(values, rooms, number, here, asked)
 
     def exact_moments(
         self, of: str, means: Array | None, number: int, here: Array, rooms: Array
@@ -581,7 +593,7 @@ class PrivateRows(Endpoint):
             values = [np.array([float(n_rows), total]), sums]
         else:
             values = [self._rows.moments(of, "squares", means)]
-        return self._masked(values, rooms, number, here)
+        return self._masked(values, rooms, number, here, ("moments", of, means))
 
     def _check_exact(self, number: int, here: Array) -> None:
         if self._account.privacy.epsilon < np.inf:
@@ -605,7 +617,9 @@ class PrivateRows(Endpoint):
         scaled = rows if scaling is None else rows.scaled(scaling)
         return scaled.site_of(model, slice(None))
 
-    def _masked(self, values: list[Array], rooms: Any, number: int, here: Any) -> dict[str, Array]:
+    def _masked(
+        self, values: list[Array], rooms: Any, number: int, here: Any, asked: Any
+    ) -> dict[str, Array]:
         """Sums behind masks, or which of them exceed this party's part of their bounds."""
         party = self._masks()
         whole = len(np.shape(rooms)) == 1 and len(rooms) == len(values)
@@ -616,7 +630,9 @@ class PrivateRows(Endpoint):
         if large.any():
             return {"large": large}
         flat = [encoded(np.ravel(value), scale_of(room)) for value, room in pairs]
-        return {"masked": party.masked(number, here, np.concatenate(flat))}
+        # As it is after a message, so that places of this process know it by the same bytes.
+        asked = dumps(loads(dumps((asked, [float(room) for room in rooms]))))
+        return {"masked": party.masked(number, here, np.concatenate(flat), asked)}
 
     def _clients(self) -> Any:
         if self._site is None:

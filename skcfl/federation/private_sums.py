@@ -20,7 +20,7 @@ from ..numerics.gaussian_mechanism import (
 )
 from .bounds import require
 from .ledger import Ledger
-from .masked_sums import MaskedPlaces, MaskedSum, believed, message_bytes
+from .masked_sums import MaskedPlaces, MaskedSum, believed, check_clients, message_bytes
 from .privacy import ClientPrivacy, check_terms, scaling_of, target_units
 from .scaling import UserUnits
 from .summed_pool import SummedPool, book_sum
@@ -274,6 +274,11 @@ class Releases:
         random_state: Any,
     ) -> None:
         terms: Any = hello.privacy
+        if federation.max_share is not None:
+            raise PrivacyError(
+                f"max_share must be None where clients are private, got {federation.max_share}: "
+                "they do not say what they weigh."
+            )
         kind = model.estimator_type
         check_terms(terms, kind, len(hello.ids), hello.n_features)
         self.n_clients, self.random_state = len(hello.ids), random_state
@@ -283,6 +288,8 @@ class Releases:
         self._federation, self._hello = federation, hello
         self._parts: list[Any] | None = None
         self._masked: MaskedPlaces | None = None
+        #: Places that have answered the last release, if sums are not masked.
+        self._there: list[Any] | None = None
         #: Clients that a release is about, on average.
         self.n_expected = self.n_clients * terms["participation"]
         about = terms["epsilon"], terms["delta"]
@@ -320,8 +327,18 @@ class Releases:
     def masked(self) -> MaskedPlaces:
         """The places as parties of masked sums."""
         if self._masked is None:
-            self._masked = MaskedPlaces(self._places, self.terms["masked"])
+            least = self.terms["masked"], self._federation.min_clients
+            self._masked = MaskedPlaces(self._places, *least)
         return self._masked
+
+    @property
+    def missing(self) -> Array:
+        """Clients of places that do not answer, (n_clients,) of bool."""
+        there = self._there if self._masked is None else self._masked.there
+        out = np.full(self.n_clients, there is not None)
+        for place in there or ():
+            out[place.places] = False
+        return out
 
     def pool(self) -> SummedPool:
         """The clients as a pool that answers exact masked sums; what it measures is its units."""
@@ -330,7 +347,7 @@ class Releases:
         return made
 
     def ask(
-        self, release: type[Release], **arguments: Any
+        self, release: type[Release], counts: bool = True, **arguments: Any
     ) -> tuple[dict[str, Array], dict[str, float]] | None:
         """One release: sums over the clients, and the standard deviation of their noise.
 
@@ -340,6 +357,8 @@ class Releases:
         ----------
         release : type
             A class of :mod:`skcfl.calls.releases`.
+        counts : bool, default=True
+            Whether it is one of the releases of the fit; exact ones that prepare others are not.
         **arguments : object
             What it takes.
 
@@ -359,13 +378,15 @@ class Releases:
         blocks = release.blocks(self.model, arguments)
         sums, scale, n_asked = self._sums(release, arguments, blocks)
         # What was asked again has been paid for again.
-        self.spent += n_asked if self.multiplier > 0.0 else 1
+        self.spent += n_asked if self.multiplier > 0.0 else counts
         if not sums:
             if self.count == 0:
                 raise FederationError("places were lost before a release was answered.")
             return None
-        self.count += 1
         noise = {name: scale * sd for name, sd in release.noise(blocks, self.multiplier).items()}
+        if not counts:
+            return sums, noise
+        self.count += 1
         for k, (name, block) in enumerate(list(blocks.items())[:-1]):
             share = float(np.clip(sums["clipped"][k] / self.n_expected, 0.0, 1.0))
             row = self.count, release.name, name, block.clip, noise[name], share
@@ -387,6 +408,8 @@ class Releases:
             found, lost = believed(places, "release", *about, cut)
             if not found:
                 raise FederationError(f"no place answers the release {release.name}: {lost[0]}")
+            self._there = [places[k] for k in found]
+            check_clients(self._there, self._federation.min_clients)
             answers = list(found.values())
             sums = {name: np.sum([answer[name] for answer in answers], axis=0) for name in blocks}
             total = MaskedSum([], len(answers), 1, message_bytes("release", sent, answers[0]))

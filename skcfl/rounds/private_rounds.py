@@ -111,8 +111,13 @@ def move(
         factor, momentum, rho = RELAXATION, MOMENTUM, COMMON_PULL
     # Clients are asked about `ahead`, the model after the momentum of the last step.
     ahead = theta
+    # Exact sums are of clusters of enough clients only, which have to be counted first.
+    counted = releases.multiplier == 0.0 and len(theta) > 1 and known is None
     while releases.left > 0:
-        about = {"theta": ahead, "unit": unit, "rho": rho, "known": known}
+        about = {"theta": ahead, "unit": unit, "rho": rho, "known": known, "sizes": None}
+        about["draw"] = int(releases.random_state.randint(MOST_DRAWN))
+        if counted:
+            about["sizes"] = _asked(releases, Moves, step_size, False, **about)[1]
         answer = _asked(releases, Moves, step_size, **about)
         if answer is None:
             break
@@ -144,6 +149,7 @@ def move_shared(
     unit = unit_of(releases)
     while releases.left > 0:
         about = {"theta": theta, "unit": unit, "rho": PULL, "shared": shared}
+        about["draw"] = int(releases.random_state.randint(MOST_DRAWN))
         answer = _asked(releases, SharedMoves, step_size, **about, head_steps=head_steps)
         if answer is None:
             break
@@ -154,19 +160,21 @@ def move_shared(
 
 
 def _asked(
-    releases: Releases, call: type, step_size: float | None, **about: Any
+    releases: Releases, call: type, step_size: float | None, counts: bool = True, **about: Any
 ) -> tuple[Array, Array] | None:
     """Noisy sums of moves and counts of the clients by cluster; None after the last release."""
     answer = releases.ask(
         call,
+        counts,
         **about,
         step_size=NETWORK_STEP if step_size is None else step_size,
         steps=LOCAL_STEPS,
-        draw=int(releases.random_state.randint(MOST_DRAWN)),
     )
     if answer is None:
         return None
     sums = answer[0]
+    if not counts:
+        return sums["moves"], sums["counts"]
     # The number of clients is public: noise can not make steps many times too long.
     least = LEAST_SHARE * releases.n_expected / len(about["theta"])
     return sums["moves"], np.clip(sums["counts"], least, releases.n_clients)

@@ -19,6 +19,8 @@ from skcfl import (
     FedAvgClassifier,
     FedAvgRegressor,
     IFCARegressor,
+    LocalModelsRegressor,
+    OracleClustersRegressor,
     PartialPoolingClassifier,
     PartialPoolingRegressor,
 )
@@ -200,7 +202,8 @@ def test_a_sum_over_two_is_refused():
     refused(some[0], 1, np.ones(4, bool), "left out of one before")
     for here in (None, np.ones(3, bool), np.ones(4)):
         refused(some[1], 2, here, "not listed")
-    refused(MaskParty(2), 0, np.ones(2, bool), "no keys")
+    with pytest.raises(PlaceLost, match="no keys"):  # it was started again meanwhile
+        MaskParty(2).masked(0, np.ones(2, bool), NOTHING)
 
 
 def test_a_party_that_is_cut_off_refuses():
@@ -252,6 +255,24 @@ def test_parties_that_were_told_different_lists_share_no_mask():
     assert np.abs((sum(sent) - 3 * values).astype(np.int64)).min() > 2**40
 
 
+@pytest.mark.parametrize("changed", [{"multiplier": 18.0}, {"rho": 0.4}, {}])
+def test_parties_that_were_asked_different_things_share_no_mask(changed):
+    """A server that asks the others for less noise would have a sum with less."""
+    privacy = ClientPrivacy(50.0, bounds=BOUNDS, masked=3, random_state=0)
+    places = [InProcessFederation(*part, policy=SitePolicy(privacy=privacy)) for part in thirds()]
+    rows = [places_of(place)[0] for place in places]
+    keys = np.array([row.mask_key()["key"] for row in rows])
+    total = 0
+    for k, row in enumerate(rows):
+        row.mask_agree(k, keys)
+        about = {"multiplier": 9.0, **moves(), **(changed if k == 2 else {})}
+        asked = "moves", about, about.pop("multiplier"), 0, np.ones(3, bool)
+        total = total + row.release(*asked)["masked"]
+    room = Moves.room(Moves.blocks(rows[0]._model, moves()))[0]
+    size = np.abs(decoded(total[:3], scale_of(room))).max()
+    assert size < 1e3 if not changed else size > 1e6
+
+
 class Numbers(Party):
     """A place that says where its numbers are too large."""
 
@@ -291,11 +312,15 @@ DATA = grouped()
 NAMES = ["east", "north", "south"]
 
 
+def thirds(data=DATA):
+    return [where(data, data[2] % 3 == k) for k in range(3)]
+
+
 def sites(cls=Wire, masked=3, epsilon=np.inf):
     """Four clients at each of three sites, with masks and without noise."""
     how = {"bounds": BOUNDS, "masked": masked, "random_state": 0}
     policy = SitePolicy(privacy=ClientPrivacy(epsilon, **how))
-    rows = [Given(name, where(DATA, DATA[2] % 3 == k), policy) for k, name in enumerate(NAMES)]
+    rows = [Given(name, part, policy) for name, part in zip(NAMES, thirds(), strict=True)]
     return [cls(row) if row.name == "north" else Wire(row) for row in rows]
 
 
@@ -338,6 +363,36 @@ def test_masked_fits_are_plain_fits(model, sizes):
     for got, wanted in compared:
         assert_allclose(got, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
     assert found.epsilon_ == np.inf
+
+
+@pytest.mark.filterwarnings("ignore:No answer of site")
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_exact_sums_of_clusters_are_of_enough_clients(elsewhere):
+    """The cluster of one client would be its model, whoever says who is in it."""
+    X, y, ids = DATA
+    y = np.where(ids == 4, X @ [-9.0, 9.0] + 20.0, y)
+    data, odd = (X, y, ids), 4
+    if elsewhere:
+        policy = SitePolicy(privacy=ClientPrivacy(np.inf, bounds=BOUNDS, masked=3))
+        rows = [Given(name, part, policy) for name, part in zip(NAMES, thirds(data), strict=True)]
+        names = [f"{NAMES[i % 3]}/{i}" for i in range(12)]
+        federation, odd = RemoteFederation(list(map(Wire, rows))), names[4]
+    else:
+        names, federation = list(range(12)), InProcessFederation(*data).masked(3, bounds=BOUNDS)
+    alone = LocalModelsRegressor(alpha=0.0).fit(X[ids == 4], y[ids == 4], groups=ids[ids == 4])
+
+    def is_alone(model):
+        return np.abs(model.cluster_coef_ - alone.coef_[0]).max(axis=1).min() < 0.5
+
+    for labels in ({name: name == odd for name in names}, {odd: 1}):
+        with pytest.raises(PrivacyError, match="over 1 clients, 3 is the least"):
+            OracleClustersRegressor(labels=labels).fit_federation(federation)
+    several = {name: k % 2 for k, name in enumerate(names)}
+    model = OracleClustersRegressor(labels=several).fit_federation(federation)
+    assert model.n_clusters_ == 2 and not is_alone(model)
+    for seed in range(4):
+        model = IFCARegressor(2, random_state=seed).fit_federation(federation)
+        assert not is_alone(model)
 
 
 def test_exact_sums_are_of_sums_only():
@@ -389,7 +444,7 @@ def in_two_parts(data=DATA, at=2):
 def test_clients_of_a_process_count_as_parties():
     """One of two places of this process has too few clients by itself."""
     few, many = places_of(in_two_parts().masked(3, bounds=BOUNDS))
-    with pytest.raises(Refused, match="no keys"):
+    with pytest.raises(PlaceLost, match="no keys"):
         few.release("moves", moves(), 0.0, 0)
     assert "masked" in many.release("moves", moves(), 0.0, 0, None, np.array([1e9] * 3))
 

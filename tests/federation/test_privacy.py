@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -140,7 +141,8 @@ def test_a_client_without_finite_numbers_adds_nothing(bad):
 def arguments_of(release, model, K, rng, scale=1.0):
     theta = scale * rng.standard_normal((K, model.n_params))
     if release is Moves:
-        return dict(theta=theta, unit=1.0, rho=0.3, step_size=0.01, steps=2, draw=3, known=None)
+        how = dict(theta=theta, unit=1.0, rho=0.3, step_size=0.01, steps=2, draw=3)
+        return how | {"known": None, "sizes": None}
     if release is SharedMoves:
         shared = np.arange(model.n_params) > 0
         how = dict(shared=shared, unit=1.0, rho=0.3, step_size=0.01, head_steps=2, steps=2, draw=3)
@@ -555,6 +557,7 @@ def test_hostile_servers_are_refused():
         {"rho": -1.0},
         {"known": ["a"]},
         {"known": (np.array(["a"]), np.array([1]))},
+        {"sizes": np.ones(5)},
     ):
         refused("moves takes", error=ValueError, **more)
     # Nothing of that was booked.
@@ -668,6 +671,12 @@ def test_lost_places_are_no_part_of_the_sums():
     hosts[1].lost_after = 4
     model = FedAvgRegressor(random_state=0).fit_federation(RemoteFederation(hosts))
     assert model.calls_ == 10
+    n = len(np.unique(DATA[2]))
+    assert len(model.missing_clients_) == len(np.unique(halves(DATA)[1][2]))
+    hosts = [PickledHost([part], policy=policy) for part in named(halves(DATA))]
+    hosts[1].lost_after = 4
+    with pytest.raises(FederationError, match=f"places of {n // 2} clients answer, and min_clie"):
+        FedAvgRegressor().fit_federation(RemoteFederation(hosts, min_clients=n // 2 + 1))
     for host in hosts:
         host.host, host.lost_after = None, 0
     with pytest.raises(FederationError, match="do not answer"):
@@ -675,6 +684,46 @@ def test_lost_places_are_no_part_of_the_sums():
 
 
 # --------------------------------------------------------------------------- what is wrong
+
+
+def test_what_was_promised_is_not_taken_back_by_a_method():
+    """In one process, too: the federation from which it was made is another one."""
+    parts = [InProcessFederation(*part) for part in halves(DATA)]
+    guarded = parts[1].private(4.0, bounds=BOUNDS)
+    with pytest.raises(PrivacyError, match=r"released\(\) is refused"):
+        guarded.released(50.0, bounds=BOUNDS)
+    with pytest.raises(PrivacyError, match=r"released\(\) is refused"):
+        parts[1].masked(3).released(50.0, bounds=BOUNDS)
+    for mixed in ([parts[0], guarded], [guarded, parts[0]]):
+        with pytest.raises(PrivacyError, match="must declare the same privacy"):
+            FanOutFederation(mixed).masked(3)
+    # Masks leave each part the account that it has.
+    FedAvgRegressor().fit_federation(guarded)
+    both = FanOutFederation([parts[0].private(4.0, bounds=BOUNDS), guarded])
+    with pytest.raises(PrivacyError, match="budget .* is spent"):
+        FedAvgRegressor().fit_federation(both.masked(3))
+    for policy in (SitePolicy(min_rows=5), SitePolicy(privacy=ClientPrivacy(1.0, bounds=BOUNDS))):
+        owned = InProcessFederation(*halves(DATA)[0], policy=policy)
+        for federation in (owned, FanOutFederation([owned])):
+            for make in (
+                partial(federation.private, 9.0, bounds=BOUNDS),
+                partial(federation.released, 9.0, bounds=BOUNDS),
+                federation.masked,
+            ):
+                with pytest.raises(PrivacyError, match="the policy says what clients answer"):
+                    make()
+    with pytest.raises(PrivacyError, match="max_share must be None .* got 0.5"):
+        both = InProcessFederation(*DATA, max_share=0.5).masked(3, bounds=BOUNDS)
+        FedAvgRegressor().fit_federation(both)
+
+
+def test_places_in_places_draw_noise_of_their_own():
+    parts = [where(DATA, DATA[2] % 4 == k) for k in range(4)]
+    single = [InProcessFederation(*part) for part in parts]
+    nested = [FanOutFederation(single[:2]), FanOutFederation(single[2:])]
+    both = FanOutFederation(nested).private(4.0, bounds=BOUNDS, random_state=0)
+    drawn = [p._account.rng.standard_normal() for some in both.parts for p in some.parts]
+    assert len(set(drawn)) == 4
 
 
 @pytest.mark.parametrize(

@@ -382,6 +382,12 @@ def test_what_is_dropped_in_a_lost_message_is_dropped_later():
     assert len(wire.host._host._kept) == kept
 
 
+def test_no_message_takes_the_rows_from_a_site():
+    wire = Wire(Table("south"))
+    wire.host.handle(dumps((0, [], [0], "hello", ("regressor",))))
+    LocalModelsRegressor().fit_federation(RemoteFederation([wire]))
+
+
 def test_bytes_and_calls_of_each_round_are_counted():
     """All that travels in a fit, the hello included, and not what an earlier one has sent."""
     both = wires()

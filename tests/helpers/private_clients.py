@@ -48,5 +48,5 @@ def places_of(federation, model=None):
 
 def moves(n_params=3):
     """Arguments of a release of moves."""
-    steps = dict(unit=1.0, rho=0.3, step_size=0.1, steps=1, draw=0, known=None)
+    steps = dict(unit=1.0, rho=0.3, step_size=0.1, steps=1, draw=0, known=None, sizes=None)
     return steps | {"theta": np.zeros((1, n_params))}
