@@ -114,10 +114,11 @@ def move(
     # Exact sums are of clusters of enough clients only, which have to be counted first.
     counted = releases.multiplier == 0.0 and len(theta) > 1 and known is None
     while releases.left > 0:
-        about = {"theta": ahead, "unit": unit, "rho": rho, "known": known, "sizes": None}
-        about["draw"] = int(releases.random_state.randint(MOST_DRAWN))
+        about: dict[str, Any] = {"theta": ahead, "unit": unit, "rho": rho, "known": known}
+        about["sizes"], about["draw"] = None, int(releases.random_state.randint(MOST_DRAWN))
         if counted:
-            about["sizes"] = _asked(releases, Moves, step_size, False, **about)[1]
+            answer = _asked(releases, Moves, step_size, False, **about)
+            about["sizes"] = None if answer is None else answer[1]
         answer = _asked(releases, Moves, step_size, **about)
         if answer is None:
             break
@@ -148,7 +149,7 @@ def move_shared(
     """
     unit = unit_of(releases)
     while releases.left > 0:
-        about = {"theta": theta, "unit": unit, "rho": PULL, "shared": shared}
+        about: dict[str, Any] = {"theta": theta, "unit": unit, "rho": PULL, "shared": shared}
         about["draw"] = int(releases.random_state.randint(MOST_DRAWN))
         answer = _asked(releases, SharedMoves, step_size, **about, head_steps=head_steps)
         if answer is None:
