@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from ..federation.journal import Journal, digest
+from ..federation.private_sums import private_copy
 from .of_clients import check_federation
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def checkpointed(
     path: str | PathLike[str] | None,
     every: float,
     resume: bool,
-) -> Iterator[None]:
+) -> Iterator[Any]:
     """Write the answers in here to a checkpoint, and read those that it has.
 
     Parameters
@@ -44,11 +45,16 @@ def checkpointed(
         Seconds between two writes.
     resume : bool
         If True, a checkpoint that is there is gone on from.
+
+    Yields
+    ------
+    federation : Federation
+        The clients, whose answers are written, for this fit only.
     """
     if path is None:
         if resume:
             raise ValueError("resume=True needs checkpoint=, the file to go on from, got None.")
-        yield
+        yield federation
         return
     check_federation(federation)
     if not isinstance(every, Real) or isinstance(every, bool) or not every >= 0:
@@ -63,13 +69,11 @@ def checkpointed(
         journal.state["draws"] = draws.get_state()
     ended = False
     try:
-        federation.journal = journal
         if draws is not given:
             estimator.random_state = draws
-        yield
+        yield private_copy(federation, journal=journal)
         ended = True
     finally:
-        federation.journal = None
         if draws is not given:
             estimator.random_state = given
         journal.close(ended)

@@ -146,8 +146,8 @@ class ClusteredRows(ClusterMixin, OfClients):
         RejectedClientWarning
             If a client sent numbers that are not finite: it took no part.
         """
-        with checkpointed(self, federation, checkpoint, every, resume):
-            return self._run(self._federation_task(federation))
+        with checkpointed(self, federation, checkpoint, every, resume) as clients:
+            return self._run(self._federation_task(clients))
 
     def _local_model(self) -> Location:
         return Location()

@@ -280,10 +280,10 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
         PrivacyWarning
             If the clients are private and noise would drown what they have in common.
         """
-        with checkpointed(self, federation, checkpoint, every, resume):
-            hello, header = self._introduced(federation)
+        with checkpointed(self, federation, checkpoint, every, resume) as clients:
+            hello, header = self._introduced(clients)
             if hello.privacy is None:
-                return self._run(self._open(federation, hello, header, hello.ids))
+                return self._run(self._open(clients, hello, header, hello.ids))
             if checkpoint is not None:
                 raise ValueError(
                     "checkpoint must be None where clients are private or masked, got "
@@ -291,7 +291,7 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
                     "account would pay twice, and masks are made for one fit only. No client was "
                     "asked for anything."
                 )
-            fit_privately(self, federation, hello, header)
+            fit_privately(self, clients, hello, header)
             return self
 
     def _end(self, task: Task) -> None:

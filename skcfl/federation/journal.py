@@ -102,7 +102,7 @@ class Journal:
         self._lock, self._places, self._waiting = threading.Lock(), defaultdict(deque), []
         self._file, self._clients, self._failed, self._begun = None, None, False, False
         self._end, self._size, self._due = 0, 0, time.monotonic() + self.every
-        if not self.path.name or self.path.is_dir():
+        if not self.path.name:
             raise CheckpointError(f"checkpoint must be the path of a file, got {str(path)!r}.")
         if not self.path.parent.is_dir():
             raise CheckpointError(f"checkpoint={str(path)!r}: its folder is not there.")

@@ -430,6 +430,9 @@ class RemoteFederation(Federation):
         max_share: float | None = None,
     ) -> None:
         self.min_clients, self.retries, self.max_share = checked(min_clients, retries, max_share)
+        if all(transport.site is not None for transport in transports):
+            # Sums do not depend on the order in which sites are listed.
+            transports = sorted(transports, key=lambda transport: transport.site)
         self._roots = [RemoteHandle(HostConnection(transport)) for transport in transports]
         # Numbers and rows of each place's parts, and the ids of their clients, by the last hello,
         # and why some did not answer.

@@ -92,7 +92,7 @@ def cut_off(model, federation, path, journals, most, **options):
     with pytest.raises(Killed):
         model.fit_federation(federation, path, every=0, **options)
     journals.most = None
-    assert federation.journal is None
+    assert federation.journal is None  # another fit to the same clients has none
     return journals[-1]
 
 
@@ -337,6 +337,46 @@ def test_checkpoints_of_other_fits(begun, monkeypatch):
     monkeypatch.undo()
     assert path.read_bytes() == data
     of("IFCARegressor").set_params(verbose=0, n_jobs=2).fit_federation(here(), path, resume=True)
+
+
+@pytest.mark.parametrize("name", ["IFCAClassifier", "FedAvgRegressor", "PartialPoolingRegressor"])
+@pytest.mark.parametrize("what", ["targets of some clients", "rows in another order"])
+def test_other_rows_with_the_same_moments(name, what, tmp_path, journals):
+    """What the fit had answered is not taken for what it would be answered now."""
+    data = CLASSES if "Classifier" in name else DATA
+    ids, path = np.unique(data.groups), tmp_path / "fit"
+    one, other = np.flatnonzero(data.groups == ids[0]), np.flatnonzero(data.groups == ids[1])
+    order = np.arange(len(data.y))
+    n = min(len(one), len(other))
+    order[one[:n]], order[other[:n]] = other[:n], one[:n]
+    if what == "rows in another order":
+        order = np.roll(np.arange(len(data.y)), 1)
+
+    def model():
+        return of(name).set_params(standardize=False)
+
+    cut_off(model(), here(name), path, journals, 20)
+    changed = InProcessFederation(data.X, np.asarray(data.y)[order], data.groups)
+    with pytest.raises(CheckpointError, match="is of other rows: a place answers"):
+        model().fit_federation(changed, path, resume=True)
+    assert_same(
+        model().fit_federation(here(name), path, resume=True), model().fit_federation(here(name))
+    )
+
+
+def test_sites_in_another_order(tmp_path, journals):
+    """A server that is started again may meet them so."""
+
+    def listed(step):
+        return RemoteFederation([root.line.transport for root in wire_federation()._roots[::step]])
+
+    model = partial(of, "IFCARegressor")
+    wanted = model().fit_federation(listed(1), tmp_path / "fit")
+    calls = journals[-1].n_added
+    cut_off(model(), listed(1), tmp_path / "fit", journals, calls // 2)
+    found = resumed(model(), listed(-1), tmp_path / "fit", journals)
+    assert journals[-1].n_found + journals[-1].n_added == calls
+    assert_array_equal(found.params_, wanted.params_)
 
 
 def test_a_checkpoint_holds_no_other_classes(begun, journals):

@@ -113,6 +113,25 @@ def test_two_fits_of_a_process(tmp_path):
     assert_array_equal(found.params_, model().fit_federation(here()).params_)
 
 
+def test_a_fit_beside_another_one_has_no_part_in_its_checkpoint(tmp_path):
+    """They share the federation; whichever ends first takes its own checkpoint away only."""
+    beside = []
+
+    class Meddled(InProcessFederation):
+        def rows(self, *args):
+            if not beside:
+                beside.append(None)
+                beside[0] = model().set_params(random_state=1).fit_federation(federation)
+            return super().rows(*args)
+
+    federation = Meddled(DATA.X, DATA.y, DATA.groups)
+    found = model().fit_federation(federation, tmp_path / "fit")
+    wanted = model().set_params(random_state=1).fit_federation(here())
+    assert beside[0].calls_ == wanted.calls_
+    assert_array_equal(beside[0].params_, wanted.params_)
+    assert_array_equal(found.params_, model().fit_federation(here()).params_)
+
+
 def test_a_link_to_a_checkpoint_is_that_checkpoint(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "fit")
     first = Journal(tmp_path / "fit", "x", 0, False)
