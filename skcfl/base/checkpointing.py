@@ -49,7 +49,7 @@ def checkpointed(
     Yields
     ------
     federation : Federation
-        The clients, whose answers are written, for this fit only.
+        The clients, their answers written for this fit only.
     """
     if path is None:
         if resume:

@@ -285,7 +285,7 @@ class RecordedSite(Recorded, Site):
         def compare():
             with suppress(PlaceLost):
                 answers = wait()
-                if "answered" not in answers:  # nobody is silent now
+                if "answered" not in answers:  # all have answered
                     self.recorder.check(name, _losses_of(answers), _losses_of(before))
 
         return compare
