@@ -18,6 +18,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import get_tags
 
+import skcfl
 from skcfl import LocalModels, LocalModelsClassifier, LocalModelsRegressor, OracleClustersRegressor
 from skcfl._option_objects import parameters
 from skcfl.base import BaseFederated
@@ -106,6 +107,19 @@ def rows():
 
 
 # ------------------------------------------------------------------ fitted attributes
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "huber", "quantile"])
+@pytest.mark.parametrize("name", ["LocalModels", "ConvexClusteredFL", "Ditto"])
+def test_a_client_without_weight_is_predicted_near_the_others(name, loss):
+    rng = np.random.default_rng(0)
+    groups, X = np.repeat(np.arange(6), 30), rng.normal(size=(180, 2))
+    y = (X * rng.normal(size=(6, 2))[groups]).sum(axis=1) + 1000 + rng.normal(size=180)
+    lam = {} if name == "LocalModels" else {"lam": 0.0}
+    model = getattr(skcfl, f"{name}Regressor")(loss=loss, **lam)
+    model.fit(X, y, groups=groups, sample_weight=(groups != 2) * 1.0)
+    here = groups == 2
+    assert abs(model.predict(X[here], groups=groups[here]).mean() - 1000) < 2
 
 
 def test_fitted_attributes(rows):

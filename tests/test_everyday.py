@@ -207,7 +207,10 @@ def test_adapt_knows_new_clients(name, kind):
         assert adapted.n_clusters_ == 12 and adapted.score(Xn, yn, groups=gn) > 0.8
     else:
         assert np.array_equal(adapted.labels_[9:], model.assign(Xn, yn, groups=gn))
-        assert not hasattr(adapted, "graph_") and not hasattr(adapted, "dual_coef_")
+        for problem in ("graph_", "dual_coef_", "suspicion_", "tree_"):
+            assert not hasattr(adapted, problem)  # positions in it are those of the fit
+    if name == "FPFC":  # pulls of pairs are no noise
+        assert np.array_equal(adapted.params_[9:], model.cluster_params_[adapted.labels_[9:]])
 
 
 def test_adapt_finds_the_place_of_an_id():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from pickled_hosts import PickledHost
 
 from skcfl import (
     CLoVERegressor,
@@ -15,6 +16,7 @@ from skcfl import (
     PartialPoolingClassifier,
     PartialPoolingRegressor,
 )
+from skcfl.federation.remote import RemoteFederation
 from skcfl.models import MLP
 
 RNG = np.random.default_rng(0)
@@ -50,8 +52,7 @@ def test_posteriors_are_those_of_all_rows(how):
         assert_allclose(updated.params_[client], whole.params_[-1], rtol=1e-8, atol=1e-10)
         assert_allclose(updated.responsibilities_[client], whole.responsibilities_[-1], atol=1e-10)
         assert_allclose(updated.client_dispersion_[client], whole.client_dispersion_[-1])
-        # New rows also tell of what is not known of the population.
-        assert_allclose(updated.params_std_[client], whole.params_std_[-1], rtol=0.2)
+        assert_allclose(updated.params_std_[client], whole.params_std_[-1], rtol=1e-7)
     assert_array_equal(updated.params_[OTHERS], model.params_[OTHERS])
     assert_array_equal(model.params_, before)
 
@@ -66,6 +67,7 @@ def test_in_steps_is_at_once_and_after_adapt():
     more = larger.update(NEW_X[3:], NEW_Y[3:], groups=np.full(3, -1))
     whole = model.adapt(NEW_X, NEW_Y, groups=np.full(6, -1))
     assert_allclose(more.params_, whole.params_, rtol=1e-8, atol=1e-12)
+    assert_allclose(more.params_std_, whole.params_std_, rtol=1e-7)
 
 
 def test_clusters_are_those_of_old_and_new_rows():
@@ -77,6 +79,34 @@ def test_clusters_are_those_of_old_and_new_rows():
     assert moved.labels_[3] == model.labels_[0] != model.labels_[3]
     assert_array_equal(moved.coef_[3], model.coef_[0])
     assert moved.cluster_sizes_.tolist() == [7, 5]
+    # A new client changes nothing of that, and moves itself.
+    larger = model.adapt(NEW_X[:3], NEW_Y[:3], groups=np.full(3, -1))
+    for client, place in ((3, 4), (-1, 0)):
+        moved = larger.update(many, many @ MODELS[0], groups=np.full(300, client))
+        assert moved.labels_[place] == model.labels_[0] != larger.labels_[place]
+
+
+@pytest.mark.parametrize("how", ["elsewhere", "many", "network"])
+def test_old_rows_have_their_say_or_update_is_refused(how, monkeypatch):
+    model = IFCARegressor(2, random_state=0)
+    if how == "network":
+        model.set_params(hidden_layer_sizes=(4,), max_iter=30, tol=0.1)
+    if how == "elsewhere":
+        ids = np.unique(GROUPS, return_inverse=True)[1]
+        parts = [
+            (k, str(k), (X[ids % 2 == k], Y[ids % 2 == k], GROUPS[ids % 2 == k])) for k in (0, 1)
+        ]
+        model.fit_federation(RemoteFederation([PickledHost(parts)]))
+        with pytest.raises(ValueError, match="update needs the losses of the clients' old rows"):
+            model.update(NEW_X, NEW_Y, groups=NEW_GROUPS)
+        return
+    if how == "many":  # of more clients a report asks some
+        monkeypatch.setattr("skcfl.reports.evidence.MOST_CLIENTS", 6)
+    model.fit(X, Y, groups=GROUPS)
+    one = np.flatnonzero(model.labels_ == model.labels_[0])[1]
+    many = RNG.normal(size=(300, 2))
+    moved = model.update(many, many @ MODELS[3], groups=np.full(300, one))
+    assert moved.labels_[one] == model.labels_[3] != model.labels_[one]
 
 
 def test_own_models_move_as_far_as_new_rows_weigh():

@@ -24,6 +24,7 @@ from ..rounds.local_training import solve_local
 from ..search.alpha import alpha_unit, is_automatic, n_priors
 from .of_clients import check_new_ids
 from .predicting import NotReleased
+from .reporting import MOST_SEEN
 
 if TYPE_CHECKING:
     from ..federation.federation import Federation
@@ -42,6 +43,8 @@ OF_THE_PROBLEM = {
     "partition_optimal_",
     "round_labels_",
     "round_params_",
+    "suspicion_",
+    "tree_",
     "without_rows_",
 }
 # Curvature of the old rows' loss if the loss has no bound of it, as for counts.
@@ -244,7 +247,11 @@ class NewClients(Host):
         adapted.n_clusters_ = self.n_clusters_ + extra
         adapted.cluster_sizes_ = np.bincount(adapted.labels_, minlength=adapted.n_clusters_)
         adapted._seen_weights = np.append(self._seen_weights, pool.client_weights)[order]
-        adapted._seen_losses = None  # unknown for new clients
+        if self._seen_losses is not None and not extra:
+            losses = pool.ask(Losses, pool.units.from_user(self.cluster_params_))
+            adapted._seen_losses = np.vstack([self._seen_losses, losses])[order]
+        else:
+            adapted._seen_losses = None
         adapted._set_coefficients("", adapted.params_)
         adapted._set_coefficients("cluster_", adapted.cluster_params_)
         self._take_in(adapted, pool, order)
@@ -283,8 +290,8 @@ class NewClients(Host):
         ------
         ValueError
             If there are no ids, an id is not known, a client's own model is not linear, y is
-            needed and missing or holds a class not seen in fit, or posteriors would take more than
-            64 MB, or the rows of their fit were elsewhere.
+            needed and missing or holds a class not seen in fit, or the rows of the fit were
+            elsewhere, posteriors would take more than 64 MB, or losses under clusters 8 MB.
         """
         check_is_fitted(self)
         pool, clients = self._new_clients(X, y, groups)
@@ -406,7 +413,13 @@ class NewClients(Host):
             pool.ask(Losses, pool.units.from_user(self.cluster_params_)), dtype=float
         )
         if self._seen_losses is None:
-            return self.labels_[places]
+            if losses.shape[1] == 1:
+                return self.labels_[places]
+            raise ValueError(
+                f"{type(self).__name__}.update needs the losses of the clients' old rows under "
+                "each cluster, which are kept of rows in this process, up to "
+                f"{MOST_SEEN:,} of them. Fit again with all rows."
+            )
         self._seen_losses = self._seen_losses.copy()
         old, new = self._seen_weights[places, None], pool.client_weights[:, None]
         total = old * self._seen_losses[places] + new * losses

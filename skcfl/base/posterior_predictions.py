@@ -13,7 +13,7 @@ from .._checks import whole_number
 from .._typing import Array, ArrayLike, Groups, MatrixLike
 from ..clients.ids import check_ids
 from ..federation.made import MadeFederation
-from ..pooling.updates import KnownPosteriors, narrowed_covariances
+from ..pooling.updates import KnownPosteriors
 from .curve_effects import rows_along, spread_along
 from .designs import Design, Draft, Effect, groupings
 from .federated import BaseFederated
@@ -193,10 +193,10 @@ class PosteriorPredictions(BaseFederated):
                 f"{len(self.groups_)} clients of {self.model_.n_params} parameters. Fit again "
                 "with all rows."
             )
-        self._known, r, means, noise = self._known.updated(
+        self._known, r, means, covariances, noise = self._known.updated(
             pool, places, self._stack, self.responsibilities_[places]
         )
-        covariances = narrowed_covariances(pool, means, self._covariances[places], noise)
+        covariances = pool.model.centre_covariances(covariances)
         for name, new in (
             ("responsibilities_", r),
             ("client_dispersion_", noise),

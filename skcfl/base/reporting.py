@@ -22,6 +22,10 @@ else:  # a mixin
     Host = object
 
 
+# Losses of clients under clusters that a fit keeps for `update`.
+MOST_SEEN = 10**6
+
+
 class Reports(Host):
     """Mixin of estimators that say how sure they are of their clients, beside Predictions."""
 
@@ -41,8 +45,10 @@ class Reports(Host):
         self._seen_weights = pool.client_weights
         complete = len(evidence.clients) == n_clients
         self._seen_losses = evidence.cluster_losses if complete else None
-        if pool.model.fits_whole and self._has_clusters and len(theta) > 1:
-            self._seen_losses = pool.ask(Losses, theta, whole=True)
+        several = self._has_clusters and 1 < len(theta) <= MOST_SEEN / pool.n_clients
+        whole = pool.model.fits_whole
+        if several and self._seen_losses is None and (whole or not pool.travels):
+            self._seen_losses = pool.lane().ask(Losses, theta, whole=whole)
 
     def _deviations(self) -> Any:
         """Measure of differences of coefficients, see :func:`skcfl.reports.evidence.gather`."""

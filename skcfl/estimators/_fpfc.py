@@ -149,6 +149,9 @@ class FPFC(LamChoiceMixin, BaseFederated):
     }
     _option_names = {"training": (*STEPS, "participation")}
 
+    # As of other fused methods.
+    _mixes_newcomers = False
+
     _parameter_constraints = {
         "lam": [StrOptions({"auto"}), NOT_NEGATIVE],
         "penalty": [StrOptions({*CONCAVE, "l1", "l2"}), ConcavePenalty],

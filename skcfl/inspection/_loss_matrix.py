@@ -10,6 +10,7 @@ import numpy as np
 
 from .._typing import Array, ArrayLike, Groups, MatrixLike, Targets
 from ..clients.ids import check_ids, encode
+from ..model_selection._columns import ids_in_column
 from ._axes import Axes, Display, check_shows, name_clients
 
 # Clients up to which rows have names, and their cells numbers.
@@ -117,15 +118,17 @@ class LossMatrixDisplay(Display):
         """
         check_shows(estimator, "cluster_params_", "fit one that finds clusters, such as IFCA")
         losses = estimator.cluster_losses(X, y, groups)
-        if groups is None and len(losses) == len(estimator.groups_):
-            ids = estimator.groups_
-        else:
-            ids = np.arange(len(losses)) if groups is None else encode(check_ids(groups))[0]
         labels = losses.argmin(axis=1)
-        known = dict(zip(estimator.groups_.tolist(), estimator.labels_.tolist(), strict=True))
-        labels = np.array(
-            [known.get(i, best) for i, best in zip(ids.tolist(), labels, strict=True)]
-        )
+        if groups is None and getattr(estimator, "group_col", None) is not None:
+            names = getattr(estimator, "feature_names_in_", None)
+            groups = ids_in_column(X, estimator.group_col, names)
+        if groups is None:
+            ids = None  # all rows are of one client, who may be anybody
+        else:
+            ids = encode(check_ids(groups))[0]
+            known = dict(zip(estimator.groups_.tolist(), estimator.labels_.tolist(), strict=True))
+            both = zip(ids.tolist(), labels, strict=True)
+            labels = np.array([known.get(client, best) for client, best in both])
         return cls(losses=losses, labels=labels, groups=ids).plot(ax, **kwargs)
 
     def plot(

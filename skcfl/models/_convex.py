@@ -166,8 +166,13 @@ class ConvexModel(LocalModel):
         """
 
     def solve(self, block, x0=None):
-        """Minimiser of each client, (c, p), and whether it converged (c,)."""
-        return self._minimise(block, x0)
+        """Minimiser of each client, (c, p), and whether it converged (c,).
+
+        Where no row has a weight it is the first guess: the mean of the other clients' targets.
+        """
+        x, converged = self._minimise(block, x0)
+        known = block.weights.any(axis=1, keepdims=True)
+        return x if known.all() else np.where(known, x, self._first_guess(block)), converged
 
     def prox(self, block, v, rho, x0=None, max_iter=100):
         """``argmin f_i(x) + rho_i / 2 ||x - v_i||^2``: (c, p), (c,) -> (c, p), (c,)."""

@@ -70,7 +70,7 @@ def mean_prototypes(means, counts, before=None, aggregator=None):
     return np.divide(sums, total, out=otherwise, where=total > 0)
 
 
-def prototype_suspicions(means, counts, prototypes, weights, sizes):
+def prototype_suspicions(means, counts, prototypes, weights, totals):
     """Distances of the clients' class means from the prototypes, as parts of the most expected.
 
     Parameters
@@ -79,8 +79,8 @@ def prototype_suspicions(means, counts, prototypes, weights, sizes):
         As for :func:`mean_prototypes`, of clients that have rows.
     prototypes : ndarray of shape (n_classes, n_representation)
         Prototypes after aggregation.
-    weights, sizes : ndarray of shape (n_clients,)
-        Their weights, and their numbers of rows.
+    weights, totals : ndarray of shape (n_clients,)
+        Their weights, and the total weights of their rows.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def prototype_suspicions(means, counts, prototypes, weights, sizes):
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
     away = np.where(counts[:, :, None] > 0, means - prototypes, 0.0) * np.sqrt(share)[:, :, None]
     together = np.zeros(len(means), dtype=np.intp)
-    away = relative(lengths(away.reshape(len(means), -1)), together, 1, weights, sizes)
+    away = relative(lengths(away.reshape(len(means), -1)), together, 1, weights, totals)
     return away / limit(away, SIGMAS, ONE_LEAST)
 
 
@@ -144,8 +144,8 @@ class PrototypeAverage(SharedUpdate):
         if not len(some):
             return
         means, counts = (said[some] for said in self._said)
-        sizes = who.pool.client_sizes[some]
-        now = prototype_suspicions(means, counts, self.prototypes, who.weights[some], sizes)
+        totals = who.pool.client_weights[some]
+        now = prototype_suspicions(means, counts, self.prototypes, who.weights[some], totals)
         known = self.average.suspicion
         known[who.members[some]] = np.maximum(known[who.members[some]], now)
 

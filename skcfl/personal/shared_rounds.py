@@ -115,7 +115,7 @@ class TrustedAverage(Average):
         members = who.members[some]
         now = suspicions(
             *(self.aggregator, step.moves[some], step.values[some], step.choice[some], K),
-            *(who.weights[some], who.pool.client_sizes[some]),
+            *(who.weights[some], who.pool.client_weights[some]),
         )
         if not self.trusts:
             self.suspicion[members] = now

@@ -4,6 +4,7 @@ A client's posterior given its old rows is the prior of its new ones.  Under one
 cluster that is Bayes' rule, exact for squared error, scales of the clients' own included: with
 ``df`` degrees of freedom and n rows the scale has ``df + n``.  Of other losses the posterior is
 taken to be normal.  Probabilities of clusters are multiplied by the evidence of the new rows.
+What is not known of the population is a part of each client's mean, and is carried on with it.
 """
 
 from dataclasses import dataclass
@@ -30,41 +31,46 @@ class KnownPosteriors:
         Dispersions, likewise.
     df : ndarray of shape (m, n_clients)
         Degrees of freedom of the clients' scales.
+    errors : ndarray of shape (m, n_clients, p, p)
+        Covariances of the means, as the population's means are not known.
     """
 
     means: np.ndarray
     covariances: np.ndarray
     noise: np.ndarray
     df: np.ndarray
+    errors: np.ndarray
 
     @classmethod
     def of(cls, pool, stack):
         """Posteriors of the clients of a pool, None if they would take too much memory."""
+        both = zip(stack.populations, stack.errors, strict=True)
         parts = [
-            (population.means[k], population)
-            for population in stack.populations
-            for k in _K(stack)
+            (population.means[k], None if errors is None else errors[k], population)
+            for population, errors in both
+            for k in range(stack.populations[0].n_clusters)
         ]
-        if 8 * len(parts) * pool.n_clients * pool.n_params**2 > MOST_BYTES:
+        if 16 * len(parts) * pool.n_clients * pool.n_params**2 > MOST_BYTES:
             return None
-        found = [cls._one(pool, mean, population) for mean, population in parts]
+        found = [cls._one(pool, *part) for part in parts]
         return cls(*(np.array(each) for each in zip(*found, strict=True)))
 
     @staticmethod
-    def _one(pool, mean, population):
+    def _one(pool, mean, errors, population):
         _, root, _, phi, df = population.arguments
-        _, m, V, noise = pool.ask(
-            Posteriors, mean[None], root, np.ones(1), phi, df, None, dense=True
-        )
+        about = mean[None], root, np.ones(1), phi, df
+        _, m, V, noise = pool.ask(Posteriors, *about, None, dense=True)
+        F = np.zeros_like(V)
+        if errors is not None:
+            F = pool.ask(Posteriors, *about, errors[None], dense=True)[2] - V
         df = df + pool.client_weights
         # From expectations to the values at which the scale is 1.
         share = 1.0 / np.array([prior_variance(own) for own in df])
-        return m, share[:, None, None] * V, share * noise, df
+        return m, share[:, None, None] * V, share * noise, df, F
 
     def joined(self, other, order):
         """These and others' posteriors, the clients in an order."""
-        names = ("means", "covariances", "noise", "df")
-        both = (np.concatenate([getattr(self, n), getattr(other, n)], axis=1) for n in names)
+        both = (np.concatenate([getattr(self, n), getattr(other, n)], axis=1) for n in vars(self))
         return KnownPosteriors(*(value[:, order] for value in both))
 
     def updated(self, pool, places, stack, responsibilities):
@@ -87,13 +93,15 @@ class KnownPosteriors:
             Of all clients.
         responsibilities, means : ndarray of shape (m, K) and (m, p)
             Of these clients.
+        covariances : ndarray of shape (m, p, p)
+            Of their parameters.
         noise : ndarray of shape (m,)
             Their dispersions.
         """
-        names = ("means", "covariances", "noise", "df")
-        out = KnownPosteriors(*(getattr(self, name).copy() for name in names))
-        r = responsibilities.copy()
-        means, noise = np.zeros((len(places), pool.n_params)), np.zeros(len(places))
+        out = KnownPosteriors(*(value.copy() for value in vars(self).values()))
+        r, noise = responsibilities.copy(), np.zeros(len(places))
+        means = np.zeros((len(places), pool.n_params))
+        covariances = np.zeros((*means.shape, pool.n_params))
         for i, place in enumerate(places):
             client = pool.subset([i])
             evidence = np.zeros(len(self.means))
@@ -103,46 +111,24 @@ class KnownPosteriors:
                 _, m, V, phi = client.ask(Posteriors, *prior, None, dense=True)
                 df = prior[-1] + client.client_weights[0]
                 share = 1.0 / prior_variance(df)
+                F = client.ask(Posteriors, *prior, self.errors[c, place][None], dense=True)[2] - V
+                out.errors[c, place] = F[0]
                 out.means[c, place], out.covariances[c, place] = m[0], share * V[0]
                 out.noise[c, place], out.df[c, place] = share * phi[0], df
             if r.shape[1] > 1:
                 with np.errstate(divide="ignore"):
                     r[i] = softmax(np.log(r[i]) + evidence)
             weights = r[i] if r.shape[1] > 1 else stack.shares
-            factors = [prior_variance(df) for df in out.df[:, place]]
+            factors = np.array([prior_variance(df) for df in out.df[:, place]])
             means[i] = weights @ out.means[:, place]
             noise[i] = weights @ (factors * out.noise[:, place])
-        return out, r, means, noise
+            own = factors[:, None, None] * out.covariances[:, place] + out.errors[:, place]
+            away = out.means[:, place] - means[i]
+            covariances[i] = np.einsum("c,cpq->pq", weights, own) + (weights * away.T) @ away
+        return out, r, means, covariances, noise
 
     def _prior(self, c, place):
         values, vectors = np.linalg.eigh(self.covariances[c, place])
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         phi, df = self.noise[c, place], self.df[c, place]
         return self.means[c, place][None], root, np.ones(1), phi, df
-
-
-def _K(stack):
-    return range(stack.populations[0].n_clusters)
-
-
-def narrowed_covariances(pool, means, covariances, noise):
-    """Covariances (m, p, p) of clients' parameters after new rows, by Bayes' rule.
-
-    Parameters
-    ----------
-    pool : ClientPool
-        The clients with their new rows.
-    means : ndarray of shape (m, p)
-        Their posterior means after them, about which losses curve.
-    covariances : ndarray of shape (m, p, p)
-        Before the new rows, what is not known of the population included.
-    noise : ndarray of shape (m,)
-        Their dispersions.
-    """
-    out = np.empty_like(covariances)
-    for i in range(len(out)):
-        values, vectors = np.linalg.eigh(covariances[i])
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        prior = means[i][None], root, np.ones(1), noise[i]
-        out[i] = pool.subset([i]).ask(Posteriors, *prior, np.inf, None, dense=True)[2][0]
-    return out

@@ -33,7 +33,8 @@ class Separation:
         Share of the squared distances to the mean that lies between clusters.
     silhouettes : ndarray of shape (n_points,)
         Distance to the nearest other cluster's mean less that to its mean, over the larger: 1 is a
-        point at its mean, 0 one between two clusters. NaN where there is one cluster.
+        point at its mean, 0 one between two clusters, or a cluster by itself. NaN where there is
+        one cluster.
     """
 
     means: np.ndarray
@@ -43,7 +44,9 @@ class Separation:
     silhouettes: np.ndarray
 
     @classmethod
-    def of(cls, points: Any, labels: Any, weights: Any, n_clusters: int) -> Separation:
+    def of(
+        cls, points: Any, labels: Any, weights: Any, n_clusters: int, alone: bool = True
+    ) -> Separation:
         """Measure clusters; each has a point of positive weight.
 
         Parameters
@@ -52,6 +55,8 @@ class Separation:
         labels : ndarray of shape (n_points,)
         weights : ndarray of shape (n_points,)
         n_clusters : int
+        alone : bool, default=True
+            Whether a point may be a cluster by itself, and is no mean of several.
         """
         points = np.asarray(points, dtype=np.float64)
         membership = np.zeros((n_clusters, len(points)))
@@ -68,6 +73,8 @@ class Separation:
         longest = np.maximum(radii, nearest)
         with np.errstate(invalid="ignore", divide="ignore"):
             silhouettes = np.where(longest > 0, (nearest - radii) / longest, 0.0)
+        if alone:
+            silhouettes[np.bincount(labels, minlength=n_clusters)[labels] == 1] = 0.0
         if n_clusters == 1:
             silhouettes = np.full(len(points), np.nan)
         within, total = weights @ radii**2, weights @ (points**2).sum(axis=1)
@@ -108,11 +115,18 @@ def report_of_points(est: Any, unit: str, ids: Any, settled: list[str]) -> Repor
         number.parts.append("One: all are of one cluster.")
     else:
         verdict = "not" if silhouette < SOME else "weakly" if silhouette < SEPARATE else "clearly"
+        # Centres are nearer to means than the rows are that they stand for.
+        verdict = f", {verdict} separate" if unit == "points" else ""
         number.parts.append(
-            f"{K}, {verdict} separate: the mean silhouette of the {what} is {silhouette:.2f} "
+            f"{K}{verdict}: the mean silhouette of the {what} is {silhouette:.2f} "
             f"(1 at the means, 0 between two), and {found.explained:.0%} of their squared "
             "distances to the mean are between clusters."
         )
+        if unit != "points":
+            number.parts.append(
+                "How separate rows are is for the rows to say, where they are: their silhouettes "
+                "are smaller than those of centres."
+            )
         gaps = pairwise_distances(found.means)
         np.fill_diagonal(gaps, np.inf)
         near = gaps.argmin(axis=1)

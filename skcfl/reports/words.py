@@ -304,7 +304,9 @@ class _Words:
         alike = not known.common.test.p_value < THERE
         C = known.common.by_rows if alike else known.common.by_clients
         sizes = np.bincount(est.labels_[self._places()], minlength=K)
-        rows = np.bincount(est.labels_[self._places()], known.sizes, K)
+        # A row of weight two is two rows; those of odd weights are one each.
+        each = known.sizes if known.common.test.n_odd else known.weights
+        rows = np.bincount(est.labels_[self._places()], each, K)
         degrees = np.maximum(rows - est.model_.n_columns if alike else sizes - 1, 1)
         text = ", given the clusters" if self.several else ""
         text += ", where rows count" if alike else ", where clients count, who differ"
@@ -413,8 +415,10 @@ def candidates(est):
         names = ("n_clusters", "held_out_loss", "gain", "standard_error", "accepted")
         path = search
     elif tried is not None and {"lam", "n_clusters", "criterion"} <= tried.keys():
-        columns, names, path = ["lam", "clusters", "criterion"], ("lam", "n_clusters"), tried
-        names = (*names, "criterion")
+        names, path = ["lam", "n_clusters", "criterion"], tried
+        names += [name for name in ("alpha", "refit") if len(set(tried.get(name, ()))) > 1]
+        names += ["chosen"] if "chosen" in tried else []
+        columns = ["clusters" if name == "n_clusters" else name for name in names]
     else:
         return None
     rows = list(zip(*(list(path[name]) for name in names), strict=True))

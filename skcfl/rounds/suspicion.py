@@ -84,7 +84,7 @@ class Suspects:
         out[np.setdiff1d(np.arange(pool.n_clients), here)] = np.inf
         out[some] = suspicions(
             *(self.aggregator, gradients[some], values[some], labels[some], len(theta)),
-            *(self.weights[some], pool.client_sizes[some]),
+            *(self.weights[some], pool.client_weights[some]),
         )
         return out
 
@@ -101,24 +101,24 @@ class Suspects:
         return np.array_equal(self.of(pool, state) > 1.0, self.aside)
 
 
-def suspicions(aggregator, messages, losses, labels, n_clusters, weights, sizes):
+def suspicions(aggregator, messages, losses, labels, n_clusters, weights, totals):
     """Distances of messages or excess of losses, whichever is the larger part of its limit.
 
     Parameters
     ----------
-    aggregator, messages, losses, labels, n_clusters, weights, sizes
+    aggregator, messages, losses, labels, n_clusters, weights, totals
         As of :func:`distances` and :func:`excess`.
 
     Returns
     -------
     suspicions : ndarray of shape (n,)
     """
-    away = distances(aggregator, messages, labels, n_clusters, weights, np.maximum(sizes, 1))
+    away = distances(aggregator, messages, labels, n_clusters, weights, totals)
     above = excess(losses, labels, n_clusters, weights)
     return np.maximum(away / limit(away, SIGMAS, LEAST if n_clusters > 1 else ONE_LEAST), above)
 
 
-def distances(aggregator, messages, labels, n_clusters, weights, sizes):
+def distances(aggregator, messages, labels, n_clusters, weights, totals):
     """Distances of messages from their cluster's centre, over the median of the cluster.
 
     Parameters
@@ -131,8 +131,8 @@ def distances(aggregator, messages, labels, n_clusters, weights, sizes):
         Their clusters.
     n_clusters : int
         Number of clusters.
-    weights, sizes : ndarray of shape (n,)
-        Their weights, and their numbers of rows.
+    weights, totals : ndarray of shape (n,)
+        Their weights, and the total weights of their rows.
 
     Returns
     -------
@@ -141,13 +141,13 @@ def distances(aggregator, messages, labels, n_clusters, weights, sizes):
     """
     messages = messages.astype(float)
     centres = aggregate_by_cluster(aggregator, messages, labels, n_clusters, weights)
-    return relative(lengths(messages - centres[labels]), labels, n_clusters, weights, sizes)
+    return relative(lengths(messages - centres[labels]), labels, n_clusters, weights, totals)
 
 
-def relative(away, labels, n_clusters, weights, sizes):
+def relative(away, labels, n_clusters, weights, totals):
     """Distances (n,) from the centres of clusters, over their medians, as in ``distances``."""
     ratios = []
-    for distance in (away, away * np.sqrt(sizes)):
+    for distance in (away, away * np.sqrt(totals)):
         typical = median_by_cluster(distance, labels, n_clusters, weights)[labels]
         ratios.append(np.divide(distance, typical, out=np.ones_like(away), where=typical > 0))
     few = np.bincount(labels, minlength=n_clusters) < 3

@@ -104,6 +104,14 @@ def test_adjacency_of_a_networkx_graph():
         from_adjacency(networkx.DiGraph([(0, 1), (1, 2)]))
 
 
+@pytest.mark.parametrize("n, d", [(150, 20), (250, 20), (250, 4)])
+def test_neighbours_are_the_same_far_from_the_origin(n, d):
+    points = np.random.default_rng(0).standard_normal((n, d)).astype(np.float32).astype(float)
+    wanted, found = knn_graph(points, 5), knn_graph(points + 2.0**27, 5)
+    assert wanted.heads.tolist() == found.heads.tolist()
+    assert wanted.tails.tolist() == found.tails.tolist()
+
+
 def test_adjacency_ignores_zeros_and_loops():
     A = sparse.coo_array(([5.0, 0.0, 0.0, 2.0, 2.0], ([0, 0, 1, 1, 2], [0, 1, 0, 2, 1])), (3, 3))
     graph = from_adjacency(A)

@@ -98,6 +98,25 @@ def test_new_clients_and_other_methods(fitted):
     assert display.losses.shape == (9, 2)
 
 
+def test_clients_of_a_column_are_those_of_their_rows():
+    """Not the first ones of the fit, where rows are of some of them or of others."""
+    ids = np.unique(DATA.groups, return_inverse=True)[1]
+    X = np.column_stack([DATA.X, ids])
+    model = CLoVERegressor(n_clusters=3, group_col=-1, random_state=0).fit(X, DATA.y)
+    some = ids >= 4
+    display = LossMatrixDisplay.from_estimator(model, X[some], DATA.y[some])
+    assert_array_equal(display.groups, np.arange(4, 9))
+    assert_array_equal(display.labels, model.labels_[4:])
+    X[:, -1] = 100 - ids
+    display = LossMatrixDisplay.from_estimator(model, X, DATA.y)
+    assert_array_equal(display.labels, model.labels_[::-1])
+    without = CLoVERegressor(n_clusters=3, random_state=0).fit(DATA.X, DATA.y, groups=ids)
+    one = int(np.flatnonzero(without.labels_ != without.labels_[0])[0])
+    rows = ids == one
+    display = LossMatrixDisplay.from_estimator(without, DATA.X[rows], DATA.y[rows])
+    assert_array_equal(display.labels, without.labels_[[one]])
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from trials import some
 
+import skcfl
 from skcfl import (
     FedAvgRegressor,
     FedRepRegressor,
@@ -52,9 +53,24 @@ def test_as_if_the_false_were_not_there(model, aggregation):
         np.testing.assert_allclose(mine[~aside], model.coef_, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["RobustClusteredFLRegressor", "DittoRegressor"])
+def test_rows_of_weight_four_are_four_rows(name):
+    """Of distances, too, that shrink with the number of rows."""
+    data = make_clustered_regression(
+        9, 3, 3, n_samples=(15, 30), noise=1.0, bias=2.0, random_state=2
+    )
+    weights = np.where(np.isin(data.groups, np.unique(data.groups)[::2]), 4, 1)
+    each = np.repeat(np.arange(len(data.y)), weights)
+    model = getattr(skcfl, name)(alpha=0.01, random_state=0, aggregation="geometric_median")
+    model.set_params(**({"lam": 0.3} if name == "DittoRegressor" else {"n_clusters": 3}))
+    found = model.fit(data.X, data.y, data.groups, sample_weight=weights).suspicion_
+    wanted = model.fit(data.X[each], data.y[each], data.groups[each]).suspicion_
+    np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
 def step(moves, members):
     n = len(moves)
-    pool = type("Pool", (), {"client_sizes": np.full(n, 10)})()
+    pool = type("Pool", (), {"client_weights": np.full(n, 10.0)})()
     who = Participants(members, pool, np.ones(n))
     zeros = np.zeros(n, dtype=np.intp)
     return Step(who, zeros, np.ones(n), moves, np.zeros((1, 2)), np.ones(1))

@@ -73,6 +73,17 @@ def test_weights_are_rows_that_are_there_several_times():
     assert "120 rows with weights that are no whole numbers" in str(odd.report())
 
 
+def test_intervals_of_weighted_rows_have_their_degrees_of_freedom():
+    X, y, groups = table(5, N=4, n=3, deviations=np.zeros(3))
+    weights = np.tile([1, 2, 3], 4)
+    each = np.repeat(np.arange(12), weights)
+    plain = skcfl.FedAvgRegressor(alpha=0.0)
+    weighted = plain.fit(X, y, groups, sample_weight=weights).report()
+    repeated = plain.fit(X[each], y[each], groups[each]).report()
+    means = [str(report.sections[2]) for report in (weighted, repeated)]
+    assert "where rows count" in means[0] and means[0] == means[1]
+
+
 @pytest.mark.parametrize("more", ["", " + (1 | item)"])
 def test_counts_of_successes_are_rows(more):
     """With a crossed grouping the test is one of rows with other weights."""
