@@ -199,7 +199,7 @@ class ClusteredRows(ClusterMixin, OfClients):
         }
         there = which >= 0
         fitted["_separation"] = Separation.of(
-            *(centres[there], which[there], counts[there].astype(float), len(order)), alone=False
+            *(centres[there], which[there], counts[there].astype(float), len(order)), single=False
         )
         self._replace_attributes(task.header, fitted)
         rows = task.options.get("rows")

@@ -168,7 +168,7 @@ class ConvexModel(LocalModel):
     def solve(self, block, x0=None):
         """Minimiser of each client, (c, p), and whether it converged (c,).
 
-        Where no row has a weight it is the first guess: the mean of the other clients' targets.
+        It is the first guess, the mean of the other clients' targets, if no row has a weight.
         """
         x, converged = self._minimise(block, x0)
         known = block.weights.any(axis=1, keepdims=True)

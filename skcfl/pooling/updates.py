@@ -94,7 +94,7 @@ class KnownPosteriors:
         responsibilities, means : ndarray of shape (m, K) and (m, p)
             Of these clients.
         covariances : ndarray of shape (m, p, p)
-            Of their parameters.
+            Covariances of their parameters.
         noise : ndarray of shape (m,)
             Their dispersions.
         """
@@ -122,9 +122,9 @@ class KnownPosteriors:
             factors = np.array([prior_variance(df) for df in out.df[:, place]])
             means[i] = weights @ out.means[:, place]
             noise[i] = weights @ (factors * out.noise[:, place])
-            own = factors[:, None, None] * out.covariances[:, place] + out.errors[:, place]
+            inside = factors[:, None, None] * out.covariances[:, place] + out.errors[:, place]
             away = out.means[:, place] - means[i]
-            covariances[i] = np.einsum("c,cpq->pq", weights, own) + (weights * away.T) @ away
+            covariances[i] = np.einsum("c,cpq->pq", weights, inside) + (weights * away.T) @ away
         return out, r, means, covariances, noise
 
     def _prior(self, c, place):

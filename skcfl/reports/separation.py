@@ -45,7 +45,7 @@ class Separation:
 
     @classmethod
     def of(
-        cls, points: Any, labels: Any, weights: Any, n_clusters: int, alone: bool = True
+        cls, points: Any, labels: Any, weights: Any, n_clusters: int, single: bool = True
     ) -> Separation:
         """Measure clusters; each has a point of positive weight.
 
@@ -55,7 +55,7 @@ class Separation:
         labels : ndarray of shape (n_points,)
         weights : ndarray of shape (n_points,)
         n_clusters : int
-        alone : bool, default=True
+        single : bool, default=True
             Whether a point may be a cluster by itself, and is no mean of several.
         """
         points = np.asarray(points, dtype=np.float64)
@@ -73,7 +73,7 @@ class Separation:
         longest = np.maximum(radii, nearest)
         with np.errstate(invalid="ignore", divide="ignore"):
             silhouettes = np.where(longest > 0, (nearest - radii) / longest, 0.0)
-        if alone:
+        if single:
             silhouettes[np.bincount(labels, minlength=n_clusters)[labels] == 1] = 0.0
         if n_clusters == 1:
             silhouettes = np.full(len(points), np.nan)

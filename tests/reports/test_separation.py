@@ -16,7 +16,7 @@ def test_separation_by_hand():
     assert_allclose(found.means, [[1.5, 1.0], [10.0, 1.0]])
     assert_allclose(found.spreads, [np.sqrt((1.5**2 + 3 * 0.5**2) / 4), 0.0], atol=1e-15)
     assert_allclose(found.silhouettes, [(10 - 1.5) / 10, (8 - 0.5) / 8, 0.0])
-    means = Separation.of(points, np.array([0, 0, 1]), np.array([1.0, 3.0, 2.0]), 2, alone=False)
+    means = Separation.of(points, np.array([0, 0, 1]), np.array([1.0, 3.0, 2.0]), 2, single=False)
     assert_allclose(means.silhouettes, [(10 - 1.5) / 10, (8 - 0.5) / 8, 1.0])
     mean = (6 + 20) / 6
     total = mean**2 + 3 * (2 - mean) ** 2 + 2 * (10 - mean) ** 2
