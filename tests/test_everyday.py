@@ -15,6 +15,7 @@ from trials import THOROUGH, some, spread
 
 import skcfl
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
+from skcfl.federation import InProcessFederation
 from skcfl.models import MLP, Autoencoder, LinearModel, Location
 from skcfl.models.losses import Gamma, Huber, Quantile, Tweedie
 
@@ -382,6 +383,32 @@ def test_client_model_of_networks(network, kind):
     assert isinstance(plain, kind)
     expected = model.predict(data.X, groups=data.groups)
     assert_allclose(plain.predict(data.X), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:After max_iter")
+@pytest.mark.parametrize("kind", ["Regressor", "Classifier", "counts"])
+@pytest.mark.parametrize("name", ["IFCA", "LocalModels"])
+def test_unseen_clients_have_the_mean_output_of_networks(name, kind):
+    """The mean of the parameters of two networks is no network that has learned anything."""
+    data = CLASSES if kind == "Classifier" else REGRESSION
+    X, y, groups = data.X, data.y, data.groups
+    y = np.floor(np.exp(0.3 * y)).clip(0, 20) if kind == "counts" else y
+    more = {"n_clusters": 2} if name == "IFCA" else {}
+    model = everyday(name, kind.replace("counts", "Regressor"), **more)
+    model.set_params(hidden_layer_sizes=(4,), max_iter=3, tol=0.9, unseen="average")
+    if kind == "counts":
+        model.set_params(loss="poisson")
+    model.fit(X, y, groups=groups)
+    output = model.predict_proba if kind == "Classifier" else model.predict
+    each = [output(X[:9], groups=np.full(9, k)) for k in model.groups_]
+    rows = [(groups == k).sum() for k in model.groups_]
+    found = output(X[:9], groups=np.full(9, 99))
+    np.testing.assert_allclose(found, np.average(each, axis=0, weights=rows), rtol=1e-5)
+    with pytest.raises(ValueError, match="networks predict for clients not seen in fit"):
+        model.client_model(99)
+    elsewhere = InProcessFederation(X, y, groups + 100)
+    with pytest.raises(NotImplementedError, match="by the networks of several clusters"):
+        model.score_federation(elsewhere)
 
 
 def test_client_model_keeps_names_and_unseen():

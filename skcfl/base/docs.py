@@ -108,8 +108,9 @@ class Shared:
         ``cross_val_predict`` and ``CalibratedClassifierCV``.
     unseen : {"error", "average", "largest"}
         Prediction for ids not seen in fit. "error" refuses them; "average" uses the mean of the
-        clients' models, weighted by rows; "largest" uses the model of the largest cluster. With
-        labelled rows of new clients use :meth:`adapt`.
+        clients' models, weighted by rows, and the mean output of several clusters' networks;
+        "largest" uses the model of the largest cluster. With labelled rows of new clients use
+        :meth:`adapt`.
     n_jobs : int or None
         Number of threads over blocks of clients and folds, as in scikit-learn. It does not change
         the result. BLAS has one thread in fits, as its threads cost more than small models gain.

@@ -419,8 +419,9 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
             raise ValueError(self._divergence(result.n_iter))
         extra = dict(result.extra)
         counted = _counted(pool, extra)
+        by_cluster = np.bincount(labels, counted, len(order))
         if params is None:  # models that are equal count together
-            counted = np.bincount(labels, counted, len(order))
+            counted = by_cluster
         fitted, missing, complete = self._of_the_pool(task)
         if missing.any() or not complete:
             # Both need every client.
@@ -441,6 +442,7 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
             "coef_names_": self._feature_names(task.header, model.n_features),
             "_scaling": pool.scaling,
             "_average_params": _average(counted, models),
+            "_cluster_shares": by_cluster / max(by_cluster.sum(), 1e-300),
             "_shared_params": params is None,
             "_has_clusters": params is None,
         }

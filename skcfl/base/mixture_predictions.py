@@ -6,18 +6,15 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from scipy.special import logsumexp
 
 from .._typing import Array, FloatArray, Groups
+from ..models._mixed_outputs import mixed_decision
 from ..rounds.mixture import fit_shares
 from .federated import BaseFederated
 
 if TYPE_CHECKING:
     from ..federation.pool import ClientPool
     from ..models import LocalModel
-
-# Least probability before logarithms are taken.
-LEAST_PROBABILITY = float(np.finfo(float).tiny)
 
 
 class MixturePredictions(BaseFederated):
@@ -99,18 +96,8 @@ class MixturePredictions(BaseFederated):
         X, table, index = self._rows_and_models(X, groups)
         shares = self.mixture_weights_
         other = self._mean_shares() if self.unseen == "average" else np.eye(shares.shape[1])[0]
-        shares = np.vstack([shares, other])[np.minimum(index, len(shares))]
-        model, n = self.model_, X.shape[0]
-        which, shares = np.zeros(n, dtype=np.intp), shares.T[:, :, None]
-        raw = [model.decision(X, one[None], which).astype(float) for one in self.mixture_params_]
-        if getattr(model, "has_proba", False):
-            mixed = sum(share * model.proba(each) for share, each in zip(shares, raw, strict=True))
-            # Not the logit of one of two: rounding may bring that beyond 1.
-            mixed = np.log(np.maximum(mixed, LEAST_PROBABILITY))
-            return mixed[:, 1:] - mixed[:, :1] if model.n_outputs == 1 else mixed
-        if getattr(getattr(model, "kernel", None), "link", "identity") == "log":
-            return logsumexp(np.array(raw), axis=0, b=shares)
-        return (shares * np.array(raw)).sum(axis=0)
+        shares, index = np.vstack([shares, other]), np.minimum(index, len(shares))
+        return mixed_decision(self.model_, X, self.mixture_params_, shares[index])
 
 
 def _is_linear(model: LocalModel) -> bool:

@@ -27,6 +27,7 @@ from .._typing import (
 from ..clients.ids import check_ids, describe_unseen, locate
 from ..federation.checking import check_target, check_weights
 from ..federation.sites import ask_each
+from ..models._mixed_outputs import mixed_decision
 
 if TYPE_CHECKING:
     from ..federation.federation import Federation
@@ -118,6 +119,7 @@ class Predictions(Host):
     history_: dict[str, Array]
     unseen: str
     _average_params: Array
+    _cluster_shares: Array
     _scaling: Any
     #: If True, the clients' models are those of their clusters.
     _shared_params: bool
@@ -323,6 +325,12 @@ class Predictions(Host):
             ids = np.empty(1, dtype=object)
             ids[0] = group
             position = self._locate(check_ids(ids.tolist(), 1, "group"))
+        if position[0] < 0 and self._mixes_unseen:
+            raise ValueError(
+                f"{self.n_clusters_} networks predict for clients not seen in fit, under "
+                "unseen='average', and are no estimator of scikit-learn. Name a client of the "
+                "fit, or set unseen='largest'."
+            )
         table, index = self._models_at(position)
         plain = self.model_.plain(table[index[0]], getattr(self, "classes_", None))
         if self.model_.fits_whole or not isinstance(plain, BaseEstimator):
@@ -454,17 +462,41 @@ class Predictions(Host):
                 f"{type(self).__name__} predicts by more than a client's parameters, and not yet "
                 "where the rows of a federation are: use predict and score on rows at hand."
             )
-        if self._is_private:
+        positions = None if self._is_private else self._locate(hello.ids)
+        if positions is not None and self._mixes_unseen and (positions < 0).any():
+            raise NotImplementedError(
+                f"{type(self).__name__} predicts for clients not seen in fit by the networks of "
+                "several clusters, and not yet where the rows of a federation are: use predict "
+                "and score on rows at hand."
+            )
+        if positions is None:
             table, index = self._personal_models(federation), np.arange(len(hello.ids))
         else:
-            table, index = self._models_at(self._locate(hello.ids))
+            table, index = self._models_at(positions)
         return scored(federation.rows(self.model_, hello), self.model_, table, index, codes)
 
     # ------------------------------------------------------------------------ models of rows
 
     def _decide(self, X: MatrixLike, groups: Groups) -> Array:
-        X, params, index = self._rows_and_models(X, groups)
-        return self.model_.decision(X, params, index)
+        X, positions = self._rows_and_positions(X, groups)
+        raw = self.model_.decision(X, *self._models_at(positions))
+        unseen = positions < 0
+        if self._mixes_unseen and unseen.any():
+            shares = np.tile(self._cluster_shares, (int(unseen.sum()), 1))
+            models = self.cluster_params_[: shares.shape[1]]
+            raw[unseen] = mixed_decision(self.model_, X[unseen], models, shares)
+        return raw
+
+    @property
+    def _mixes_unseen(self) -> bool:
+        """Whether unseen clients have the mean output of the clusters' networks.
+
+        Their mean parameters are those of no network that has learned anything.
+        """
+        model = self.model_
+        several = self.unseen == "average" and self.n_clusters_ > 1 and not self._is_private
+        linear = model.coefficients(np.zeros((1, model.n_params)))
+        return several and not linear and not model.fits_whole
 
     def _decide_by_clusters(self, X: Any, index: Array) -> Array:
         """Raw predictions of checked rows by the models of clusters."""
