@@ -152,6 +152,8 @@ class Shared:
     history_ : dict of str to ndarray
         One entry per round: such as "objective", "n_clusters", "floats_up" and "floats_down"
         (numbers sent to and by the server), "calls", "seconds", "bytes_up" and "bytes_down".
+        A search for the number of clusters puts the rounds of its candidates one behind the other,
+        though several go in one exchange: their "calls" are more than ``calls_``.
     floats_up_ : int
         Numbers sent by the clients to the server in the fit, restarts and polishing included.
     floats_down_ : int

@@ -141,7 +141,8 @@ def estimate_cost(
     ------
     ValueError
         If a number is not positive, there are more participants than clients, or more sites, or
-        the clients were private and `rows_per_client` is None.
+        the clients were private and `rows_per_client` is None, or the local model is a
+        SklearnModel.
     NotFittedError
         If the estimator is not fitted.
 
@@ -166,6 +167,11 @@ def estimate_cost(
     """
     with about("estimator"):
         check_is_fitted(estimator, "client_calls_")
+        if estimator.model_.fits_whole:
+            raise ValueError(
+                "estimator must have a local model of parameters: what a SklearnModel sends, its "
+                "fitted estimators, is not counted."
+            )
     private, calls = vars(estimator).get("_is_private", False), estimator.calls_
     n_fit = estimator._n_asked if private else len(estimator.groups_)
     asked_in_fit = n_fit if private else estimator.client_calls_ / max(calls, 1)

@@ -9,11 +9,13 @@ from pickled_hosts import PickledHost, named, parts_of
 from site_tables import Given, Wire
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.tree import DecisionTreeRegressor
 from spied import spied
 
 from skcfl import (
     KFED,
     ConvexClusteredFLRegressor,
+    FedAvg,
     FedAvgRegressor,
     GTVRegressor,
     IFCARegressor,
@@ -26,7 +28,7 @@ from skcfl.federation import costs, estimate_cost
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.serialization import loads
 from skcfl.federation.transport import SEVERAL
-from skcfl.models import LinearModel
+from skcfl.models import LinearModel, SklearnModel
 
 FREE = {"latency": 0.0, "uplink": np.inf, "downlink": np.inf, "seconds_per_row": 0.0}
 
@@ -190,6 +192,13 @@ def test_participation_is_that_of_fit():
 def test_bad_arguments(model, name, value, message):
     with pytest.raises(ValueError, match=message):
         estimate_cost(model, **{**FREE, name: value})
+
+
+def test_fitted_estimators_that_are_sent_are_not_counted():
+    model = FedAvg(SklearnModel(DecisionTreeRegressor(max_depth=2)))
+    model.fit(DATA.X, DATA.y, groups=DATA.groups)
+    with pytest.raises(ValueError, match="what a SklearnModel sends, .* is not counted"):
+        estimate_cost(model, **FREE)
 
 
 def test_an_estimator_that_is_not_fitted():
