@@ -167,7 +167,7 @@ def estimate_cost(
     """
     with about("estimator"):
         check_is_fitted(estimator, "client_calls_")
-        if estimator.model_.fits_whole:
+        if getattr(getattr(estimator, "model_", None), "fits_whole", False):
             raise ValueError(
                 "estimator must have a local model of parameters: what a SklearnModel sends, its "
                 "fitted estimators, is not counted."
