@@ -310,7 +310,8 @@ class RoundsDisplay(Display):
             Fitted with a ``record`` of the models, of the true labels, or of both.
         X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features), default=None
             Rows to score the models of every round on, by the estimator's ``score``; None draws
-            the adjusted Rand index only.
+            the adjusted Rand index only. The ensembles of a SklearnModel are scored as they are
+            before the last step of the fit, boosting.
         y : array-like of shape (n_samples,), default=None
             Their targets. Not used with an unsupervised local model.
         groups : array-like of shape (n_samples,), default=None
