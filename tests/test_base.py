@@ -24,6 +24,7 @@ from skcfl._option_objects import parameters
 from skcfl.base import BaseFederated
 from skcfl.calls.curvatures import Solve
 from skcfl.exceptions import SingleClientWarning
+from skcfl.federation import InProcessFederation
 from skcfl.federation.result import Result
 from skcfl.models import LinearModel, Location
 from skcfl.numerics.by_cluster import numbered_by_size
@@ -107,6 +108,48 @@ def rows():
 
 
 # ------------------------------------------------------------------ fitted attributes
+
+
+@pytest.mark.parametrize("hidden", [(), (4,)])
+def test_sparse_rows_of_a_fit_to_dense_ones_are_the_same_rows(hidden):
+    """The units of a fit to dense rows have means, which leave no zeros."""
+    rng = np.random.default_rng(0)
+    groups, X = np.repeat(np.arange(6), 30), rng.poisson(1.0, size=(180, 3)) * [1.0, 5.0, 100.0]
+    y = (X * np.where(groups % 2, 1.0, -1.0)[:, None] / [1.0, 5.0, 100.0]).sum(axis=1)
+    model = skcfl.IFCARegressor(2, hidden_layer_sizes=hidden, max_iter=50, tol=0.1, random_state=0)
+    model.fit(X, y, groups=groups)
+    other, new = sparse.csr_array(X), groups + 100
+    assert_allclose(model.predict(other, groups=groups), model.predict(X, groups=groups))
+    for method in (model.cluster_losses, model.assign):
+        assert_allclose(method(other, y, groups), method(X, y, groups), rtol=1e-6)
+    for method in (model.adapt, model.update):
+        ids = new if method == model.adapt else groups
+        found, wanted = (method(rows, y, groups=ids) for rows in (other, X))
+        assert_array_equal(found.labels_, wanted.labels_)
+    found, wanted = (
+        model.score_federation(InProcessFederation(rows, y, groups)) for rows in (other, X)
+    )
+    assert found == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("name", ["FedAvg", "Ditto", "CFL", "FeSEM", "FlexCFL", "FedRep"])
+@pytest.mark.parametrize("weights", ["uniform", "n_samples"])
+def test_a_client_without_weight_is_not_there(name, weights):
+    """Nor does it hold models back that count each client once."""
+    rng = np.random.default_rng(0)
+    groups, X = np.repeat(np.arange(6), 20), rng.normal(size=(120, 2))
+    y = (X * np.where(groups % 2, 1.0, -1.0)[:, None]).sum(axis=1) + rng.normal(size=120)
+    model = getattr(skcfl, f"{name}Regressor")(hidden_layer_sizes=(3,), max_iter=5, tol=0.0)
+    training = skcfl.Training(weights=weights)
+    model.set_params(random_state=0, training=training, alpha=0.01)
+    if hasattr(model, "n_clusters"):
+        model.set_params(n_clusters=2)
+    if hasattr(model, "lam"):
+        model.set_params(lam=0.3)
+    some = groups < 5  # the last client has no weight
+    wanted = model.fit(X[some], y[some], groups[some]).predict(X[some], groups=groups[some])
+    found = model.fit(X, y, groups, sample_weight=some * 1.0)
+    assert_allclose(found.predict(X[some], groups=groups[some]), wanted, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("loss", ["squared_error", "huber", "quantile"])

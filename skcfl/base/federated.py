@@ -480,7 +480,7 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
         cause = (
             "They overflow: scale X and y, or lower alpha, lam or step_size"
             if isinstance(step, str)
-            else f"step_size={step!r} is too long for these X and y: lower it, or set it to 'auto'"
+            else f"step_size={step!r} is too long for these X and y: lower it"
         )
         name = type(self).__name__
         return f"{name} diverged: models are not finite after n_iter={n_iter}. {cause}."

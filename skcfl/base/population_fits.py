@@ -31,6 +31,7 @@ from .designs import grouped, made
 from .level_effects import LevelEffects
 from .population_table import population_table
 from .posterior_predictions import MAX_COVARIANCES, posterior_std
+from .predicting import needs_all_clients
 from .private_fits import PrivatePlan
 from .private_plans import of_stack, pooling_plan, shortfall_of
 from .table_columns import positions_of
@@ -525,6 +526,7 @@ class PopulationFits(Host):
         are of one of its fits, which the text names.
         """
         check_is_fitted(self)
+        needs_all_clients(self, "summary")
         return population_table(self, max_params)
 
 

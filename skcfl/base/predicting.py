@@ -87,6 +87,17 @@ def not_there(estimator: Any, name: str) -> str:
     )
 
 
+def needs_all_clients(estimator: Any, method: str) -> None:
+    """Raise an AttributeError if a fit was private or masked, or knows clients by adapt only."""
+    fitted = vars(estimator)
+    if fitted.get("_is_private") or "_how_sure" not in fitted:
+        raise AttributeError(
+            f"{method}() is no part of a private or masked fit: what belongs to single clients "
+            "stays with them, before and after adapt. What the fit has is in cluster_coef_, "
+            "releases_ and epsilon_."
+        )
+
+
 def scored(parts: list[Any], model: Any, table: Array, index: Array, codes: Any = None) -> Any:
     """Rows of places beside predictions, of each client by one model of a table."""
     out = []

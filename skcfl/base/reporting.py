@@ -12,6 +12,7 @@ from .._typing import Array, FloatArray
 from ..calls.first_order import Losses
 from ..reports.evidence import gather
 from ..reports.words import effects_of, report_of
+from .predicting import needs_all_clients
 
 if TYPE_CHECKING:
     from ..federation.pool import ClientPool
@@ -107,6 +108,7 @@ class Reports(Host):
         True
         """
         check_is_fitted(self)
+        needs_all_clients(self, "report")
         return report_of(self, stability)
 
     def to_frame(self) -> Any:
@@ -135,6 +137,8 @@ class Reports(Host):
         (6, 12)
         """
         check_is_fitted(self)
+        if not len(self.groups_):
+            needs_all_clients(self, "to_frame")
         with needs(
             f"{type(self).__name__}.to_frame needs pandas, which is not installed. Install it: "
             "python -m pip install pandas."

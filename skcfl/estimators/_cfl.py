@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from .._checks import NOT_NEGATIVE, Count
 from ..base.everyday import everyday
-from ..rounds.alternate import alternate
+from ..rounds.alternate import alternate, client_weights
 from ..rounds.local_training import solve_local
 from ..rounds.record_options import Record
 from ..rounds.round_options import ROUNDS, make_options
@@ -168,9 +168,7 @@ class CFL(Averaging):
 
     def _fit(self, pool, options, most=None, before=None):
         """Splits by eps2, or up to a number of clusters; the result and its rule."""
-        weights = pool.client_weights
-        if options.weights == "uniform":
-            weights = np.ones(pool.n_clients)
+        weights = client_weights(pool, options)
         min_round = self.min_round if before is None else 0
         rule = Bipartition(
             weights, self.eps1, self.eps2, min_round, self.gamma_max, options.aggregator, most

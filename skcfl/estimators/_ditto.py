@@ -15,7 +15,7 @@ from ..base.everyday import everyday
 from ..base.private_plans import refuse_privately, rounds_plan, strength
 from ..calls.first_order import Losses, Objectives
 from ..personal.proximal import pulled_models
-from ..rounds.alternate import common_model
+from ..rounds.alternate import client_weights, common_model
 from ..rounds.private_rounds import PULL
 from ..rounds.round_options import ROUNDS, make_options
 from ..search.pull import choose_pull, pull_grid
@@ -135,7 +135,8 @@ class Ditto(PersonalMethod):
         result.params = pulled_models(pool, result.cluster_params[result.labels], lam, options)
         values = np.asarray(pool.ask(Objectives, result.params, last=True), dtype=float)
         here = slice(None) if pool.answered is None else pool.answered
-        result.objective = float(np.average(values[here], weights=pool.client_weights[here]))
+        weights = client_weights(pool, options)[here]
+        result.objective = float(np.average(values[here], weights=weights))
         result.extra.update({"lam": lam, **search})
         return result
 

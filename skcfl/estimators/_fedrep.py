@@ -15,8 +15,9 @@ from ..base.private_plans import rounds_plan
 from ..calls.kept_models import Keep, Recall
 from ..exceptions import PrivacyError
 from ..personal.layers import PartialAverage, train_part
-from ..personal.shared_rounds import client_weights, publish, run_shared
+from ..personal.shared_rounds import publish, run_shared
 from ..rounds.aggregation import aggregate_by_cluster
+from ..rounds.alternate import client_weights
 from ..rounds.model_kinds import kind_of
 from ._base_personal import PersonalMethod, common_rate, layer_mask
 from ._by_rounds import training_options
@@ -125,10 +126,10 @@ class FedRep(PersonalMethod):
         ended = run_shared(pool, update, options, start)
         params = np.array(pool.ask(Recall, np.tile(ended.theta, (pool.n_clients, 1))))
         params[:, shared] = ended.theta[shared]
-        theta = pool.client_weights @ params / max(pool.client_weights.sum(), 1e-300)
+        weights = client_weights(pool, options)
+        theta = weights @ params / max(weights.sum(), 1e-300)
         if options.aggregator is not None:
             labels = np.zeros(pool.n_clients, dtype=np.intp)
-            weights = client_weights(pool, options)
             theta = aggregate_by_cluster(options.aggregator, params, labels, 1, weights)[0]
         theta[shared] = ended.theta[shared]
         return publish(pool, options, ended, params, theta)

@@ -163,7 +163,8 @@ class FlexCFL(ClustersOnce):
         if n_rounds:
             how = replace(options, max_iter=n_rounds, tol=0, polish=False)
             start = common_model(pool, how, start).cluster_params[0]
-        updates, known = self._updates(pool, start, options), heard(pool)
+        updates = self._updates(pool, start, options)
+        known = heard(pool) & (pool.client_weights > 0)
         if not np.isfinite(updates[known]).all():
             raise ValueError(self._divergence(n_rounds))
         return start, updates, known
@@ -193,7 +194,7 @@ class FlexCFL(ClustersOnce):
         labels[np.isin(mine, first)] = groups
         labels = spread_labels(labels, known)
         labels = numbered_by_size(labels)[1]
-        directions = directions_of(np.where(known[:, None], updates, 0.0), labels)
+        directions = directions_of(updates[known], labels[known])
         theta = (start + directions).astype(pool.dtype)
         return Directed(labels, theta, start, directions)
 

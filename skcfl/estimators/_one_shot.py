@@ -14,7 +14,7 @@ from .._typing import Clusterer
 from ..base.everyday import everyday
 from ..calls.curvatures import Hessians
 from ..numerics.newton import MAX_DENSE
-from ..personal.shared_rounds import client_weights
+from ..rounds.alternate import client_weights
 from ..rounds.model_kinds import NETWORK_STEP, kind_of
 from ..rounds.one_shot_clusters import (
     Partition,

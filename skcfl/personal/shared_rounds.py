@@ -15,6 +15,7 @@ import numpy as np
 
 from ..calls.first_order import Objectives
 from ..federation.result import Result
+from ..rounds.alternate import client_weights
 from ..rounds.choice import Known
 from ..rounds.loop import run_rounds
 from ..rounds.model_kinds import kind_of
@@ -245,11 +246,6 @@ def run_shared(pool, update, options, theta=None):
             "set tol=0 to train for max_iter rounds."
         )
     return Ended(state.theta[0], record, update.average, shortfall)
-
-
-def client_weights(pool, options):
-    """How much each client counts in averages, (n_clients,)."""
-    return pool.client_weights if options.weights == "n_samples" else np.ones(pool.n_clients)
 
 
 def publish(pool, options, ended, params, shared=None, known=True, **extra):

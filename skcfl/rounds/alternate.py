@@ -43,7 +43,7 @@ from .stop import StopRule
 from .suspicion import Suspects, capped_mean
 from .update import Average, GradientStep, Members, ModelAverage, StepSizes, client_curvatures
 
-__all__ = ["Options", "Rounds", "alternate"]
+__all__ = ["Options", "Rounds", "alternate", "client_weights"]
 
 # Factor of the rounds before polishing under a robust aggregation: suspicions are judged at the
 # models of the last round.
@@ -140,8 +140,7 @@ class Rounds:
         train, judge = pool, None
         if options.hold_out and labels is None:
             train, judge = pool.hold_out(options.hold_out, rng)
-        weights = pool.client_weights
-        self.weights = weights if options.weights == "n_samples" else np.ones(pool.n_clients)
+        self.weights = client_weights(pool, options)
         draw = Draw(train, options.participation, rng, self.weights, judge)
         self.everyone = draw.everyone
         state = _start(pool, theta, options, labels, first)
@@ -254,3 +253,9 @@ def _result(pool, state, weights, record, shortfall, suspects=None):
         shortfall=shortfall,
         extra={"loss": loss, **extra, **record.rounds()},
     )
+
+
+def client_weights(pool, options):
+    """How much each client counts in averages, (n_clients,); one without weight is not there."""
+    weights = pool.client_weights
+    return weights if options.weights == "n_samples" else (weights > 0).astype(float)

@@ -89,13 +89,17 @@ def trained_means(pool, n_clusters, rng, restart=0, candidates=None, robust=Fals
     """
     candidates = Candidates() if candidates is None else candidates
     models = candidates.at(pool, kind_of(pool).compared_steps, restart)[0]
-    models = np.nan_to_num(models.astype(float))
+    # Clients without weight have trained nothing.
+    here, labels = pool.client_weights > 0, np.zeros(len(models), dtype=np.intp)
+    models = np.nan_to_num(models[here].astype(float))
     n_clusters = min(n_clusters, count_different(models))
     if robust:
-        labels, kept = cluster_points(models, n_clusters, "trimmed", rng, FALSE_SHARE)
-        return mean_by_cluster(models, labels, kept.astype(float)).astype(pool.dtype), labels
+        labels[here], kept = cluster_points(models, n_clusters, "trimmed", rng, FALSE_SHARE)
+        theta = mean_by_cluster(models, labels[here], kept.astype(float))
+        return theta.astype(pool.dtype), labels
     means = long_kmeans(models, n_clusters, rng)
-    return means.cluster_centers_.astype(pool.dtype), means.labels_
+    labels[here] = means.labels_
+    return means.cluster_centers_.astype(pool.dtype), labels
 
 
 def nearest_to_start(pool, n_clusters, rng, restart=0, candidates=None):

@@ -38,6 +38,9 @@ MAX_ITER = 100
 NEAR = 0.75
 # Distance, over the least that any number left out gives, at which fewer are left out.
 SLACK = 1.25
+# Distance from the middle, over the median and the size of the middle, of what is always left out:
+# networks of one cluster are not much nearer than those of others.
+FAR = 100.0
 # Largest coordinates with squares that can be summed.
 FARTHEST = 1e70
 # Distances of points from the centres of some runs that are held at once.
@@ -100,7 +103,11 @@ def cluster_points(points, n_clusters, clusterer="kmeans", rng=None, trim=0.1, w
 def _trimmed(points, starts, most):
     """Labels, and which points count, of trimmed k-means that leaves out as few as it needs."""
     n = len(points)
-    numbers = [0, *(2**k for k in range(n.bit_length()) if 2**k < most), most]
+    middle = np.median(points, axis=0)
+    reach = np.linalg.norm(points - middle, axis=1)
+    far = reach > FAR * max(np.median(reach), np.linalg.norm(middle))
+    least = min(int(far.sum()), most)
+    numbers = [least, *(2**k for k in range(n.bit_length()) if least < 2**k < most), most]
     runs = [_trimmed_lloyd(points, starts, n - number) for number in dict.fromkeys(numbers)]
     # Distances to the nearest centre within which all but `most` are.
     goals = [np.sort(reach)[n - most - 1] for _, reach in runs]

@@ -211,6 +211,8 @@ class Bipartition(ChoiceRule):
             self.updates = np.zeros((len(self.known), moves.shape[1]), dtype=moves.dtype)
         if self.scale is None and who.weights.any():
             norms = lengths(moves[who.weights > 0].astype(float))
+            # A move that is not finite ends the fit when the models are published.
+            norms = np.where(np.isfinite(norms), norms, 0.0)
             if self.aggregator is not None:
                 # The clients of a cluster may be of several kinds: that is what splits are for.
                 self.most = limit(norms, SIGMAS, ONE_LEAST)

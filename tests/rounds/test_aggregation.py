@@ -18,6 +18,7 @@ from skcfl.rounds.aggregation import (
 )
 from skcfl.rounds.aggregation.aggregator import lengths
 from skcfl.rounds.aggregation.geometric_median import GeometricMedian
+from skcfl.rounds.point_clusters import cluster_points
 from skcfl.rounds.suspicion import excess, unserved
 
 NAMES = sorted(AGGREGATORS)
@@ -176,3 +177,27 @@ def test_a_layout_is_of_its_clusters():
     sizes = [60, 2, 3, 2, 4, 3, 2]
     batches = Layout(np.repeat(np.arange(7), sizes), 7).batches
     assert sum(members.size for _, members, _ in batches) < 2 * sum(sizes)
+
+
+def test_the_median_of_most_of_the_weight_is_found_exactly():
+    """Steps towards a message that is the median become ever shorter, and end on their way."""
+    rng = np.random.default_rng(0)
+    for seed in range(200):
+        n, p = rng.integers(3, 7), rng.integers(1, 4)
+        messages, weights = rng.normal(size=(n, p)), rng.integers(1, 5, size=n).astype(float)
+        weights[0] = weights[1:].sum()  # exactly half
+        found = GeometricMedian().aggregate(messages, weights)
+        assert_allclose(found, messages[0], err_msg=str(seed))
+
+
+@pytest.mark.parametrize("far", [1e4, 1e6, 1e12])
+def test_one_that_is_very_far_away_is_left_out(far):
+    """Though the clusters of networks are so little apart that merging them costs hardly more."""
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(20, 200))
+    points[10:] += 0.4
+    points[3] *= far
+    labels, kept = cluster_points(points, 2, "trimmed", np.random.RandomState(0), 0.25)
+    assert not kept[3] and kept.sum() >= 15
+    honest = np.arange(20) != 3
+    assert len(np.unique(labels[honest])) == 2

@@ -70,4 +70,19 @@ class GeometricMedian(Aggregator):
             moved, z = lengths(new - z), new
             if (moved <= least[..., 0]).all():
                 break
-        return z
+        return self._settled(messages, weights, z)
+
+    @staticmethod
+    def _settled(messages, weights, z):
+        """The nearest message in the place of a median that nears it, where it is the median.
+
+        It is if the others pull with no more than its weight; steps to it become ever shorter.
+        """
+        near = lengths(messages - z[..., None, :]).argmin(axis=-1)[..., None]
+        at = np.take_along_axis(messages, near[..., None], axis=-2)
+        moves = messages - at
+        away = lengths(moves)
+        pull = np.divide(weights, away, out=np.zeros_like(away), where=away > 0)
+        force = lengths(np.einsum("...m,...mp->...p", pull, moves))
+        held = (weights * (away == 0)).sum(axis=-1)
+        return np.where((force <= held)[..., None], at[..., 0, :], z)
