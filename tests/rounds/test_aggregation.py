@@ -183,7 +183,7 @@ def test_the_median_of_most_of_the_weight_is_found_exactly():
     """Steps towards a message that is the median become ever shorter, and end on their way."""
     rng = np.random.default_rng(0)
     for seed in range(200):
-        n, p = rng.integers(3, 7), rng.integers(1, 4)
+        n, p = rng.integers(3, 7), rng.integers(2, 4)
         messages, weights = rng.normal(size=(n, p)), rng.integers(1, 5, size=n).astype(float)
         weights[0] = weights[1:].sum()  # exactly half
         found = GeometricMedian().aggregate(messages, weights)

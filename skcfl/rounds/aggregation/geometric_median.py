@@ -74,11 +74,15 @@ class GeometricMedian(Aggregator):
 
     @staticmethod
     def _settled(messages, weights, z):
-        """The nearest message in the place of a median that nears it, where it is the median.
+        """A message in the place of a median that nears it, where it is the median.
 
-        It is if the others pull with no more than its weight; steps to it become ever shorter.
+        It is if the others pull with no more than its weight, as they do if it has half of all;
+        steps to it become ever shorter.  Others that are tried are the nearest ones.
         """
         near = lengths(messages - z[..., None, :]).argmin(axis=-1)[..., None]
+        most = weights.argmax(axis=-1)[..., None]
+        heavy = 2.0 * weights.max(axis=-1)[..., None] >= weights.sum(axis=-1)[..., None]
+        near = np.where(heavy, most, near)
         at = np.take_along_axis(messages, near[..., None], axis=-2)
         moves = messages - at
         away = lengths(moves)
