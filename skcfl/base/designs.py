@@ -37,10 +37,13 @@ class Design:
         How they are made; None if they are the same.
     encodings : dict of int to ndarray
         Levels of the groupings by position of their column, where these are no numbers.
+    named : dict of str to ndarray
+        The same by the names of a frame's columns, which the fit may have in another order.
     """
 
     columns: Columns | None = None
     encodings: dict[int, Array] = field(default_factory=dict)
+    named: dict[str, Array] = field(default_factory=dict)
 
     def made(self, X: Any) -> Array:
         """Features of the fit of rows with the user's columns."""
@@ -72,6 +75,8 @@ class Design:
                 codes, _ = locate(self.encodings[j], ids)
             else:
                 self.encodings[j], codes = encode(ids)
+                if is_frame:
+                    self.named[str(X.columns[j])] = self.encodings[j]
             if is_frame:
                 X.isetitem(j, codes)
             else:
@@ -254,7 +259,10 @@ def made(
     """The federation with the columns of the fit, and its hello; a basis makes curves."""
     draft = header._draft
     header._design = design = replace(header._design, columns=None)
-    names, encodings = estimator._feature_names(header, hello.n_features), design.encodings
+    names = estimator._feature_names(header, hello.n_features)
+    encodings, places = design.encodings, {str(name): j for j, name in enumerate(names)}
+    if design.named and design.named.keys() <= places.keys():
+        encodings = {places[name]: levels for name, levels in design.named.items()}
     crossed, nested = groupings(estimator, header, hello.n_features)
     codes = [*crossed, *nested]
     if not codes and not isinstance(basis, SplineBasis):

@@ -24,7 +24,7 @@ from ..pooling.crossed import best_crossed, fit_crossed, nested_effects, populat
 from ..pooling.crossed_modes import fit_modes
 from ..pooling.deviations import deviations
 from ..pooling.em import Options, evaluate
-from ..pooling.stacking import stacked
+from ..pooling.stacking import stacked, without_constants
 from ..reports.differences import centred
 from .basis_choices import Competition, OtherBasis, bases_compete
 from .designs import grouped, made
@@ -333,6 +333,11 @@ class PopulationFits(Host):
         self._require_memory(pool)
         free = np.zeros((model.n_outputs, model.n_columns), dtype=bool)
         free[:, model.n_features :] = True
+        if pool.scaling is not None:
+            # The slope of a constant is a part of the intercept, and would make its deviation up.
+            level = pool.scaling.is_level
+            varying = np.array(varying)
+            varying[: len(level)] &= ~level
         if blocks is not None:
             shifts = (blocks.max() + 1) * np.arange(model.n_outputs)[:, None]
             blocks = (blocks[: model.n_columns] + shifts).ravel()
@@ -372,10 +377,12 @@ class PopulationFits(Host):
                     f"{name} must be {text} with crossed or nested groupings, got "
                     f"{name}={given!r}."
                 )
-        about = options.varying, options.free, self.prior, self.max_iter
+        about = options.varying, options.free, self.prior, self.max_iter, options.blocks
         how = fit_crossed if exact else fit_modes
+        # Correlations of all bends of curves are more than rows can say, as without levels.
+        kinds = [kind for kind in KINDS[self.covariance] if kind != "full" or options.correlated]
         with comparing(pool, by_sums=True):
-            fits = best_crossed(pool, KINDS[self.covariance], *about, how)
+            fits = best_crossed(pool, kinds, *about, fit=how)
         best, n = fits[0], int((~pool.without_rows).sum())
         arguments = best.root, best.spreads, best.effects
         plain = pool.without_effects("without_levels" if exact else "linearised", *arguments)
@@ -394,7 +401,7 @@ class PopulationFits(Host):
             "n_iter": np.array([len(each.trail) for each in fits]),
         }
         d = len(best.root)
-        errors = best.dispersion * best.errors[None, :d, :d]
+        errors = without_constants(plain, best.dispersion * best.errors[None, :d, :d])
         result = self._result(plain, fit, path, {best.kind: fit}, options, errors)
         result.model, result.objective = pool.model.plain_of(), -best.loglik
         result.extra |= {"loglik": best.loglik, "bic": best.criterion(n)}

@@ -151,15 +151,23 @@ class Reports(Host):
             )
         columns: dict[Any, Array] = {}
         with_intercept = getattr(self.model_, "fit_intercept", False)
+        names = list(map(str, self.coef_names_))
+        taken = {"cluster"} | ({"intercept"} if with_intercept else set())
+        twice = sorted({name for name in names if name in taken or names.count(name) > 1})
+        if twice:
+            raise ValueError(
+                f"to_frame has columns of its own, or of curves, named {', '.join(twice)}: give "
+                "the features of X other names."
+            )
         if self.coef_.ndim == 2:
             columns["cluster"] = self.labels_
-            columns |= dict(zip(map(str, self.coef_names_), self.coef_.T, strict=True))
+            columns |= dict(zip(names, self.coef_.T, strict=True))
             if with_intercept:
                 columns["intercept"] = self.intercept_
         else:
             columns["cluster", ""] = self.labels_
             for c, label in enumerate(self.classes_):
-                pairs = zip(map(str, self.coef_names_), self.coef_[:, c].T, strict=True)
+                pairs = zip(names, self.coef_[:, c].T, strict=True)
                 columns |= {(label, name): values for name, values in pairs}
                 if with_intercept:
                     columns[label, "intercept"] = self.intercept_[:, c]

@@ -175,6 +175,11 @@ class Scaling:
         check_numbers("scale", self.scale, (n_features,), least=np.finfo(float).tiny)
         return self
 
+    @property
+    def is_level(self):
+        """Which features are the same number, not zero, in all rows, (n_features,) of bool."""
+        return (self.mean != 0.0) & (self.scale == np.abs(self.mean))
+
     def transform(self, X):
         """Scaled features, in the type of `X`; dense if there is a mean, which leaves no zeros."""
         if sparse.issparse(X) and self.mean.any():
@@ -182,7 +187,7 @@ class Scaling:
         if sparse.issparse(X):
             return sparse.csr_array(X @ sparse.diags_array((1.0 / self.scale).astype(X.dtype)))
         out = np.empty(X.shape, dtype=X.dtype)
-        level = np.flatnonzero((self.mean != 0.0) & (self.scale == np.abs(self.mean)))
+        level = np.flatnonzero(self.is_level)
         for rows in _chunks(X, CACHED_BYTES):
             part = X[rows] - self.mean
             part /= self.scale

@@ -103,7 +103,7 @@ class CrossedFit:
 class Deviance:
     """The deviance as a function of the variances, and its gradient."""
 
-    def __init__(self, pool, kind, varying, free, shrunken):
+    def __init__(self, pool, kind, varying, free, shrunken, shared=None):
         model = pool.model
         self.pool, self.kind, self.d = pool, kind, model.n_params
         self.crossed, self.n_nested = model.crossed, len(model.nested)
@@ -114,6 +114,12 @@ class Deviance:
             self.varying = self.varying[:0]
         q = len(self.varying)
         self.rows, self.columns = np.tril_indices(q) if kind == "full" else np.diag_indices(q)
+        #: Variable of each entry of the root: those that share a variance have one, the first
+        #: entry of each variable.
+        self.variable = np.arange(len(self.rows))
+        if kind == "diag" and shared is not None:
+            self.variable = np.unique(shared[self.varying], return_inverse=True)[1]
+        self.first = np.unique(self.variable, return_index=True)[1]
         # Blocks of what is integrated out at the server: slopes under a prior, crossed levels.
         starts = self.d + np.cumsum([0, *self.crossed])
         blocks = [np.arange(*pair) for pair in zip(starts[:-1], starts[1:], strict=True)]
@@ -137,31 +143,31 @@ class Deviance:
         slopes = np.ones(self.d, dtype=bool)
         slopes[-1] = not self.pool.model.fit_intercept
         first = np.where(slopes[self.varying], SLOPE_START, START)
-        first_root = np.where(self.rows == self.columns, first[self.rows], 0.0)
+        first_root = np.where(self.rows == self.columns, first[self.rows], 0.0)[self.first]
         return np.concatenate([first_root, np.full(self.n_nested + len(self.blocks), START)])
 
     @property
     def n_sizes(self):
         """Numbers of `x` that are roots of variances and covariances."""
-        return len(self.rows) + self.n_nested + len(self.blocks)
+        return len(self.first) + self.n_nested + len(self.blocks)
 
     def parts(self, x):
         """Root of the clients' covariance, spreads of nested levels, sizes of the blocks."""
-        k = len(self.rows)
+        k = len(self.first)
         root = np.zeros((self.d, self.d))
-        root[self.varying[self.rows], self.varying[self.columns]] = x[:k]
+        root[self.varying[self.rows], self.varying[self.columns]] = x[:k][self.variable]
         sizes = np.abs(x[k : self.n_sizes])
         return root, sizes[: self.n_nested], sizes[self.n_nested :]
 
     def without_nothing(self, x):
         """The variables, their standard deviations not negative, those without effect zero."""
-        x, k = x.copy(), len(self.rows)
-        signs = np.ones(self.d)
-        on = self.rows == self.columns
-        signs[self.rows[on]] = np.where(x[:k][on] < 0, -1.0, 1.0)
-        x[:k] *= signs[self.columns]
+        x, k = x.copy(), len(self.first)
+        signs, in_rows, columns = np.ones(self.d), self.rows[self.first], self.columns[self.first]
+        on = in_rows == columns
+        signs[in_rows[on]] = np.where(x[:k][on] < 0, -1.0, 1.0)
+        x[:k] *= signs[columns]
         x[k : self.n_sizes] = np.abs(x[k : self.n_sizes])
-        rows = np.concatenate([self.rows, np.arange(self.n_sizes - k) + self.d])
+        rows = np.concatenate([in_rows, np.arange(self.n_sizes - k) + self.d])
         largest = np.bincount(rows, np.abs(x[: self.n_sizes]))[rows]
         small = np.flatnonzero((largest < NOTHING) & (x[: self.n_sizes] != 0))
         if not len(small):
@@ -170,6 +176,11 @@ class Deviance:
         fewer[small] = 0.0
         value, without = self.solved(x)[0], self.solved(fewer)[0]
         return fewer if without <= value + SAME * (1.0 + abs(value)) else x
+
+    def of_variables(self, slope):
+        """Slopes of the variables, of those of all entries of the root (d, d)."""
+        each = slope[self.varying[self.rows], self.varying[self.columns]]
+        return np.bincount(self.variable, each, len(self.first))
 
     def solved(self, x):
         """The fit at some variances."""
@@ -211,7 +222,7 @@ class Deviance:
         errors *= scale[:, None] * scale
         covariance, variances = self.pool.ask(LevelSlopes, root, spreads, effects, errors, phi)
         slope = 2.0 * covariance @ root
-        in_root = slope[self.varying[self.rows], self.varying[self.columns]]
+        in_root = self.of_variables(slope)
         away = S[:-1, -1] - S[:-1, :-1] @ effects
         across = S[np.ix_(self.inner, self.inner)] * scale[self.inner]
         each = np.einsum("ij,ji->i", across, within) - u[self.inner] * away[self.inner] / phi
@@ -222,7 +233,7 @@ class Deviance:
         return deviance, gradient
 
 
-def fit_crossed(pool, kind, varying, free, prior, max_iter):
+def fit_crossed(pool, kind, varying, free, prior, max_iter, shared=None):
     """Fit of greatest likelihood with a covariance of a kind.
 
     Parameters
@@ -237,12 +248,14 @@ def fit_crossed(pool, kind, varying, free, prior, max_iter):
         Variance of the prior of the slopes: estimated, or infinite.
     max_iter : int
         Most evaluations.
+    shared : ndarray of shape (d,) of int, default=None
+        Numbers of the coefficients that share a variance, under "diag".
 
     Returns
     -------
     fit : CrossedFit
     """
-    deviance = Deviance(pool, kind, varying, free, prior == "auto")
+    deviance = Deviance(pool, kind, varying, free, prior == "auto", shared)
     x, converged = least(deviance, max_iter, SLOPE)
     value, phi, _, scale, u, _, inverse, order, weight = deviance.solved(x)
     root, spreads, sizes = deviance.parts(x)
@@ -281,12 +294,12 @@ def least(deviance, max_iter, slope):
     return x, converged
 
 
-def best_crossed(pool, kinds, varying, free, prior, max_iter, fit=fit_crossed):
+def best_crossed(pool, kinds, *about, fit=fit_crossed):
     """Fits of several covariances, by kind, the one of least BIC first."""
     n = int((~pool.without_rows).sum())
     if n < 2:
         kinds = ["none"]
-    fits = [fit(pool, kind, varying, free, prior, max_iter) for kind in kinds]
+    fits = [fit(pool, kind, *about) for kind in kinds]
     return sorted(fits, key=lambda each: each.criterion(n))
 
 

@@ -27,8 +27,8 @@ LAST_STEP = 1e-11
 class LaplaceDeviance(Deviance):
     """Twice Laplace's minus log-likelihood of variances and coefficients, and its gradient."""
 
-    def __init__(self, pool, kind, varying, free, shrunken):
-        super().__init__(pool, kind, varying, free, shrunken)
+    def __init__(self, pool, kind, varying, free, shrunken, shared=None):
+        super().__init__(pool, kind, varying, free, shrunken, shared)
         self.outer = np.setdiff1d(np.arange(self.size), self.inner)
         #: Effects in units of their standard deviations, and coefficients, where they were last.
         self.u = np.zeros(self.size)
@@ -106,16 +106,16 @@ class LaplaceDeviance(Deviance):
         across = S[inner] * scale[self.inner]
         each = 2.0 * np.einsum("ij,ji->i", across, within)
         each += total[self.inner] * self.u[self.inner] - slopes[self.inner] * q
-        in_root = covariance[self.varying[self.rows], self.varying[self.columns]]
+        in_root = self.of_variables(covariance)
         sizes = np.concatenate([variances, np.bincount(self.owner, each, len(self.blocks))])
         sizes *= np.copysign(1.0, x[len(in_root) : self.n_sizes])
         self.trail.append(-0.5 * value)
         return value, np.concatenate([in_root, sizes, total[self.outer]])
 
 
-def fit_modes(pool, kind, varying, free, prior, max_iter):
+def fit_modes(pool, kind, varying, free, prior, max_iter, shared=None):
     """Fit of greatest likelihood by Laplace's approximation; see ``crossed.fit_crossed``."""
-    deviance = LaplaceDeviance(pool, kind, varying, free, prior == "auto")
+    deviance = LaplaceDeviance(pool, kind, varying, free, prior == "auto", shared)
     x, converged = least(deviance, max_iter, SLOPE)
     value, A, _, _, scale, weight = deviance.solved(x)
     root, spreads, sizes = deviance.parts(x)

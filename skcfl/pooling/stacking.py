@@ -169,13 +169,28 @@ def stacked(pool, fits):
         populations = [replace(each, means=pool.model.centre(each.means)) for each in populations]
     for fit in fits.values():
         own = None if is_lean(fit.sums) else mean_covariances(fit.population, fit.sums)
-        errors.append(None if own is None else pool.model.centre_covariances(own))
+        errors.append(
+            None if own is None else pool.model.centre_covariances(without_constants(pool, own))
+        )
     shares, n_iter, shortfall = np.ones(1), 0, ""
     if len(fits) > 1:
         shares, n_iter, shortfall = _shares(pool, populations, errors)
     kept = np.flatnonzero(shares)
     parts = ([own[k] for k in kept] for own in (names, populations, errors))
     return Stack(*parts, shares[kept] / shares[kept].sum()), n_iter, shortfall
+
+
+def without_constants(pool, errors):
+    """Covariances (K, p, p) of the errors of means; a constant feature has no slope, and no error.
+
+    In the user's units the intercept would have it, too.
+    """
+    if pool.scaling is None or not pool.scaling.is_level.any():
+        return errors
+    level = np.zeros(pool.model.n_columns, dtype=bool)
+    level[: len(pool.scaling.is_level)] = pool.scaling.is_level
+    there = ~np.tile(level, pool.model.n_outputs)
+    return errors * there[:, None] * there
 
 
 def _shares(pool, populations, errors):

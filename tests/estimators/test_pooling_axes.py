@@ -135,3 +135,44 @@ def test_new_clients_with_rows_of_known_ones_have_their_models(kind):
     model = wanted.adapt(X[few], y[few], groups=groups[few] + 100)
     assert_allclose(model.params_[-3:], wanted.params_[:3], rtol=1e-8, atol=1e-9)
     assert_allclose(model.params_std_[-3:], wanted.params_std_[:3], rtol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["diag", "full", "stacked"])
+def test_a_constant_column_says_nothing_of_intercepts(kind):
+    """Its slope would be a part of them, and its deviation and error made up."""
+    X, y, groups = rows_of("stack")
+    model = PartialPoolingRegressor(**ONE, covariance=kind, df=np.inf)
+    wanted = clone(model).fit(X, y, groups=groups)
+    constants = np.column_stack([X, np.full(len(X), 2024.0), np.full(len(X), -3.0)])
+    found = model.fit(constants, y, groups=groups)
+    kept = [0, 1, -1]  # features, and the intercept
+    assert found.loglik_ == pytest.approx(wanted.loglik_)
+    for name in ("params_std_", "standard_errors_"):
+        assert_allclose(getattr(found, name)[:, kept], getattr(wanted, name), rtol=1e-6)
+    assert_allclose(found.covariance_[np.ix_(kept, kept)], wanted.covariance_, rtol=1e-6)
+    assert_allclose(found.predict(constants, groups=groups), wanted.predict(X, groups=groups))
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "log_loss"])
+def test_bends_share_their_variance_beside_groupings(loss):
+    """``crossed=[]`` is no grouping and, of squared error, the same likelihood."""
+    kind = "splines" if loss == "squared_error" else "splines of classes"
+    X, y, groups = rows_of(kind)
+    cls = PartialPoolingRegressor if loss == "squared_error" else PartialPoolingClassifier
+    about = {"n_clusters": 1, "basis": SplineBasis(4), "covariance": "diag", "prior": np.inf}
+    beside = cls(**about, crossed=[]).fit(X, y, groups=groups)
+    variances = np.diag(beside.covariance_)
+    scale = beside._scaling.scale
+    bends = [k for k, name in enumerate(beside.coef_names_) if "x0 curve" in name]
+    spread = variances[bends] * np.square(scale[bends])
+    assert_allclose(spread, spread[0], rtol=1e-6)
+    if loss == "squared_error":
+        wanted = cls(**about, df=np.inf).fit(X, y, groups=groups)
+        assert beside.loglik_ == pytest.approx(wanted.loglik_, abs=1e-4)
+        assert beside.bic_ == pytest.approx(wanted.bic_, abs=1e-4)
+        assert (
+            "full"
+            not in cls(**about | {"covariance": "auto"}, crossed=[])
+            .fit(X, y, groups=groups)
+            .bic_path_["covariance_type"]
+        )

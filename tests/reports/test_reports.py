@@ -291,6 +291,14 @@ def test_features_that_never_vary_have_no_effects(n_clusters):
     assert " x0 " not in str(report) and " x4 " not in str(report)
 
 
+@pytest.mark.parametrize("name", ["cluster", "intercept"])
+def test_tables_lose_no_column(name):
+    frame = pd.DataFrame(DATA.X[:, :2], columns=["x", name])
+    model = skcfl.LocalModelsRegressor().fit(frame, DATA.y, groups=DATA.groups)
+    with pytest.raises(ValueError, match=f"columns of its own, .* named {name}: give"):
+        model.to_frame()
+
+
 def test_newcomers_are_counted():
     new = np.char.add("new ", DATA.groups[DATA.groups == "client03"])
     model = skcfl.PartialPoolingRegressor(2, random_state=0).fit(
