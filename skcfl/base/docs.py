@@ -176,7 +176,7 @@ class Shared:
     coef_names_ : ndarray of shape (n_features,)
         Names of the features of ``coef_``: those of X, or "x0", "x1", ...
     objective_ : float
-        Value of the objective at the end.
+        Value of the objective at the end, of networks in the units in which they train.
     classes_ : ndarray of shape (n_classes,)
         Class labels, sorted (classifiers only). The columns of ``predict_proba`` are in this
         order for every client, whatever classes it has.

@@ -201,8 +201,9 @@ def _levels(column: Any) -> list[Any]:
         )
     if len(levels) > MOST_LEVELS:
         raise ValueError(
-            f"column {column.name!r} of X has {len(levels)} levels, more than {MOST_LEVELS}: name "
-            "it in crossed or nested, so that each level has a random intercept, or leave it out."
+            f"column {column.name!r} of X has {len(levels)} levels, more than {MOST_LEVELS}: "
+            "group them, leave it out, or name it in crossed of PartialPooling, so that each "
+            "level has a random intercept."
         )
     declared = getattr(column, "cat", None)
     order = sorted(levels) if declared is None else declared.categories.tolist()

@@ -23,13 +23,13 @@ class PersonalMethod(Averaging):
         runs all ``max_iter`` rounds.
     max_iter : "auto" or int
         Largest number of communication rounds. "auto" is 300 for linear models and 50 for
-        networks. A ``ConvergenceWarning`` says so when it was not enough: of networks only
-        when a number was given, because 50 rounds are how long they train.
+        networks. A ``ConvergenceWarning`` says so when it was not enough: of networks, and of
+        FedALA, only when a number was given, because they train so long.
     unseen : {"error", "average", "largest"}
         What to do in prediction about ids not seen in fit. "error" refuses them; "average"
-        uses the mean of the clients' models, weighted by their rows; "largest" uses the shared
-        model. :meth:`adapt` fits a new client a model of its own to some of its labelled
-        rows.
+        uses the mean of the clients' models, weighted by their rows, and the mean output of
+        several clusters' networks; "largest" uses the shared model. :meth:`adapt` fits a new
+        client a model of its own to some of its labelled rows.
 
     Attributes
     ----------

@@ -24,9 +24,9 @@ class ConvexClusteredFL(Fusion):
     exact solution's at ``lam_``, ``partition_optimal_``.  That is no proof that the clusters are
     real.
 
-    The complete graph is the paper's, and the default here.  With few rows per client clusters
-    that are there may be a solution on it for no ``lam``; ``graph="auto"``, the default of the
-    everyday classes, also tries the graph of nearest neighbours.
+    The complete graph is the paper's, and the default of the generic class.  With few rows per
+    client clusters that are there may be a solution on it for no ``lam``; ``graph="auto"``, the
+    default of the everyday classes, also tries the graph of nearest neighbours.
 
     {parameters}
 

@@ -85,7 +85,8 @@ class ConvexClustering(FusionMixin, BasePoints):
     objective_ : float
         Value of the objective at the end.
     groups_, params_, cluster_params_, model_, classes_, coef_, intercept_ : None
-    cluster_coef_, cluster_intercept_, floats_up_, floats_down_ : None
+    cluster_coef_, cluster_intercept_, floats_up_, floats_down_, alpha_, coef_names_ : None
+    missing_clients_, absences_, rejected_clients_, calls_, client_calls_, wire_bytes_ : None
 
     See Also
     --------

@@ -40,7 +40,8 @@ class Ditto(PersonalMethod):
     ----------
     lam : "auto" or float
         Strength of the pull of the clients' own models to the shared one, in [0, inf]: 0 is
-        :class:`LocalModels`, ``numpy.inf`` :class:`FedAvg`. "auto" judges both and eleven
+        :class:`LocalModels` (of networks that begin at the shared one), ``numpy.inf``
+        :class:`FedAvg`. "auto" judges both and eleven
         strengths between on rows held out inside the clients (four folds); of networks both
         and 1, .3, .1, .03 and .01, on a fourth of each client's rows, in about five times the
         time of one fit.

@@ -53,8 +53,8 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
         Strength of the pull to the prototypes.
     unseen : {"error", "average", "largest"}
         What to do in prediction about ids not seen in fit. "error" refuses them; "average"
-        uses the mean of the clients' networks, weighted by their rows, which nothing has
-        trained to be a good one; "largest" is refused here, as all clusters have one client.
+        uses the mean output of the clients' networks, weighted by their rows, of another
+        representation each; "largest" is refused here, as all clusters have one client.
         :meth:`adapt` trains a network on labelled rows of a new client.
 
     Attributes

@@ -62,7 +62,7 @@ class ClustersOfModels:
         rounds start from.
     rounds : "auto" or int
         Communication rounds after the clusters are found, in which their models are trained
-        and the clusters stay. 0 is one exchange and no more: each cluster's model is what
+        and the clusters stay. 0 is one exchange of models: each cluster's model is what
         `combine` makes of its clients' (ODCL). "auto" trains to the end, at most 300 rounds
         of linear models and 50 of networks.
     pretrain_steps : "auto" or int
@@ -146,8 +146,9 @@ class OneShot(ClustersOfModels, ClustersOnce):
     clients with too few rows to fit a local model (:class:`IFCA`).
 
     Every client sends the minimiser of its objective, once; the server clusters these models [1]_.
-    With ``rounds=0`` the mean of a cluster's models is its model, and one exchange is all (ODCL
-    [2]_); else the models are trained on by federated averaging within the clusters, which stay.
+    With ``rounds=0`` the mean of a cluster's models is its model, and models travel once (ODCL
+    [2]_), beside sums for units, penalty and objective; else the models are trained on by
+    federated averaging within the clusters, which stay.
 
     {parameters}
 

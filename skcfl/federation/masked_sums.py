@@ -179,7 +179,8 @@ class MaskedPlaces:
         count = sum(getattr(self.places[k], "n_parties", 1) for k in some)
         if count < self.least:
             raise FederationError(
-                f"{count} places answer a masked sum, and at least {self.least} are needed."
+                f"{count} parties (places, or clients of this process) answer a masked sum, and "
+                f"at least {self.least} are needed."
             )
         check_clients([self.places[k] for k in some], self.min_clients)
         return count

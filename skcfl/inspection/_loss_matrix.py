@@ -392,9 +392,9 @@ class RoundsDisplay(Display):
         curve = there[0] if curve is None and there else curve
         if not isinstance(curve, str) or curve not in there:
             raise ValueError(
-                f"curve must be one of {there}, which the fit has, got {curve!r}. Fit with "
-                "record=Record(true_labels=...) for the adjusted Rand index, with "
-                "Record(models=True) and rows to score for the score."
+                f"curve must be one of {there}, which the fit has, got {curve!r}. Fit a method "
+                "with record=, as IFCA, with Record(true_labels=...) for the adjusted Rand index, "
+                "with Record(models=True) and rows to score for the score."
             )
         values = np.asarray(curves[curve], dtype=float)
         name = self.name if name is None else name

@@ -43,7 +43,7 @@ from .stop import StopRule
 from .suspicion import Suspects, capped_mean
 from .update import Average, GradientStep, Members, ModelAverage, StepSizes, client_curvatures
 
-__all__ = ["Options", "Rounds", "alternate", "client_weights"]
+__all__ = ["Options", "Rounds", "alternate"]
 
 # Factor of the rounds before polishing under a robust aggregation: suspicions are judged at the
 # models of the last round.

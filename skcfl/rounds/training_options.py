@@ -24,7 +24,8 @@ class Training(Options):
     """How clients train in a round, and how the server weighs their messages.
 
     The parameter ``training`` of the methods by rounds, where None stands for ``Training()``.  A
-    method names the options that it uses, and refuses values of the others.
+    method names the options that it uses, and refuses values of the others.  Linear models that
+    average gradients, or are solved exactly, take no local steps.
 
     Parameters
     ----------

@@ -58,9 +58,9 @@ class LamSearch(Options):
         (:class:`FPFC`: 15; "bic": 12, or on a path of convex fusion as many as the partitions
         need). Networks have 8 at most.
     lams : array-like or None, default=None
-        Values of ``lam`` to try, and no others; a ``UserWarning`` says where the best is the first
-        or the last. None goes from where hardly anything fuses to where everything does on all
-        rows, :func:`skcfl.model_selection.lam_max`.
+        Values of ``lam`` to try, and no others; a ``UserWarning`` says where, of three or more,
+        the best is the first or the last. None goes from where hardly anything fuses to where
+        everything does on all rows, :func:`skcfl.model_selection.lam_max`.
     lam_min_ratio : float or None, default=None
         The least value of ``lam`` over the largest. None finds where hardly anything fuses.
     alphas : array-like or None, default=None

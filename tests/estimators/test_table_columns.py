@@ -205,7 +205,9 @@ def test_too_many_levels():
     frame, y = drawn(300)
     frame["zip"] = [f"z{k}" for k in range(300)]
     model = PartialPoolingRegressor(group_col="hospital")
-    with pytest.raises(ValueError, match="column 'zip' of X has 300 levels, more than 255: name"):
+    with pytest.raises(
+        ValueError, match="column 'zip' of X has 300 levels, more than 255: group them"
+    ):
         model.fit(frame, y)
 
 

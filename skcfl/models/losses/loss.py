@@ -109,17 +109,21 @@ class Loss(Options):
         """Targets (n_rows,) as an array (n_rows, q) that the other methods read."""
         return np.asarray(y, dtype=dtype)[:, None]
 
+    def _lacks(self, method):
+        """The error of a method that the loss needs and does not have."""
+        return NotImplementedError(f"loss={self!r} has no method {method}, which the fit needs.")
+
     def value(self, z, y):
         """Loss of every row."""
-        raise NotImplementedError
+        raise self._lacks("value")
 
     def gradient(self, z, y):
         """Derivative in `z`, an array of the shape of `z`."""
-        raise NotImplementedError
+        raise self._lacks("gradient")
 
     def curvature(self, z, y):
         """Second derivative in `z`, of the shape of `z`; diagonal in the outputs."""
-        raise NotImplementedError
+        raise self._lacks("curvature")
 
     def curvature_slope(self, z, y):
         """Third derivative in `z`, of the shape of `z`; None if it is not known."""
@@ -198,15 +202,15 @@ class Loss(Options):
 
     def conjugate(self, a, y):
         """Convex conjugate in `z` of every row; infinite outside of its domain."""
-        raise NotImplementedError
+        raise self._lacks("conjugate")
 
     def conjugate_terms(self, a, y):
         """Size of the terms of the sum `conjugate`."""
-        raise NotImplementedError
+        raise self._lacks("conjugate_terms")
 
     def project(self, a, y):
         """Slopes in the domain of the conjugate, `a` itself where it is inside."""
-        raise NotImplementedError
+        raise self._lacks("project")
 
     def typical_curvature(self, mean):
         """Second derivative that automatic steps count with: the bound where there is one.
@@ -261,7 +265,7 @@ class Loss(Options):
 
         Only losses with ``is_likelihood`` have it.
         """
-        raise NotImplementedError
+        raise self._lacks("log_constant")
 
     def dispersion_of(self, mean):
         """Dispersion of greatest likelihood where the deviance of a row is `mean` on average.
