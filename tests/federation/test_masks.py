@@ -573,7 +573,7 @@ def test_too_few_parties_are_an_error():
     some[0].lost_at = "release"
     with pytest.raises(FederationError, match="3 parties .* answer .* at least 4"):
         add_up(MaskedPlaces(some, 4), 0)
-    with pytest.raises(FederationError, match="2 places answer .* at least 3"):
+    with pytest.raises(FederationError, match="2 parties .* answer .* at least 3"):
         MaskedPlaces(parties(2)[1], 3)
 
 
