@@ -17,6 +17,7 @@ pandas, and matplotlib for the picture)::
 """
 
 import argparse
+import sys
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,7 @@ from sklearn.model_selection import train_test_split
 
 import skcfl
 from skcfl.datasets import load_grunfeld
+from skcfl.model_selection import ClientKFold
 
 # What a fit takes of one column.
 MOST_LEVELS = 255
@@ -42,12 +44,7 @@ def main():
     score = "accuracy" if kind == "Classifier" else "R2"
     print(f"{len(y)} rows of {groups.nunique()} clients, {X.shape[1]} features: {kind.lower()}\n")
 
-    # A client with a single row stays in the training rows.
-    single = groups.map(groups.value_counts()) == 1
-    train, test = train_test_split(
-        np.flatnonzero(~single), test_size=0.25, stratify=groups[~single], random_state=0
-    )
-    train = np.concatenate([train, np.flatnonzero(single)])
+    train, test = split(X, y, groups)
     ways = {
         "one model for all": getattr(skcfl, f"FedAvg{kind}")(),
         "one model per client": getattr(skcfl, f"LocalModels{kind}")(),
@@ -70,6 +67,20 @@ def main():
     else:
         draw(scores, score, final, args.figure)
         print(f"Picture saved to {args.figure}.")
+
+
+def split(X, y, groups):
+    """Three quarters of the rows of each client, and the others; single rows are trained on."""
+    several = np.flatnonzero(groups.map(groups.value_counts()) > 1)
+    if not len(several):
+        sys.exit("Each client has one row: there is none to hold out.")
+    some = groups.iloc[several]
+    if len(several) >= 4 * some.nunique():
+        test = train_test_split(several, test_size=0.25, stratify=some, random_state=0)[1]
+    else:  # too few to take a quarter of each
+        folds = ClientKFold(4, random_state=0).split(X.iloc[several], y.iloc[several], some)
+        test = several[next(folds)[1]]
+    return np.setdiff1d(np.arange(len(y)), test), test
 
 
 def read(path, client, target):

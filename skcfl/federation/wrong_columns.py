@@ -9,21 +9,11 @@ from .._checks import is_missing
 
 # Columns that a message names.
 NAMED = 5
-WAYS_OUT = {
-    "text or categories": (
-        "Encode them before, in two lines: encode = make_column_transformer((OneHotEncoder("
-        'handle_unknown="ignore", sparse_output=False), {columns}), remainder="passthrough"); '
-        "model = make_pipeline(encode, {name}()).fit(X, y, {step}__groups=groups)."
-    ),
-    "dates or times": (
-        "Turn them into numbers before, in two lines: X = X.copy(); X[{first}] = "
-        '(X[{first}] - X[{first}].min()) / numpy.timedelta64(1, "D").'
-    ),
-    "missing values (NaN, None or NA)": (
-        "Fill them in before, in two lines: fill = make_column_transformer((SimpleImputer("
-        'add_indicator=True), {columns}), remainder="passthrough"); '
-        "model = make_pipeline(fill, {name}()).fit(X, y, {step}__groups=groups)."
-    ),
+DATES = "dates or times"
+# What encodes the columns of a kind.
+STEPS = {
+    "text or categories": ('OneHotEncoder(handle_unknown="ignore", sparse_output=False)'),
+    "missing values (NaN, None or NA)": "SimpleImputer(add_indicator=True)",
 }
 
 
@@ -43,21 +33,34 @@ def describe_wrong_columns(X, estimator):
     is_frame = hasattr(X, "iloc")
     if not is_frame:
         X = np.asarray(X)
-    found: dict[str, list] = {kind: [] for kind in WAYS_OUT}
+    found: dict[str, list] = {kind: [] for kind in (*STEPS, DATES)}
     for k, label in enumerate(names):
         kind = kind_of(X.iloc[:, k] if is_frame else X[:, k])
         if kind:
             found[kind].append(label)
-    name = "PartialPoolingRegressor" if estimator is None else type(estimator).__name__
-    texts = []
+    texts, steps = [], []
     for kind, columns in found.items():
         if columns:
             some = ", ".join(map(repr, columns[:NAMED])) + ", ..." * (len(columns) > NAMED)
-            word = "Columns" if len(columns) > 1 else "Column"
-            way = WAYS_OUT[kind].format(
-                columns=f"[{some}]", first=repr(columns[0]), name=name, step=name.lower()
+            texts.append(f"Column{'s' * (len(columns) > 1)} {some} of X: {kind}.")
+            if kind in STEPS:
+                steps.append(f"({STEPS[kind]}, [{some}])")
+    if found[DATES]:
+        first = repr(found[DATES][0])
+        texts.append(
+            f"Turn them into numbers before, in two lines: X = X.copy(); X[{first}] = "
+            f'(X[{first}] - X[{first}].min()) / numpy.timedelta64(1, "D").'
+        )
+    if steps:
+        encoder = f'make_column_transformer({", ".join(steps)}, remainder="passthrough")'
+        if estimator is None:
+            then = "X = encode.fit_transform(X)"
+        else:
+            name = type(estimator).__name__
+            then = (
+                f"model = make_pipeline(encode, {name}()).fit(X, y, {name.lower()}__groups=groups)"
             )
-            texts.append(f"{word} {some} of X: {kind}. {way}")
+        texts.append(f"Encode them before, in two lines: encode = {encoder}; {then}.")
     return " ".join(texts)
 
 
