@@ -107,10 +107,9 @@ class Shared:
         feature. Use it in tools that cannot pass ``groups`` to ``predict``, such as
         ``cross_val_predict`` and ``CalibratedClassifierCV``.
     unseen : {"error", "average", "largest"}
-        Prediction for ids not seen in fit. "error" refuses them; "average" uses the mean of the
-        clients' models, weighted by rows, and the mean output of several clusters' networks;
-        "largest" uses the model of the largest cluster. With labelled rows of new clients use
-        :meth:`adapt`.
+        Prediction for ids not seen in fit. "error" refuses them; "average" uses the mean model,
+        weighted by rows (mean output of clusters' networks); "largest" that of the largest
+        cluster. With labelled rows of new clients use :meth:`adapt`.
     n_jobs : int or None
         Number of threads over blocks of clients and folds, as in scikit-learn. It does not change
         the result. BLAS has one thread in fits, as its threads cost more than small models gain.
@@ -152,8 +151,7 @@ class Shared:
     history_ : dict of str to ndarray
         One entry per round: such as "objective", "n_clusters", "floats_up" and "floats_down"
         (numbers sent to and by the server), "calls", "seconds", "bytes_up" and "bytes_down".
-        A search for the number of clusters puts the rounds of its candidates one behind the other,
-        though several go in one exchange: their "calls" are more than ``calls_``.
+        Candidates of a search stand one behind the other, with more "calls" than ``calls_``.
     floats_up_ : int
         Numbers sent by the clients to the server in the fit, restarts and polishing included.
     floats_down_ : int
