@@ -24,7 +24,7 @@ from ..pooling.crossed import best_crossed, fit_crossed, nested_effects, populat
 from ..pooling.crossed_modes import fit_modes
 from ..pooling.deviations import deviations
 from ..pooling.em import Options, evaluate
-from ..pooling.stacking import stacked, without_constants
+from ..pooling.stacking import constants, stacked, without
 from ..reports.differences import centred
 from .basis_choices import Competition, OtherBasis, bases_compete
 from .designs import grouped, made
@@ -333,11 +333,10 @@ class PopulationFits(Host):
         self._require_memory(pool)
         free = np.zeros((model.n_outputs, model.n_columns), dtype=bool)
         free[:, model.n_features :] = True
-        if pool.scaling is not None:
-            # The slope of a constant is a part of the intercept, and would make its deviation up.
-            level = pool.scaling.is_level
-            varying = np.array(varying)
-            varying[: len(level)] &= ~level
+        # The slope of a constant is a part of the intercept, and would make its deviation up.
+        constant = constants(pool)
+        varying = np.array(varying)
+        varying[: len(constant)] &= ~constant[: len(varying)]
         if blocks is not None:
             shifts = (blocks.max() + 1) * np.arange(model.n_outputs)[:, None]
             blocks = (blocks[: model.n_columns] + shifts).ravel()
@@ -351,6 +350,7 @@ class PopulationFits(Host):
             dispersion=1.0 if self.dispersion == "auto" else float(self.dispersion),
             df=self._df(model.describe_loss()),
             blocks=blocks,
+            constant=np.tile(constant, model.n_outputs),
             correlated=blocks is None or self.covariance == "full",
         )
 
@@ -401,7 +401,7 @@ class PopulationFits(Host):
             "n_iter": np.array([len(each.trail) for each in fits]),
         }
         d = len(best.root)
-        errors = without_constants(plain, best.dispersion * best.errors[None, :d, :d])
+        errors = without(options.constant, best.dispersion * best.errors[None, :d, :d])
         result = self._result(plain, fit, path, {best.kind: fit}, options, errors)
         result.model, result.objective = pool.model.plain_of(), -best.loglik
         result.extra |= {"loglik": best.loglik, "bic": best.criterion(n)}
@@ -441,7 +441,7 @@ class PopulationFits(Host):
         self, pool: Any, fit: Any, path: Any, fits: Any, options: Any, errors: Any = None
     ) -> Any:
         with comparing(pool, by_sums=True):
-            stack, n_iter, unstacked = stacked(pool, fits)
+            stack, n_iter, unstacked = stacked(pool, fits, options.constant)
         if errors is not None:
             stack = replace(stack, errors=[errors])
         # Standard deviations need each client's covariance.

@@ -160,7 +160,7 @@ def pooling_plan(estimator: Any, model: LocalModel, dispersion_of: Any) -> Priva
         options = estimator._fit_options(pool, np.ones(model.n_features + 1, dtype=bool))
         about = estimator.covariance, 1, estimator.n_init, options
         fit, _, fits = fit_population(pool, *about)
-        stack, more, shortfall = stacked(pool, fits)
+        stack, more, shortfall = stacked(pool, fits, options.constant)
         found = _of_stack(releases, stack, fit.population, fits)
         shortfall = shortfall_of(estimator, stack, fits, shortfall)
         return replace(found, shortfall=shortfall, n_iter=fit.n_iter + more)

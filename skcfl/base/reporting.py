@@ -152,7 +152,8 @@ class Reports(Host):
         columns: dict[Any, Array] = {}
         with_intercept = getattr(self.model_, "fit_intercept", False)
         names = list(map(str, self.coef_names_))
-        taken = {"cluster"} | ({"intercept"} if with_intercept else set())
+        taken = {"intercept"} if with_intercept else set()
+        taken |= {"cluster"} if self.coef_.ndim == 2 else set()
         twice = sorted({name for name in names if name in taken or names.count(name) > 1})
         if twice:
             raise ValueError(

@@ -94,8 +94,11 @@ class Release:
         """Raise a ValueError if a setting is none."""
 
     @classmethod
-    def of_enough(cls, arguments: dict[str, Any], least: int) -> dict[str, Any]:
-        """Arguments with which exact sums are of so many clients at least, or a ValueError."""
+    def of_enough(cls, arguments: dict[str, Any], least: int, counted: bool) -> dict[str, Any]:
+        """Arguments with which exact sums are of so many clients at least, or a ValueError.
+
+        Numbers of clients in them are believed if they were `counted` by the same places.
+        """
         return arguments
 
     # ------------------------------------------------------------------------- both sides
@@ -526,15 +529,14 @@ class Moves(Release):
         K, p = arguments["theta"].shape
         return {"moves": Block((K, p), cls.clip, 0.9), "counts": Block((K,), 1.0, 0.1)}
 
-    def of_enough(cls, arguments, least):
-        known, K = arguments["known"], len(arguments["theta"])
-        if known is None:
-            few = np.zeros(K) if arguments["sizes"] is None else arguments["sizes"]
-            return arguments if K == 1 else {**arguments, "sizes": few >= least}
-        sizes = np.bincount(known[1], minlength=K)
-        if sizes.min() < least or len(set(known[0].tolist())) < len(known[0]):
-            raise ValueError(f"a sum would be over {sizes.min()} clients, {least} is the least")
-        return arguments
+    def of_enough(cls, arguments, least, counted):
+        known, sizes, K = arguments["known"], arguments["sizes"], len(arguments["theta"])
+        if known is not None and (fewest := np.bincount(known[1], minlength=K).min()) < least:
+            raise ValueError(f"a sum would be over {fewest} clients, {least} is the least")
+        if known is None and K == 1:
+            return arguments
+        there = np.zeros(K) if sizes is None or not counted else sizes
+        return {**arguments, "sizes": there >= least}
 
     def kernel(cls, site, block, slots, theta, unit, rho, steps, step_size, draw, known, sizes):
         model, c = site.model, len(slots)

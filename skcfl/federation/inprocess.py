@@ -19,6 +19,7 @@ from ..numerics.regression_trees import forest_outputs
 from ..numerics.threads import at_once, over_parts
 from .checking import check_numbers, check_trees
 from .pool import ClientPool
+from .scaling import dense_copy
 from .sites import Site
 
 # Multiplications of one call below which threads cost more than they save.
@@ -106,8 +107,9 @@ class InProcessSite(Site):
         self._block_size = {} if block_bytes is None else {"block_bytes": block_bytes}
         if sparse.issparse(X):
             # Units of dense rows have means, which leave no zeros.
-            is_centred = model.scaling_ is not None and model.scaling_.mean.any()
-            X = X.toarray() if is_centred else sparse.csr_array(X)
+            units = (each for each in (model.scaling_, scaling) if each is not None)
+            dense = model.fits_whole or any(each.mean.any() for each in units)
+            X = dense_copy(X) if dense else sparse.csr_array(X)
         model.try_rows(X, target)
 
         def design(rows):

@@ -428,6 +428,8 @@ class PrivateRows(Endpoint):
         self.places = rows.places
         self._site: Any = None
         self._measured: Any = None
+        #: Parties that were counted in the last sum of clients by their models.
+        self._counted: Array | None = None
         least = account.privacy.masked
         #: What the place counts as in masked sums.
         self.n_parties = len(rows.places) if parties_are_clients else 1
@@ -508,17 +510,24 @@ class PrivateRows(Endpoint):
         # So many parties at least are in the sum, and their noise with them.
         least: Any = self._account.privacy.masked
         share = multiplier * np.sqrt(self.n_parties / least)
-        sums = self._answer(release, self._of_enough(release, arguments, multiplier), share)
+        sent = self._of_enough(release, arguments, here) if multiplier == 0.0 else arguments
+        sums = self._answer(release, sent, share)
         blocks = release.blocks(self._model, arguments)
         bounds: Any = release.room(blocks) if multiplier > 0.0 else rooms
         asked = "release", name, arguments, multiplier
         return self._masked([sums[key] for key in blocks], bounds, number, here, asked)
 
-    def _of_enough(self, release: Any, arguments: Any, multiplier: float) -> Any:
-        """Arguments with which sums without noise show no single clients."""
+    def _of_enough(self, release: Any, arguments: Any, here: Any) -> Any:
+        """Arguments with which sums without noise show no single clients.
+
+        Numbers of clients that the server sends are those that the same places have answered.
+        """
+        counted = here is None or np.array_equal(here, self._counted)
+        if "sizes" in arguments and arguments["sizes"] is None:
+            self._counted = None if here is None else here.copy()
         try:
             least: Any = self._account.privacy.masked
-            return arguments if multiplier > 0.0 else release.of_enough(arguments, least)
+            return release.of_enough(arguments, least, counted)
         except ValueError as error:
             raise Refused(str(error)) from error
 

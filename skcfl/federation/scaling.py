@@ -20,6 +20,7 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 from .._checks import LEAST
 from .._typing import Array
 from ..numerics.by_cluster import order_by_label, sum_by_cluster
+from ..numerics.memory import require
 from ..numerics.threads import over_parts
 from .checking import check_numbers
 
@@ -176,18 +177,18 @@ class Scaling:
         return self
 
     @property
-    def is_level(self):
-        """Which features are the same number, not zero, in all rows, (n_features,) of bool."""
+    def may_be_level(self):
+        """Which features may be the same number, not zero, in all rows, (n_features,) of bool."""
         return (self.mean != 0.0) & (self.scale == np.abs(self.mean))
 
     def transform(self, X):
         """Scaled features, in the type of `X`; dense if there is a mean, which leaves no zeros."""
         if sparse.issparse(X) and self.mean.any():
-            X = X.toarray()
+            X = dense_copy(X)
         if sparse.issparse(X):
             return sparse.csr_array(X @ sparse.diags_array((1.0 / self.scale).astype(X.dtype)))
         out = np.empty(X.shape, dtype=X.dtype)
-        level = np.flatnonzero(self.is_level)
+        level = np.flatnonzero(self.may_be_level)
         for rows in _chunks(X, CACHED_BYTES):
             part = X[rows] - self.mean
             part /= self.scale
@@ -195,6 +196,16 @@ class Scaling:
             part[:, level] *= np.abs(part[:, level]) > ROUNDING
             out[rows] = part
         return out
+
+
+def dense_copy(X):
+    """A sparse matrix as an array, if there is memory for it."""
+    require(
+        float(X.shape[0]) * X.shape[1] * X.dtype.itemsize,
+        "Sparse rows in the units of a fit to dense ones, which leave no zeros,",
+        "Fit to sparse rows, or give fewer of them at a time.",
+    )
+    return X.toarray()
 
 
 def own_means(X, weights, codes, n_clients, n_jobs=None):

@@ -117,6 +117,8 @@ class Options:
         Parameters that share a variance, see :class:`~skcfl.pooling.population.Population`.
     correlated : bool, default=True
         Whether a full covariance may compete with others.
+    constant : ndarray of shape (p,) of bool, default=None
+        Coefficients of constant features, which say nothing.
     """
 
     max_iter: int
@@ -129,6 +131,7 @@ class Options:
     df: object = np.inf
     blocks: np.ndarray | None = None
     correlated: bool = True
+    constant: np.ndarray | None = None
 
 
 @dataclass

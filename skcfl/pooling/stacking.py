@@ -18,7 +18,13 @@ from itertools import combinations
 
 import numpy as np
 
-from ..calls.posteriors_asked import LeftOutSums, Posteriors, prior_covariance, prior_variance
+from ..calls.posteriors_asked import (
+    LeftOutSums,
+    Posteriors,
+    PosteriorSums,
+    prior_covariance,
+    prior_variance,
+)
 from .criteria import n_free
 from .normal_equations import is_lean, mean_covariances
 from .population import Population
@@ -160,8 +166,11 @@ def _mixed(mean, spread, own, V, share):
     return mean + share * away, between
 
 
-def stacked(pool, fits):
-    """Stack of those fits of a dictionary that count, exchanges, and what fell short, or ""."""
+def stacked(pool, fits, constant=None):
+    """Stack of those fits of a dictionary that count, exchanges, and what fell short, or "".
+
+    Parameters of `constant` (n_params,) of bool are coefficients of constant features.
+    """
     names, errors = list(fits), []
     populations = [fit.population for fit in fits.values()]
     if len(fits) > 1:
@@ -169,9 +178,9 @@ def stacked(pool, fits):
         populations = [replace(each, means=pool.model.centre(each.means)) for each in populations]
     for fit in fits.values():
         own = None if is_lean(fit.sums) else mean_covariances(fit.population, fit.sums)
-        errors.append(
-            None if own is None else pool.model.centre_covariances(without_constants(pool, own))
-        )
+        if own is not None:
+            own = pool.model.centre_covariances(without(constant, own))
+        errors.append(own)
     shares, n_iter, shortfall = np.ones(1), 0, ""
     if len(fits) > 1:
         shares, n_iter, shortfall = _shares(pool, populations, errors)
@@ -180,17 +189,29 @@ def stacked(pool, fits):
     return Stack(*parts, shares[kept] / shares[kept].sum()), n_iter, shortfall
 
 
-def without_constants(pool, errors):
+def constants(pool):
+    """Columns of the design that are the same number in all rows but the ones, (n_columns,).
+
+    They are zero in the units of the fit: clients are asked where the units leave a doubt.
+    """
+    out = np.zeros(pool.model.n_columns, dtype=bool)
+    if pool.scaling is None or not pool.scaling.may_be_level.any():
+        return out
+    p = pool.n_params
+    start = np.zeros((1, p)) + pool.model.origin
+    sums = pool.ask(PosteriorSums, start, np.zeros(p), np.ones(1), 1.0)
+    curvature = np.diag(sums["curvature"][0]).reshape(pool.model.n_outputs, -1)
+    may_be = pool.scaling.may_be_level
+    out[: len(may_be)] = may_be & (curvature[:, : len(may_be)] == 0).all(axis=0)
+    return out
+
+
+def without(constant, errors):
     """Covariances (K, p, p) of the errors of means; a constant feature has no slope, and no error.
 
     In the user's units the intercept would have it, too.
     """
-    if pool.scaling is None or not pool.scaling.is_level.any():
-        return errors
-    level = np.zeros(pool.model.n_columns, dtype=bool)
-    level[: len(pool.scaling.is_level)] = pool.scaling.is_level
-    there = ~np.tile(level, pool.model.n_outputs)
-    return errors * there[:, None] * there
+    return errors if constant is None else errors * ~constant[:, None] * ~constant
 
 
 def _shares(pool, populations, errors):

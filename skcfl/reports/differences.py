@@ -142,7 +142,8 @@ def common_models(pool, start, labels, counted, within=False):
 
 def centre_of(model, curvature):
     """Mean row and spread of the columns of the design, weighted as the curvature is."""
-    H = curvature[: model.n_columns, : model.n_columns]
+    outputs = 2 * (model.n_outputs, model.n_columns)
+    H = np.einsum("cdce->de", curvature.reshape(outputs))
     if not model.fit_intercept:
         total = np.trace(H) or 1.0
         return np.zeros(model.n_columns), np.sqrt(np.maximum(np.diag(H), 0.0) / total)

@@ -38,9 +38,9 @@ MAX_ITER = 100
 NEAR = 0.75
 # Distance, over the least that any number left out gives, at which fewer are left out.
 SLACK = 1.25
-# Distance from the middle, over the median and the size of the middle, of what is always left out:
-# networks of one cluster are not much nearer than those of others.
-FAR = 100.0
+# Distance from the middle, over the median and the size of the middle, of what is always left out,
+# and its least part from the nearest other point: networks of a cluster are not much nearer.
+FAR, BY_ITSELF = 1000.0, 0.1
 # Largest coordinates with squares that can be summed.
 FARTHEST = 1e70
 # Distances of points from the centres of some runs that are held at once.
@@ -106,6 +106,9 @@ def _trimmed(points, starts, most):
     middle = np.median(points, axis=0)
     reach = np.linalg.norm(points - middle, axis=1)
     far = reach > FAR * max(np.median(reach), np.linalg.norm(middle))
+    if far.any():  # others near one that is far are its cluster
+        away = np.sort(cdist(points[far], points), axis=1)[:, 1]
+        far[far] = away > BY_ITSELF * reach[far]
     least = min(int(far.sum()), most)
     numbers = [least, *(2**k for k in range(n.bit_length()) if least < 2**k < most), most]
     runs = [_trimmed_lloyd(points, starts, n - number) for number in dict.fromkeys(numbers)]

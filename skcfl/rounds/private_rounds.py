@@ -9,6 +9,7 @@ import numpy as np
 from .._typing import Array
 from ..calls.posteriors_asked import PosteriorSums
 from ..calls.releases import Moves, SharedMoves
+from ..exceptions import PrivacyError
 from ..numerics.newton import MAX_DENSE
 from .model_kinds import NETWORK_STEP
 
@@ -112,13 +113,19 @@ def move(
     # Clients are asked about `ahead`, the model after the momentum of the last step.
     ahead = theta
     # Exact sums are of clusters of enough clients only, which have to be counted first.
-    counted = releases.multiplier == 0.0 and len(theta) > 1 and known is None
+    counted = releases.multiplier == 0.0 and (len(theta) > 1 or known is not None)
     while releases.left > 0:
         about: dict[str, Any] = {"theta": ahead, "unit": unit, "rho": rho, "known": known}
         about["sizes"], about["draw"] = None, int(releases.random_state.randint(MOST_DRAWN))
         if counted:
             answer = _asked(releases, Moves, step_size, False, **about)
             about["sizes"] = None if answer is None else answer[1]
+            least = releases.terms["masked"]
+            if known is not None and answer is not None and answer[1].min() < least:
+                raise PrivacyError(
+                    f"a cluster has {answer[1].min():g} clients that answer, and exact sums are "
+                    f"over at least {least}."
+                )
         answer = _asked(releases, Moves, step_size, **about)
         if answer is None:
             break

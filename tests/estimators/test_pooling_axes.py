@@ -176,3 +176,23 @@ def test_bends_share_their_variance_beside_groupings(loss):
             .fit(X, y, groups=groups)
             .bic_path_["covariance_type"]
         )
+
+
+@pytest.mark.parametrize("values", [(0.0, 1.0), (0.0, 7.0), "one client"])
+def test_a_column_with_the_spread_of_its_mean_is_no_constant(values):
+    """Nor is one that is constant for all clients but one."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(12), 20)
+    x = np.ones(240) if values == "one client" else np.resize(values, 240)
+    if values == "one client":
+        x[:20] += rng.normal(size=20)
+    slopes = rng.normal(size=12) * (values != "one client")
+    y = slopes[groups] * x + rng.normal(size=240)
+    model = PartialPoolingRegressor(**ONE, covariance="diag", prior=np.inf, df=np.inf)
+    model.set_params(standardize=True).fit(x[:, None], y, groups=groups)
+    errors = model.standard_errors_[0, 0]
+    wanted = model.set_params(standardize=False).fit(x[:, None], y, groups=groups)
+    # Of a diagonal covariance in other units.
+    assert_allclose(errors, wanted.standard_errors_[0, 0], rtol=0.3)
+    if values != "one client":
+        assert np.sqrt(model.covariance_[0, 0]) * np.max(values) > 0.5

@@ -387,12 +387,32 @@ def test_exact_sums_of_clusters_are_of_enough_clients(elsewhere):
     for labels in ({name: name == odd for name in names}, {odd: 1}):
         with pytest.raises(PrivacyError, match="over 1 clients, 3 is the least"):
             OracleClustersRegressor(labels=labels).fit_federation(federation)
+    absent = dict.fromkeys(["east/100", "east/101"] if elsewhere else [100, 101], 1)
+    listed = {name: int(name == odd) for name in names} | absent
+    with pytest.raises(PrivacyError, match="a cluster has 1 clients that answer, .* at least 3"):
+        OracleClustersRegressor(labels=listed).fit_federation(federation)
     several = {name: k % 2 for k, name in enumerate(names)}
     model = OracleClustersRegressor(labels=several).fit_federation(federation)
     assert model.n_clusters_ == 2 and not is_alone(model)
     for seed in range(4):
         model = IFCARegressor(2, random_state=seed).fit_federation(federation)
         assert not is_alone(model)
+
+
+def test_numbers_of_clients_are_believed_of_the_same_places_only():
+    """A place that is lost after the clients were counted takes some of them with it."""
+    (place,) = places_of(InProcessFederation(*DATA).masked(3, bounds=BOUNDS))
+    every, fewer = np.ones(3, bool), np.array([True, False, True])
+    about = {**moves(), "theta": np.zeros((2, 3))}
+    counted = {**about, "sizes": np.array([9.0, 3.0])}
+    for asked, here, moving in (
+        (counted, every, [False, False]),  # nobody was counted
+        (about, every, [False, False]),
+        (counted, every, [True, True]),
+        (counted, fewer, [False, False]),
+        ({**about, "sizes": np.array([9.0, 2.0])}, every, [True, False]),
+    ):
+        assert place._of_enough(Moves, asked, here)["sizes"].tolist() == moving
 
 
 def test_exact_sums_are_of_sums_only():

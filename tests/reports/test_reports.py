@@ -73,6 +73,18 @@ def test_weights_are_rows_that_are_there_several_times():
     assert "120 rows with weights that are no whole numbers" in str(odd.report())
 
 
+def test_reports_of_classes_do_not_depend_on_their_order():
+    """Nor on what a rare class' rows are in the middle."""
+    X, y, groups = table(4, N=12, n=40, deviations=(0.1, 0.4, 0.0))
+    rng = np.random.default_rng(0)
+    classes = np.digitize(y + rng.logistic(size=len(y)), [-1.5, 3.0])
+    model = skcfl.FedAvgClassifier(alpha=1e-3, standardize=False)
+    found = model.fit(X, classes, groups=groups).report().findings
+    wanted = model.fit(X, 2 - classes, groups=groups).report().findings
+    for name in ("p_no_difference", "p_intercepts_only"):
+        assert found[name] == pytest.approx(wanted[name], abs=0.01)
+
+
 def test_intervals_of_weighted_rows_have_their_degrees_of_freedom():
     X, y, groups = table(5, N=4, n=3, deviations=np.zeros(3))
     weights = np.tile([1, 2, 3], 4)
@@ -297,6 +309,10 @@ def test_tables_lose_no_column(name):
     model = skcfl.LocalModelsRegressor().fit(frame, DATA.y, groups=DATA.groups)
     with pytest.raises(ValueError, match=f"columns of its own, .* named {name}: give"):
         model.to_frame()
+    classes = np.digitize(DATA.y, np.quantile(DATA.y, [0.3, 0.7]))
+    several = skcfl.LocalModelsClassifier().fit(frame, classes, groups=DATA.groups)
+    if name == "cluster":  # beside names of classes it is another one
+        assert several.to_frame().columns.is_unique
 
 
 def test_newcomers_are_counted():

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import adjusted_rand_score
 from trials import examples
 
 from skcfl.numerics.quantiles import weighted_quantile
@@ -188,6 +189,16 @@ def test_the_median_of_most_of_the_weight_is_found_exactly():
         weights[0] = weights[1:].sum()  # exactly half
         found = GeometricMedian().aggregate(messages, weights)
         assert_allclose(found, messages[0], err_msg=str(seed))
+
+
+@pytest.mark.parametrize("far", [1e4, 1e6, 1e12])
+def test_small_clusters_beside_a_tight_one_are_kept(far):
+    """Most clients have no effects at all, and others are far away in units of the noise."""
+    rng = np.random.default_rng(0)
+    truth = np.repeat([0, 1, 2], [14, 3, 3])
+    points = np.eye(3)[[2, 0, 1]][truth] * (truth > 0)[:, None] + rng.normal(size=(20, 3)) / far
+    labels, kept = cluster_points(points, 3, "trimmed", np.random.RandomState(0), 0.25)
+    assert adjusted_rand_score(truth, labels) == 1.0
 
 
 @pytest.mark.parametrize("far", [1e4, 1e6, 1e12])
