@@ -177,10 +177,10 @@ def stacked(pool, fits, constant=None):
         # Along free directions populations must not differ: shifts of all means change nothing.
         populations = [replace(each, means=pool.model.centre(each.means)) for each in populations]
     for fit in fits.values():
-        own = None if is_lean(fit.sums) else mean_covariances(fit.population, fit.sums)
-        if own is not None:
-            own = pool.model.centre_covariances(without(constant, own))
-        errors.append(own)
+        found = None if is_lean(fit.sums) else mean_covariances(fit.population, fit.sums)
+        if found is not None:
+            found = pool.model.centre_covariances(without(constant, found))
+        errors.append(found)
     shares, n_iter, shortfall = np.ones(1), 0, ""
     if len(fits) > 1:
         shares, n_iter, shortfall = _shares(pool, populations, errors)
