@@ -18,6 +18,8 @@ from itertools import combinations
 
 import numpy as np
 
+from ..calls.level_modes_asked import LevelModes
+from ..calls.levels_asked import LevelSums
 from ..calls.posteriors_asked import (
     LeftOutSums,
     Posteriors,
@@ -197,10 +199,17 @@ def constants(pool):
     out = np.zeros(pool.model.n_columns, dtype=bool)
     if pool.scaling is None or not pool.scaling.may_be_level.any():
         return out
-    p = pool.n_params
-    start = np.zeros((1, p)) + pool.model.origin
-    sums = pool.ask(PosteriorSums, start, np.zeros(p), np.ones(1), 1.0)
-    curvature = np.diag(sums["curvature"][0]).reshape(pool.model.n_outputs, -1)
+    p, crossed = pool.n_params, getattr(pool.model, "crossed", None)
+    if crossed is None:
+        start = np.zeros((1, p)) + pool.model.origin
+        sums = pool.ask(PosteriorSums, start, np.zeros(p), np.ones(1), 1.0)["curvature"][0]
+    else:
+        size, about = p + int(sum(crossed)), (np.zeros((p, p)), np.zeros(len(pool.model.nested)))
+        if pool.model.quadratic:
+            sums = pool.ask(LevelSums, *about, size + 1)[0]
+        else:
+            sums = pool.ask(LevelModes, *about, np.zeros(size))[0]
+    curvature = np.diag(sums)[:p].reshape(pool.model.n_outputs, -1)
     may_be = pool.scaling.may_be_level
     out[: len(may_be)] = may_be & (curvature[:, : len(may_be)] == 0).all(axis=0)
     return out

@@ -153,6 +153,20 @@ def test_a_constant_column_says_nothing_of_intercepts(kind):
     assert_allclose(found.predict(constants, groups=groups), wanted.predict(X, groups=groups))
 
 
+@pytest.mark.parametrize("kind", ["levels", "levels of classes"])
+def test_constant_columns_beside_groupings(kind):
+    X, y, groups = rows_of(kind)
+    model = clone(KINDS[kind]).set_params(prior=np.inf)
+    wanted = clone(model).fit(X, y, groups=groups)
+    columns = np.column_stack([X, np.full(len(X), 2024.0)])
+    found = clone(model).fit(columns, y, groups=groups)
+    assert found.loglik_ == pytest.approx(wanted.loglik_, abs=1e-5)
+    kept = [0, 1, -1]
+    assert_allclose(found.standard_errors_[:, kept], wanted.standard_errors_, rtol=1e-3)
+    scale = 1e-3 * np.abs(wanted.covariance_).max()
+    assert_allclose(found.covariance_[np.ix_(kept, kept)], wanted.covariance_, atol=scale)
+
+
 @pytest.mark.parametrize("loss", ["squared_error", "log_loss"])
 def test_bends_share_their_variance_beside_groupings(loss):
     """``crossed=[]`` is no grouping and, of squared error, the same likelihood."""
