@@ -333,14 +333,10 @@ class PopulationFits(Host):
         self._require_memory(pool)
         free = np.zeros((model.n_outputs, model.n_columns), dtype=bool)
         free[:, model.n_features :] = True
-        # The slope of a constant is a part of the intercept, and would make its deviation up.
-        constant = constants(pool)
-        varying = np.array(varying)
-        varying[: len(constant)] &= ~constant[: len(varying)]
         if blocks is not None:
             shifts = (blocks.max() + 1) * np.arange(model.n_outputs)[:, None]
             blocks = (blocks[: model.n_columns] + shifts).ravel()
-        return Options(
+        options = Options(
             max_iter=self.max_iter,
             tol=self.tol,
             prior=self.prior,
@@ -350,9 +346,10 @@ class PopulationFits(Host):
             dispersion=1.0 if self.dispersion == "auto" else float(self.dispersion),
             df=self._df(model.describe_loss()),
             blocks=blocks,
-            constant=np.tile(constant, model.n_outputs),
             correlated=blocks is None or self.covariance == "full",
         )
+        # Models with levels are asked when it is known that they can be fitted.
+        return options if isinstance(model, LevelledModel) else _without_constants(pool, options)
 
     def _solve_levels(self, pool: Any, options: Any) -> Any:
         """Fit of one cluster with crossed and nested groupings."""
@@ -377,6 +374,7 @@ class PopulationFits(Host):
                     f"{name} must be {text} with crossed or nested groupings, got "
                     f"{name}={given!r}."
                 )
+        options = _without_constants(pool, options)
         about = options.varying, options.free, self.prior, self.max_iter, options.blocks
         how = fit_crossed if exact else fit_modes
         # Correlations of all bends of curves are more than rows can say, as without levels.
@@ -535,6 +533,13 @@ class PopulationFits(Host):
         check_is_fitted(self)
         needs_all_clients(self, "summary")
         return population_table(self, max_params)
+
+
+def _without_constants(pool: Any, options: Any) -> Any:
+    """Options in which slopes of constants, which are a part of the intercept, do not vary."""
+    with_levels = isinstance(pool.model, LevelledModel)
+    constant = np.tile(constants(pool, with_levels), pool.model.n_outputs)
+    return replace(options, varying=options.varying & ~constant, constant=constant)
 
 
 def _basis_name(basis: Any) -> str:

@@ -191,7 +191,7 @@ def stacked(pool, fits, constant=None):
     return Stack(*parts, shares[kept] / shares[kept].sum()), n_iter, shortfall
 
 
-def constants(pool):
+def constants(pool, with_levels):
     """Columns of the design that are the same number in all rows but the ones, (n_columns,).
 
     They are zero in the units of the fit: clients are asked where the units leave a doubt.
@@ -199,12 +199,15 @@ def constants(pool):
     out = np.zeros(pool.model.n_columns, dtype=bool)
     if pool.scaling is None or not pool.scaling.may_be_level.any():
         return out
-    p, crossed = pool.n_params, getattr(pool.model, "crossed", None)
-    if crossed is None:
+    p = pool.n_params
+    if not with_levels:
         start = np.zeros((1, p)) + pool.model.origin
         sums = pool.ask(PosteriorSums, start, np.zeros(p), np.ones(1), 1.0)["curvature"][0]
     else:
-        size, about = p + int(sum(crossed)), (np.zeros((p, p)), np.zeros(len(pool.model.nested)))
+        size, about = (
+            p + int(sum(pool.model.crossed)),
+            (np.zeros((p, p)), np.zeros(len(pool.model.nested))),
+        )
         if pool.model.quadratic:
             sums = pool.ask(LevelSums, *about, size + 1)[0]
         else:
