@@ -86,6 +86,14 @@ def test_clusters_are_those_of_old_and_new_rows():
         assert moved.labels_[place] == model.labels_[0] != larger.labels_[place]
 
 
+def test_clients_that_did_not_answer_for_their_old_rows_are_not_moved():
+    model = IFCARegressor(2, random_state=0).fit(X, Y, groups=GROUPS)
+    model._seen_losses[3] = np.nan  # as of those who are silent at the end
+    with pytest.raises(ValueError, match="of clients that answered. Fit again"):
+        model.update(NEW_X[:3], NEW_Y[:3], groups=NEW_GROUPS[:3])
+    assert_array_equal(model.update(NEW_X[3:], NEW_Y[3:], NEW_GROUPS[3:]).labels_, model.labels_)
+
+
 @pytest.mark.parametrize("how", ["elsewhere", "many", "network"])
 def test_old_rows_have_their_say_or_update_is_refused(how, monkeypatch):
     model = IFCARegressor(2, random_state=0)

@@ -37,13 +37,13 @@ class Design:
         How they are made; None if they are the same.
     encodings : dict of int to ndarray
         Levels of the groupings by position of their column, where these are no numbers.
-    named : dict of str to ndarray
-        The same by the names of a frame's columns, which the fit may have in another order.
+    places : list of int
+        Positions of the columns of the groupings, where the user has them.
     """
 
     columns: Columns | None = None
     encodings: dict[int, Array] = field(default_factory=dict)
-    named: dict[str, Array] = field(default_factory=dict)
+    places: list[int] = field(default_factory=list)
 
     def made(self, X: Any) -> Array:
         """Features of the fit of rows with the user's columns."""
@@ -56,6 +56,7 @@ class Design:
         With positions of the columns of the groupings their levels are learned.
         """
         among = self.encodings if positions is None else positions
+        self.places = self.places if positions is None else list(positions)
         found = {j: np.asarray(_safe_indexing(X, j, axis=1)) for j in among}
         found = {j: column for j, column in found.items() if column.dtype.kind not in "biuf"}
         is_frame = hasattr(X, "isetitem")
@@ -75,8 +76,6 @@ class Design:
                 codes, _ = locate(self.encodings[j], ids)
             else:
                 self.encodings[j], codes = encode(ids)
-                if is_frame:
-                    self.named[str(X.columns[j])] = self.encodings[j]
             if is_frame:
                 X.isetitem(j, codes)
             else:
@@ -260,11 +259,11 @@ def made(
     draft = header._draft
     header._design = design = replace(header._design, columns=None)
     names = estimator._feature_names(header, hello.n_features)
-    encodings, places = design.encodings, {str(name): j for j, name in enumerate(names)}
-    if design.named and design.named.keys() <= places.keys():
-        encodings = {places[name]: levels for name, levels in design.named.items()}
     crossed, nested = groupings(estimator, header, hello.n_features)
     codes = [*crossed, *nested]
+    # Frames that were encoded have their columns in another order.
+    places = dict(zip(codes, design.places, strict=bool(design.places)))
+    encodings = {j: design.encodings.get(place) for j, place in places.items()}
     if not codes and not isinstance(basis, SplineBasis):
         return draft.federation, hello
     wide, model = draft.wide(estimator)
@@ -278,7 +277,10 @@ def made(
     levels = distinct_values(draft.federation, model, wide, codes) if codes else []
     recipe += [("codes", j, values) for j, values in zip(codes, levels, strict=True)]
     draft.groupings = [
-        (str(names[j]), encodings[j][values.astype(int)] if j in encodings else values)
+        (
+            str(names[j]),
+            values if (found := encodings.get(j)) is None else found[values.astype(int)],
+        )
         for j, values in zip(codes, levels, strict=True)
     ]
     if len(recipe) == len(kept) and not codes:

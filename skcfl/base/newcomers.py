@@ -412,13 +412,13 @@ class NewClients(Host):
         losses = np.asarray(
             pool.ask(Losses, pool.units.from_user(self.cluster_params_)), dtype=float
         )
-        if self._seen_losses is None:
-            if losses.shape[1] == 1:
-                return self.labels_[places]
+        if self._seen_losses is None and losses.shape[1] == 1:
+            return self.labels_[places]
+        if self._seen_losses is None or np.isnan(self._seen_losses[places]).any():
             raise ValueError(
                 f"{type(self).__name__}.update needs the losses of the clients' old rows under "
                 "each cluster, which are kept of rows in this process, up to "
-                f"{MOST_SEEN:,} of them. Fit again with all rows."
+                f"{MOST_SEEN:,} of them, and of clients that answered. Fit again with all rows."
             )
         self._seen_losses = self._seen_losses.copy()
         old, new = self._seen_weights[places, None], pool.client_weights[:, None]

@@ -473,14 +473,14 @@ class Predictions(Host):
                 f"{type(self).__name__} predicts by more than a client's parameters, and not yet "
                 "where the rows of a federation are: use predict and score on rows at hand."
             )
-        positions = None if self._is_private else self._locate(hello.ids)
-        if positions is not None and self._mixes_unseen and (positions < 0).any():
+        positions = np.zeros(0) if self._is_private else self._locate(hello.ids)
+        if self._mixes_unseen and (positions < 0).any():
             raise NotImplementedError(
                 f"{type(self).__name__} predicts for clients not seen in fit by the networks of "
                 "several clusters, and not yet where the rows of a federation are: use predict "
                 "and score on rows at hand."
             )
-        if positions is None:
+        if self._is_private:
             table, index = self._personal_models(federation), np.arange(len(hello.ids))
         else:
             table, index = self._models_at(positions)
@@ -505,7 +505,7 @@ class Predictions(Host):
         Their mean parameters are those of no network that has learned anything.
         """
         model = self.model_
-        several = self.unseen == "average" and self.n_clusters_ > 1 and not self._is_private
+        several = self.unseen == "average" and self.n_clusters_ > 1
         linear = model.coefficients(np.zeros((1, model.n_params)))
         return several and not linear and not model.fits_whole
 

@@ -167,6 +167,7 @@ def _released(
         "_is_masked": bool(releases.terms["masked"]),
         "_scaling": releases.scaling,
         "_average_params": weights @ theta,
+        "_cluster_shares": weights,
         "_shared_params": True,
         "_has_clusters": True,
         "_has_groups": True,

@@ -220,7 +220,7 @@ def describe_unseen(known, unseen, at_most=5):
     shown = ", ".join(repr(value) for value in unseen[:at_most].tolist())
     dots = ", ..." if len(unseen) > at_most else ""
     text = f"{len(unseen)} group id(s) not seen in fit: [{shown}{dots}]"
-    if family(known) != family(unseen):
+    if len(known) and family(known) != family(unseen):  # a private fit knows none
         text += (
             f". They are of another type than the ids seen in fit: {_spell(unseen)} now, "
             f"{_spell(known)} in fit, such as {known[:1].tolist()[0]!r}"

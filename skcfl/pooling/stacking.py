@@ -202,17 +202,17 @@ def constants(pool, with_levels):
     p = pool.n_params
     if not with_levels:
         start = np.zeros((1, p)) + pool.model.origin
-        sums = pool.ask(PosteriorSums, start, np.zeros(p), np.ones(1), 1.0)["curvature"][0]
+        prior = start, np.zeros(p), np.ones(1), 1.0
+        curvature = pool.ask(PosteriorSums, *prior, dense=False)["curvature"][0]
     else:
-        size, about = (
-            p + int(sum(pool.model.crossed)),
-            (np.zeros((p, p)), np.zeros(len(pool.model.nested))),
-        )
+        size = p + int(sum(pool.model.crossed))
+        spreads = np.zeros((p, p)), np.zeros(len(pool.model.nested))
         if pool.model.quadratic:
-            sums = pool.ask(LevelSums, *about, size + 1)[0]
+            sums = pool.ask(LevelSums, *spreads, size + 1)[0]
         else:
-            sums = pool.ask(LevelModes, *about, np.zeros(size))[0]
-    curvature = np.diag(sums)[:p].reshape(pool.model.n_outputs, -1)
+            sums = pool.ask(LevelModes, *spreads, np.zeros(size))[0]
+        curvature = np.diag(sums)[:p]
+    curvature = curvature.reshape(pool.model.n_outputs, -1)
     may_be = pool.scaling.may_be_level
     out[: len(may_be)] = may_be & (curvature[:, : len(may_be)] == 0).all(axis=0)
     return out

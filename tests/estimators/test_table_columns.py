@@ -150,6 +150,8 @@ def test_groupings_and_coefficients_that_differ_are_named_by_column(ward, sex):
     assert list(model.coef_names_[differ]) == ["sex_m"]
     numbered = rows.set_axis(range(rows.shape[1]), axis=1)
     again = Lines(crossed=[4], random=[0]).fit(numbered, Y, groups=GROUPS)
+    (levels,) = again.crossed_effects_.values()
+    assert set(levels) == set(rows["ward"])
     assert_array_equal(again.predict(numbered, groups=GROUPS), model.predict(rows, groups=GROUPS))
     other = Lines(crossed="ward", random=["drug"])
     differ = other.fit(rows, Y, groups=GROUPS).params_[:, :-1].std(axis=0) > 1e-6

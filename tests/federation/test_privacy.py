@@ -686,6 +686,21 @@ def test_lost_places_are_no_part_of_the_sums():
 # --------------------------------------------------------------------------- what is wrong
 
 
+@pytest.mark.parametrize("hidden", [(), (3,)])
+def test_unseen_clients_of_any_name_have_the_mean_of_clusters(hidden):
+    """Of networks their mean output, before a client adapts and after."""
+    model = skcfl.IFCARegressor(2, hidden_layer_sizes=hidden, max_iter=3, random_state=0)
+    model.set_params(unseen="average")
+    model.fit_federation(InProcessFederation(*DATA).masked(3, bounds=BOUNDS))
+    X, adapted = TEST[0][:6], model.adapt(*(part[:40] for part in DATA[:2]), groups=["a"] * 40)
+    found = model.predict(X, groups=["zoe"] * 6)
+    each = np.array([model.predict_cluster(X, k) for k in range(2)])
+    share = (found - each[1]) / (each[0] - each[1])
+    assert_allclose(share, share[0], rtol=1e-4)  # of the larger cluster
+    assert 0.5 <= share[0] <= 1.0
+    assert_allclose(adapted.predict(X, groups=["zoe"] * 6), found)
+
+
 def test_what_was_promised_is_not_taken_back_by_a_method():
     """In one process, too: the federation from which it was made is another one."""
     parts = [InProcessFederation(*part) for part in halves(DATA)]
