@@ -163,8 +163,7 @@ class FlexCFL(ClustersOnce):
         if n_rounds:
             how = replace(options, max_iter=n_rounds, tol=0, polish=False)
             start = common_model(pool, how, start).cluster_params[0]
-        updates = self._updates(pool, start, options)
-        known = heard(pool) & (pool.client_weights > 0)
+        updates, known = self._updates(pool, start, options), heard(pool)
         if not np.isfinite(updates[known]).all():
             raise ValueError(self._divergence(n_rounds))
         return start, updates, known

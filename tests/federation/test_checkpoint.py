@@ -364,6 +364,17 @@ def test_other_rows_with_the_same_moments(name, what, tmp_path, journals):
     )
 
 
+def test_sums_do_not_depend_on_the_order_of_sites():
+    """Not to the last bit, of three of them."""
+    found = []
+    for order in ([0, 1, 2], [2, 0, 1], [1, 2, 0]):
+        places = [Wire(Given(f"s{k}", part)) for k, part in enumerate(parts_of(DATA, 3))]
+        model = of("IFCARegressor").fit_federation(RemoteFederation([places[k] for k in order]))
+        found.append(model.params_)
+    assert_array_equal(found[1], found[0])
+    assert_array_equal(found[2], found[0])
+
+
 def test_sites_in_another_order(tmp_path, journals):
     """A server that is started again may meet them so."""
 

@@ -28,6 +28,7 @@ from skcfl.calls.posteriors_asked import Posteriors
 from skcfl.calls.releases import Moves
 from skcfl.exceptions import FederationError, PrivacyError
 from skcfl.federation import ClientPrivacy, FanOutFederation, InProcessFederation, SitePolicy
+from skcfl.federation.host import SiteHost
 from skcfl.federation.masked_sums import MaskedPlaces
 from skcfl.federation.masks import Graph, MaskParty, decoded, encoded, graph_of, rooms_of, scale_of
 from skcfl.federation.private_sums import Releases
@@ -540,6 +541,25 @@ def test_a_site_that_is_lost_costs_one_more_exchange(epsilon):
     if epsilon < np.inf:
         assert model.n_iter_ == 4
         assert_allclose(model.epsilon_, epsilon, rtol=1e-6)
+
+
+class RestartedWire(Wire):
+    """A site that is started again after hello, rows, two of keys, and two sums."""
+
+    def send(self, message):
+        if len(self.sent) == 6:
+            self.host = SiteHost(self.host.rows)
+        return super().send(message)
+
+
+@pytest.mark.filterwarnings("ignore:No answer of site")
+@pytest.mark.parametrize("epsilon", [np.inf, 1000.0])
+def test_a_site_that_is_started_again_is_lost(epsilon):
+    """It has no keys any more; the others end the fit."""
+    federation = RemoteFederation(sites(RestartedWire, 2, epsilon))
+    model = FedAvgRegressor(random_state=0).fit_federation(federation)
+    assert len(model.missing_clients_) == 4
+    assert all(str(name).startswith("north/") for name in model.missing_clients_)
 
 
 class LyingWire(Wire):

@@ -53,6 +53,17 @@ def test_as_if_the_false_were_not_there(model, aggregation):
         np.testing.assert_allclose(mine[~aside], model.coef_, atol=1e-4)
 
 
+@pytest.mark.parametrize("name, more", [("IFCA", "suspicion_"), ("CFL", "tree_")])
+def test_newcomers_have_no_part_in_what_was_suspected_or_split(name, more):
+    """Positions in it would be those of other clients."""
+    model = getattr(skcfl, f"{name}Regressor")(aggregation="geometric_median", random_state=0)
+    some = DATA.groups != DATA.groups[0]
+    model.fit(DATA.X[some], DATA.y[some], groups=DATA.groups[some])
+    assert hasattr(model, more)
+    adapted = model.adapt(DATA.X[~some], DATA.y[~some], groups=DATA.groups[~some])
+    assert not hasattr(adapted, more) and "suspicious" not in str(adapted.report())
+
+
 @pytest.mark.parametrize("name", ["RobustClusteredFLRegressor", "DittoRegressor"])
 def test_rows_of_weight_four_are_four_rows(name):
     """Of distances, too, that shrink with the number of rows."""
