@@ -241,8 +241,8 @@ class PosteriorPredictions(BaseFederated):
         y_pred : ndarray of shape (n_samples,)
             Targets or class labels.
         y_std : ndarray of shape (n_samples,)
-            Standard deviations of the targets: of the client's parameters given its rows, of
-            the noise, and of levels not seen in fit. Only with ``return_std=True``.
+            Standard deviations of the targets: of the client's parameters given its rows, of the
+            noise, of trees, and of levels not seen in fit. Only with ``return_std=True``.
 
         Raises
         ------

@@ -79,6 +79,10 @@ class TreeEffects(Effect):
         """Raw predictions of rows with the user's columns, and with the effect."""
         return raw + estimator._design.columns.offset(X)
 
+    def variances(self, estimator: Any, X: Any, ids: Any) -> float:
+        """Variance of the trees' own error."""
+        return self.forest.variance
+
     def added_to_clusters(self, estimator: Any, raw: Array, X: Any) -> Array:
         """The same of predictions by the models of clusters."""
         return self.added(estimator, raw, X, None)

@@ -77,6 +77,9 @@ class Forest:
         Weights of the rows in them.
     n_outputs : int
         Trees of a round.
+    variance : float
+        Variance of their error in a row that they were not grown on, of squared error; 0 for a
+        given number.
     """
 
     trees: np.ndarray
@@ -86,6 +89,7 @@ class Forest:
     cuts: np.ndarray
     counts: np.ndarray
     n_outputs: int = 1
+    variance: float = 0.0
 
     @property
     def n_rounds(self):
@@ -354,7 +358,7 @@ def grown(pool, cuts, basis, options, seed=0):
     held = [*judge.held, None]
     boosters = _at_once(pool, [partial(Booster, lane, *about) for lane in lanes], lanes)
 
-    path = []
+    path, left = [], []
     with series("trees", "stage", MOST_TREES // TREES_A_STAGE) as progress:
         for n_rounds in [0] + MOST_TREES // TREES_A_STAGE * [TREES_A_STAGE]:
             with progress.item():
@@ -362,6 +366,7 @@ def grown(pool, cuts, basis, options, seed=0):
                     partial(_judged, *pair, n_rounds) for pair in zip(boosters, held, strict=True)
                 ]
                 path.append(sum(_at_once(pool, tasks, lanes)))
+            left.append(np.mean([booster.population.dispersion for booster in boosters[:-1]]))
             totals, weights = comparable(np.array(path), judge.weights)
             losses = np.sum(totals, axis=1) / weights.sum()
             losses = np.where(np.isfinite(losses), losses, np.inf)
@@ -369,7 +374,10 @@ def grown(pool, cuts, basis, options, seed=0):
             waiting = len(path) - 1 - best
             if progress.stopped or over or waiting >= (PATIENT_STAGES if best else 1):
                 break
-    return _forest(boosters[-1], best * TREES_A_STAGE, losses, path[best])
+    # Squares that clients' rows held out have beyond the noise, as far as they grew by trees.
+    beyond = 2.0 * losses[[0, best]] - np.array(left)[[0, best]]
+    variance = max(float(beyond[1] - beyond[0] * left[best] / left[0]), 0.0)
+    return _forest(boosters[-1], best * TREES_A_STAGE, losses, path[best], variance)
 
 
 def _judged(booster, held, n_rounds):
@@ -384,9 +392,9 @@ def _at_once(pool, tasks, lanes):
     return list(together(tasks, lanes, pool.ledger))
 
 
-def _forest(booster, n_rounds, losses=(), totals=None):
+def _forest(booster, n_rounds, losses=(), totals=None, variance=0.0):
     n_features, C = len(booster.cuts), booster.n_outputs
     gains = np.array(booster.gains[:n_rounds]).reshape(-1, n_features)
     trees = booster.trees[: n_rounds * C]
-    about = np.array(losses), totals, booster.cuts, booster.counts, C
+    about = np.array(losses), totals, booster.cuts, booster.counts, C, variance
     return Forest(trees, gains, *about)

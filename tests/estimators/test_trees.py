@@ -7,6 +7,7 @@ import pytest
 from corners import booster, corners
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from sklearn.datasets import make_friedman1
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.inspection import partial_dependence
 from sklearn.tree import DecisionTreeRegressor
@@ -180,3 +181,17 @@ def test_looks_see_curves_of_the_clients_own():
     y = np.where(groups % 2, 1.0, -1.0) * X[:, 0] ** 2 + 0.5 * rng.normal(size=400)
     model = PartialPoolingRegressor(covariance="diag", random_state=0).fit(X, y, groups=groups)
     assert model.basis_ == "splines"
+
+
+def test_intervals_hold_new_rows():
+    """The noise that trees leave in their own rows is too small: what they miss is added."""
+    n, rng = 400, np.random.RandomState(0)
+    X, y = make_friedman1(n + 2000, n_features=6, noise=1.0, random_state=0)
+    groups = rng.randint(15, size=len(y))
+    y += 2.0 * rng.standard_normal(15)[groups]
+    model = PartialPoolingRegressor(basis="trees", n_clusters=1)
+    model.fit(X[:n], y[:n], groups=groups[:n])
+    assert model.dispersion_ < 1.0
+    mean, std = model.predict(X[n:], groups=groups[n:], return_std=True)
+    assert 0.93 < np.mean(np.abs(y[n:] - mean) < 1.96 * std) < 0.99
+    assert (std**2 > model.dispersion_ + 1.0).all()
