@@ -231,21 +231,26 @@ class FormulaModel(BaseEstimator):
         _require(self._plan.features, data)
         return _frame(self._plan, self._common, data), np.asarray(data[self._plan.client])
 
-    def predict(self, data: Any) -> Any:
+    def predict(self, data: Any, return_std: bool = False) -> Any:
         """Predict the rows of a frame, with the effects of their levels.
 
         Parameters
         ----------
         data : DataFrame
             With the variables of fit.
+        return_std : bool, default=False
+            If True, return standard deviations too, with ``family="gaussian"``.
 
         Returns
         -------
         y_pred : ndarray of shape (n_samples,)
             Expected targets, or classes.
+        y_std : ndarray of shape (n_samples,)
+            Standard deviations of the targets, as of :class:`~skcfl.PartialPoolingRegressor`.
         """
         X, groups = self._rows(data)
-        return self.estimator_.predict(X, groups=groups)
+        options = {"return_std": True} if return_std else {}
+        return self.estimator_.predict(X, groups=groups, **options)
 
     @available_if(_has_classes)
     def predict_proba(self, data: Any) -> Any:

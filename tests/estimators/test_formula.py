@@ -134,6 +134,8 @@ def test_everything_together_predicts_from_frames():
     options |= {"random": ["ses"], "crossed": ["item"], "nested": ["room"]}
     wanted = PartialPoolingRegressor(1, **options).fit(X, frame["score"], groups=frame["school"])
     assert_allclose(model.loglik_, wanted.loglik_, rtol=1e-8)
+    _, std = model.predict(frame, return_std=True)
+    assert_allclose(std, wanted.predict(X, groups=frame["school"], return_std=True)[1], rtol=1e-4)
 
 
 def test_families():
@@ -146,6 +148,8 @@ def test_families():
     model = formula.fit("count ~ ses + (1 | school)", frame, family="poisson")
     assert_allclose(model.estimator_.cluster_coef_, 0.3, atol=0.1)
     assert not hasattr(model, "predict_proba")
+    with pytest.raises(ValueError, match="return_std=True needs loss='squared_error'"):
+        model.predict(frame, return_std=True)
 
 
 @pytest.mark.parametrize("name", ["brackets", "cut"])
