@@ -147,6 +147,9 @@ def test_estimators_are_documented_in_full(cls):
     assert doc["Examples"]
     cited = set(re.findall(r"\[(\d+)\]_", cls.__doc__))
     assert cited <= set(re.findall(r"^\.\. \[(\d+)\] ", "\n".join(doc["References"]), re.M))
+    method = getattr(skcfl, re.sub("Classifier$|Regressor$", "", cls.__name__), cls)
+    inherited = NumpyDocString(inspect.getdoc(method))["Attributes"]
+    assert {p.name for p in inherited} <= {p.name for p in doc["Attributes"]} | {"classes_"}
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

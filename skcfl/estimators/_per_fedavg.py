@@ -63,7 +63,8 @@ class PerFedAvg(PersonalMethod):
         they leave its derivative out (the paper's first-order variant). "auto" does where
         there are second derivatives, that is for linear models.
 
-    {attributes}
+    Attributes
+    ----------
     personal_steps_ : int
         The number of steps.
     personal_steps_search_ : dict of str to ndarray
