@@ -27,6 +27,7 @@ from .pool import ClientPool
 from .presence import Presence
 from .privacy import Account, PrivateRows, in_one_place
 from .private_sums import Protected, private_copy, without_facts
+from .query_log import row_keys
 from .recording import recorded
 from .rows import Rows
 from .scaling import Scaling, outlying
@@ -307,6 +308,7 @@ class InProcessFederation(Federation):
     faults: Faults | None = None
     row_shape: tuple[int, ...] | None = None
     _guard: Guard | None = None
+    _keys: Sequence[bytes] = ()
     _account: Account | None = None
     # The place of a policy is one party.
     _parties_are_clients = True
@@ -340,6 +342,8 @@ class InProcessFederation(Federation):
             raise TypeError(f"faults must be Faults or None, got {type(faults).__name__}.")
         check_policy(policy)
         self._guard = None if policy is None else Guard(policy)
+        if policy is not None and policy.query_log is not None:
+            self._keys = row_keys(X, y, self.ids, self.codes)
         declared = None if policy is None else policy.privacy
         self._parties_are_clients = declared is None
         self._account = None if declared is None else self._opened(declared)
@@ -444,7 +448,8 @@ class InProcessFederation(Federation):
             return PrivateRows(rows, self._account, model, self.ids, self._parties_are_clients)
         wraps = [] if self.faults is None else [self.faults.wrapper(self.ids, places)]
         guard = None if self._guard is None else FitGuard(self._guard)
-        return Rows(X, y, self.codes, weights, places, self.n_jobs, wraps, guard)
+        about = self.n_jobs, wraps, guard, self._keys
+        return Rows(X, y, self.codes, weights, places, *about)
 
 
 class FanOutFederation(Federation):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
+from os import PathLike
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from ..calls.answers import check_arguments
 from ..calls.call import CALLS
 from ..calls.letters import sizes_of
 from .privacy import ClientPrivacy
+from .query_log import QueryLog
 from .row_calls import ROW_CALLS, TOLD_BY, check_calls
 from .sites import Refused, WrappedSite, answer_without
 
@@ -50,6 +53,11 @@ class SitePolicy:
         rows then.  Those that send nothing up always are.
     max_calls : int or None, default=None
         How many calls are answered, in all fits of one host together; None is any number.
+    query_log : str or path, default=None
+        File in which the site keeps what was answered, so that `min_rows` and `max_calls` hold for
+        all hosts that have it, such as those of all jobs of NVFlare. Rows are known again by their
+        client and their values: while a client has a few new rows, or lacks a few, it answers
+        nothing more. None keeps nothing after the end of a host.
     privacy : ClientPrivacy, default=None
         Declared privacy: clients answer its releases and nothing else, whatever the other
         parameters. None declares none.
@@ -57,7 +65,7 @@ class SitePolicy:
     Raises
     ------
     ValueError
-        If there is no such call, or a number is no positive integer.
+        If there is no such call, a number is no positive integer, or a file cannot be written.
 
     Examples
     --------
@@ -86,6 +94,7 @@ class SitePolicy:
         calls: Collection[str] | None = None,
         max_calls: int | None = None,
         privacy: ClientPrivacy | None = None,
+        query_log: str | PathLike[str] | None = None,
     ) -> None:
         self.min_rows = whole_number(min_rows, "min_rows")
         self.min_clients = whole_number(min_clients, "min_clients")
@@ -96,7 +105,9 @@ class SitePolicy:
             raise TypeError(f"privacy must be ClientPrivacy or None, got {privacy!r:.80}.")
         if privacy is not None:
             privacy.check_unit()
-        self.calls, self.privacy = calls, privacy
+        self.calls, self.privacy, self.query_log = calls, privacy, query_log
+        if query_log is not None:
+            QueryLog(query_log)
 
     def allows(self, call: str) -> bool:
         """Whether clients answer a call.
@@ -124,7 +135,8 @@ class SitePolicy:
         calls = None if self.calls is None else sorted(self.calls)
         return (
             f"SitePolicy(min_rows={self.min_rows}, min_clients={self.min_clients}, "
-            f"calls={calls}, max_calls={self.max_calls}, privacy={self.privacy!r})"
+            f"calls={calls}, max_calls={self.max_calls}, privacy={self.privacy!r}, "
+            f"query_log={self.query_log!r})"
         )
 
 
@@ -181,10 +193,34 @@ class Guard:
     """
 
     def __init__(self, policy):
-        self.policy, self.count = policy, 0
+        self.policy, self._numbers = policy, {}
         self._cells, self._owners, self._lock = None, None, threading.Lock()
-        #: Largest weight of a client in the sums that were sent; None is any.
-        self.cap = None
+        self._log = None if policy.query_log is None else QueryLog(policy.query_log)
+        self._version, self._gone = None, np.zeros(0)
+
+    @contextmanager
+    def _entries(self):
+        """The file of what was answered, None without one; no other thread has it meanwhile."""
+        with self._lock, nullcontext() if self._log is None else self._log.open() as entries:
+            yield entries
+
+    def counted(self, most):
+        """Whether another call may be answered, which is counted then."""
+        return self._changed("calls", lambda count: (count or 0) < most, lambda n: (n or 0) + 1)
+
+    def capped(self, most):
+        """Whether sums may be sent with clients of at most some weight, as those before."""
+        return self._changed("cap", lambda cap: cap in (None, most), lambda _: most)
+
+    def _changed(self, name, allows, change):
+        with self._entries() as entries:
+            value = self._numbers.get(name) if entries is None else entries.number(name)
+            if not allows(value):
+                return False
+            self._numbers[name] = change(value)
+            if entries is not None:
+                entries.set(name, self._numbers[name])
+            return True
 
     def check_hello(self, codes, classes):
         """Raise Refused if no client has enough rows, or classes would reveal single rows.
@@ -205,7 +241,7 @@ class Guard:
                 f"only if each has min_rows={least} rows on average"
             )
 
-    def clients_of(self, rows, codes, weights, given):
+    def clients_of(self, rows, codes, weights, given, keys=None):
         """Clients that may answer about some rows; that they do is remembered.
 
         Parameters
@@ -218,6 +254,8 @@ class Guard:
             Weights of the rows of the place.
         given : ndarray of shape (n_rows,)
             These as they were given, not weighed by classes.
+        keys : list of bytes, default=None
+            What the rows of the place are known by in a file.
 
         Returns
         -------
@@ -229,16 +267,19 @@ class Guard:
         least = self.policy.min_rows
         allowed = _effective(part if weights is None else weights * part, codes) >= least
         if least > 1:
-            with self._lock:
-                self._cut(part, codes, given, allowed)
+            with self._entries() as entries:
+                if entries is None:
+                    self._cut(part, codes, given, allowed)
+                else:
+                    self._cut_in(entries, part, codes, given, allowed, keys)
         return allowed
 
-    def clients_of_classes(self, rows, y, codes, weights, given):
+    def clients_of_classes(self, rows, y, codes, weights, given, keys=None):
         """Clients that may answer about each class of some rows, or have none of it.
 
         Parameters
         ----------
-        rows, codes, weights, given : object
+        rows, codes, weights, given, keys : object
             As of :meth:`clients_of`.
         y : ndarray of shape (n_rows,) of int
             Class of each row of the place.
@@ -252,8 +293,40 @@ class Guard:
         for label in np.unique(y[rows]) if self.policy.min_rows > 1 else ():
             some = rows[y[rows] == label]
             others = np.bincount(codes[some], minlength=len(allowed)) == 0
-            allowed &= others | self.clients_of(some, codes, weights, given)
+            allowed &= others | self.clients_of(some, codes, weights, given, keys)
         return allowed
+
+    def _cut_in(self, entries, part, codes, weights, allowed, keys):
+        """The same with cells that are kept in a file, of rows that are gone too."""
+        version = entries.number("version")
+        if self._cells is None or version != self._version:
+            self._read(entries.rows(), codes, len(allowed), keys)
+        before, gone = self._cells.copy(), self._gone
+        part, weights = np.append(part, gone < 0), np.append(weights, gone)
+        self._cut(part, codes, weights, allowed)
+        moved = np.flatnonzero(self._cells != before)
+        if len(moved):
+            self._version = (version or 0) + 1
+            entries.set("version", self._version)
+            cells = (self._cells[moved] - len(allowed)).tolist()
+            kept = [keys[i] for i in moved], cells, weights[moved].tolist()
+            entries.keep(zip(*kept, strict=True))
+
+    def _read(self, known, codes, n_clients, keys):
+        """Cells of a file: of the rows of the place, and of rows of these cells that are gone."""
+        most = max((cell for cell, _ in known.values()), default=-1)
+        found = [known.pop(key, None) for key in keys]
+        cells = [
+            code if about is None else n_clients + about[0]
+            for code, about in zip(codes.tolist(), found, strict=True)
+        ]
+        own = set(cells)
+        gone = [(n_clients + cell, weight) for cell, weight in known.values()]
+        gone = [about for about in gone if about[0] in own]
+        self._cells = np.array([*cells, *(cell for cell, _ in gone)])
+        self._gone = np.array([weight for _, weight in gone])
+        self._owners = np.append(np.arange(n_clients), np.zeros(most + 1, dtype=np.intp))
+        self._owners[cells] = codes
 
     def _cut(self, part, codes, weights, allowed):
         """Cut the cells of the rows at a part of them, or forbid it in `allowed`.
@@ -296,11 +369,10 @@ class FitGuard:
             if sends and not policy.allows(call):
                 unnamed = f", as its calls do not name it and {policy.limits}"
                 self.refusal = f"it does not answer {call}{unnamed * (policy.calls is None)}"
-            elif policy.max_calls is not None and self.guard.count >= policy.max_calls:
+            elif policy.max_calls is not None and not self.guard.counted(policy.max_calls):
                 self.refusal = f"it has answered max_calls={policy.max_calls} calls"
         if self.refusal is not None:
             raise Refused(self.refusal)
-        self.guard.count += 1
 
     def check_made(self, made):
         """Raise Refused if sums over what is made of rows would be about parts of them."""

@@ -44,12 +44,16 @@ class Rows(Endpoint):
         What becomes of a site, one after the other: some clients of it may not answer.
     guard : FitGuard, default=None
         What the place agrees to answer; None is everything.
+    keys : list of bytes, default=()
+        What the rows are known by in the file of the guard, if it has one.
     """
 
-    def __init__(self, X, y, codes, sample_weight, places, n_jobs=None, wraps=(), guard=None):
+    def __init__(
+        self, X, y, codes, sample_weight, places, n_jobs=None, wraps=(), guard=None, keys=()
+    ):
         self._X, self.y, self.codes, self.sample_weight = X, y, codes, sample_weight
         self.places, self.n_jobs, self.wraps = np.asarray(places), n_jobs, wraps
-        self.guard = guard
+        self.guard, self.keys = guard, keys
         #: Weights of the rows before they were weighed by their classes, or capped.
         self.given = None if guard is None else self.weights
         # Rows are scaled where they are used, so that there is no second copy of all of them.
@@ -81,8 +85,8 @@ class Rows(Endpoint):
 
     @property
     def known(self):
-        """Client of each row, its weight, and the weight that was given."""
-        return self.codes, self.sample_weight, self.given
+        """Client of each row, its weight, the weight that was given, and its key in a file."""
+        return self.codes, self.sample_weight, self.given, self.keys
 
     @property
     def weights(self):
@@ -144,12 +148,11 @@ class Rows(Endpoint):
         totals = np.bincount(self.codes, self.weights, len(self.places))
         if self.guard is not None:
             # Sums under several caps would tell the share of the heaviest client.
-            everywhere, over = self.guard.guard, totals > most
+            over = totals > most
             if over.any():
                 self.guard.check_sum(np.count_nonzero(over))
-            if self.guard.policy.min_clients > 1 and everywhere.cap not in (None, most):
+            if self.guard.policy.min_clients > 1 and not self.guard.guard.capped(most):
                 raise Refused("it has answered with weights that have another cap")
-            everywhere.cap = most
         factors = np.divide(most, totals, out=np.ones_like(totals), where=totals > most)
         return self._with(sample_weight=self.weights * factors[self.codes])
 
@@ -390,6 +393,7 @@ def merged(rows):
         np.concatenate([part.places for part in rows]),
         first.n_jobs,
         guard=first.guard,
+        keys=[key for part in rows for key in part.keys],
     )
 
 

@@ -61,7 +61,8 @@ def test_bad_policies(arguments, error, message):
 
 def test_policies_are_read():
     policy = SitePolicy(min_rows=3, calls=["losses", "solve"], max_calls=9)
-    shown = "min_rows=3, min_clients=1, calls=['losses', 'solve'], max_calls=9, privacy=None"
+    shown = "min_rows=3, min_clients=1, calls=['losses', 'solve'], max_calls=9, "
+    shown += "privacy=None, query_log=None"
     assert repr(policy) == f"SitePolicy({shown})"
     assert SitePolicy(calls="losses").calls == {"losses"}
 
@@ -173,7 +174,8 @@ def rows_of(sizes, policy, y=None, weights=None, seed=0):
     X = rng.normal(size=(len(codes), 2))
     y = rng.normal(size=len(codes)) if y is None else np.asarray(y)
     own = X, y, codes, weights, np.arange(len(sizes))
-    return Rows(*own, guard=FitGuard(Guard(policy))), Rows(*own)
+    guard = None if policy is None else FitGuard(Guard(policy))
+    return Rows(*own, guard=guard), Rows(*own)
 
 
 MODEL = LinearModel(alpha=0.1, standardize=False).bind(2)
