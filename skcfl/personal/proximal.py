@@ -169,7 +169,9 @@ class MoreauAverage(SharedUpdate):
         return self.mean(answers, state, models, self._envelope(answers, state))
 
     def _envelope(self, answers, state):
-        """Mean of the participants' envelopes at the shared model, None of networks."""
+        """Mean of the participants' envelopes at the shared model, None with several moves."""
+        if self.n_moves > 1:  # they do not lower it where clients differ
+            return None
         away = self.away
         if self.single:
             moves = state.theta[answers.choice] - self.nearest[answers.who.index]

@@ -50,7 +50,9 @@ class Fixpoint:
 
     def __init__(self, window=WINDOW):
         self.window, self.points, self.residuals, self.last = window, [], [], np.inf
-        self.merit, self.image = np.inf, None
+        #: The last point that was kept, its residual and merit; how much of residuals is taken,
+        #: and whether what was tried since is beyond that.
+        self.kept, self.length, self.ahead = None, 1.0, False
 
     def __call__(self, point, image, merit=None):
         """Next iterate after a point (p,) and its image.
@@ -60,17 +62,20 @@ class Fixpoint:
         point, image : ndarray of shape (n_params,)
             Points at which the map was evaluated, and its values.
         merit : float, default=None
-            Function that the map lowers, at the point: if it rose the last iterate is taken back.
+            Function that the map lowers, at the point. If it rose the last iterate is taken back;
+            if that was no acceleration, residuals are halved.
 
         Returns
         -------
         next_point : ndarray of shape (n_params,)
         """
-        if merit is not None and not merit <= self.merit:
-            self.points, self.residuals, self.merit = [], [], np.inf
-            return self.image
-        self.merit, self.image = np.inf if merit is None else merit, image
-        residual = image - point
+        if merit is not None and self.kept is not None and self._rose(merit):
+            self.length *= 1.0 if self.ahead else 0.5
+            self.points, self.residuals, self.ahead = [], [], False
+            return self.kept[0] + self.length * self.kept[1]
+        self.kept, self.ahead = (np.array(point), image - point, merit), False
+        residual = self.length * (image - point)
+        image = point + residual
         size = float(np.linalg.norm(residual))
         if not size <= GROWTH * self.last:
             self.points, self.residuals = [], []
@@ -81,8 +86,14 @@ class Fixpoint:
             return image
         moves, changes = np.diff(self.points, axis=0).T, np.diff(self.residuals, axis=0).T
         mixture = np.linalg.lstsq(changes, residual, rcond=1e-12)[0]
-        way = -(moves + changes) @ mixture
+        way, self.ahead = -(moves + changes) @ mixture, True
         return image + way * min(1.0, FARTHEST * size / max(np.linalg.norm(way), 1e-300))
+
+
+    def _rose(self, merit):
+        """Whether the merit is larger than before, by more than rounding."""
+        before = self.kept[2]
+        return not merit <= before + ROUNDING * np.finfo(float).eps * abs(before)
 
 
 class TrustedAverage(Average):

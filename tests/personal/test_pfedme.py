@@ -14,6 +14,7 @@ from skcfl import (
     PFedMeRegressor,
     Training,
 )
+from skcfl.datasets import make_clustered_classification
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.models import LinearModel
 from skcfl.personal.shared_rounds import Fixpoint
@@ -53,11 +54,29 @@ def test_closed_form(lam, weights):
 
 def test_neither_the_move_nor_beta_changes_where_the_rounds_end():
     wanted = fit(PFedMeRegressor(0.5, tol=1e-11)).cluster_params_
-    for options in ({"outer_step": 0.7}, {"beta": 0.5}, {"beta": 1.5, "outer_step": 1.0}):
+    for options in (
+        {"outer_step": 0.7},
+        {"beta": 0.5},
+        {"beta": 1.5, "outer_step": 1.0},
+        {"beta": 4.0},  # a round overshoots, and is taken back
+        {"beta": 40.0},
+    ):
         found = fit(PFedMeRegressor(0.5, tol=1e-11, **options))
         assert_allclose(found.cluster_params_, wanted, rtol=1e-7)
     drifted = fit(PFedMeRegressor(0.5, tol=1e-11, local_rounds=4)).cluster_params_
     assert np.abs(drifted - wanted).max() > 1e-3
+
+
+@pytest.mark.parametrize("rounds", [3, 5])
+def test_rounds_of_several_moves_end_at_their_fixed_point(rounds):
+    """Which is not the least mean envelope: that may rise on the way there."""
+    data = make_clustered_classification(6, 2, n_features=3, n_samples=20, random_state=0)
+    how = {"alpha": 0.02, "local_rounds": rounds, "outer_step": 0.5}
+    model = PFedMeClassifier(0.8, **how).fit(data.X, data.y, groups=data.groups)
+    slow = PFedMeClassifier(0.8, **how, tol=0, max_iter=300)
+    slow.set_params(training=Training(participation=0.999))  # all clients, without acceleration
+    slow.fit(data.X, data.y, groups=data.groups)
+    assert_allclose(model.cluster_params_, slow.cluster_params_, rtol=1e-7)
 
 
 def test_both_ends():
