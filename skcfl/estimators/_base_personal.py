@@ -84,13 +84,16 @@ def own_rates(pool, options):
 def common_rate(pool, options):
     """One step for all: that given, or one over the mean of the clients' curvatures.
 
-    If clients may be false, one over the median.
+    Of counts and amounts one over the largest; if clients may be false, one over the median.
     """
     if options.step_size is not None:
         return options.step_size
     weights, curvatures = pool.client_weights, client_curvatures(pool)
     if options.aggregator is not None:
         return 1.0 / float(weighted_quantile(curvatures, weights))
+    if pool.model.halves_steps:
+        # A client that takes its step back, as it raises its loss, would be in no mean.
+        return 1.0 / float(curvatures[weights > 0].max())
     return float(weights.sum() / (weights @ curvatures))
 
 

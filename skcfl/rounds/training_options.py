@@ -47,9 +47,10 @@ class Training(Options):
     step_size : "auto" or float, default="auto"
         Length of a gradient step.  "auto" takes it from the curvature, so that it suits any scale
         of the features: 1 over the mean of the clients' Lipschitz constants (weighted by their
-        rows) for a step of a cluster, 1 over its own for a local step of a client; .005 under
-        Adam.  A number is used as it is and can make the fit diverge.  Local steps on all rows
-        that raise a loss of counts or amounts are undone and halved: no curvature bounds them.
+        rows) for a step of a cluster, 1 over its own for a local step of a client, 1 over the
+        largest for one of ``FedRep`` and ``PerFedAvg`` on counts and amounts; .005 under Adam.  A
+        number is used as it is and can make the fit diverge.  Local steps on all rows that raise a
+        loss of counts or amounts are undone and halved: no curvature bounds them.
     batch_size : int or None, default=None
         Rows a client draws for a step.  None uses all of them, which is deterministic and best for
         linear models.

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from trials import some
 
-from skcfl import FedALARegressor, FedRepRegressor, PerFedAvgRegressor
+from skcfl import FedALARegressor, FedAvgRegressor, FedRepRegressor, PerFedAvgRegressor
 from skcfl.calls.first_order import LocalUpdate, MetaUpdate, MoreauUpdate, Objectives
 from skcfl.federation import InProcessFederation
 from skcfl.models import MLP, LinearModel
@@ -65,6 +65,21 @@ def test_long_steps_raise_no_objective(loss):
             for there in (direction, -direction)
         )
         assert_allclose(meta[:, k] / 1e-6, (after - ago) / 2e-5, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", some(range(5), 2))
+def test_rounds_of_one_step_end_at_the_minimum(seed):
+    """One client's step that raises its loss, and is taken back, would leave it out of the mean."""
+    rng = np.random.default_rng(seed)
+    groups = np.repeat(np.arange(8), 20)
+    X = rng.normal(size=(160, 3))
+    y = rng.poisson(np.exp(X @ [0.5, -0.3, 0.2] + 1.5 * rng.normal(size=8)[groups]))
+    how = {"loss": "poisson", "alpha": 1e-3}
+    wanted = FedAvgRegressor(**how).fit(X, y, groups=groups).cluster_params_
+    shared = FedRepRegressor("linear", **how, tol=1e-9, max_iter=2000).fit(X, y, groups=groups)
+    assert_allclose(shared.cluster_params_, wanted, atol=1e-5)
+    near = PerFedAvgRegressor(**how, inner_step=1e-9, max_iter=2000).fit(X, y, groups=groups)
+    assert_allclose(near.cluster_params_, wanted, atol=1e-5)
 
 
 def test_networks_train_as_they_are_told():
