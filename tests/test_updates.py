@@ -10,11 +10,14 @@ from skcfl import (
     DittoRegressor,
     FedAvg,
     FedEMRegressor,
+    FedRepRegressor,
     IFCARegressor,
     LocalModels,
     LocalModelsRegressor,
     PartialPoolingClassifier,
     PartialPoolingRegressor,
+    PerFedAvgRegressor,
+    PFedMeRegressor,
 )
 from skcfl.federation.remote import RemoteFederation
 from skcfl.models import MLP
@@ -118,7 +121,7 @@ def test_old_rows_have_their_say_or_update_is_refused(how, monkeypatch):
 
 
 def test_own_models_move_as_far_as_new_rows_weigh():
-    for model in (LocalModelsRegressor(), DittoRegressor()):
+    for model in (LocalModelsRegressor(), DittoRegressor(lam=1e-6)):
         model.fit(X, Y, groups=GROUPS)
         updated = model.update(NEW_X, NEW_Y, groups=NEW_GROUPS)
         assert_array_equal(updated.params_[OTHERS], model.params_[OTHERS])
@@ -126,6 +129,41 @@ def test_own_models_move_as_far_as_new_rows_weigh():
         moved = model.update(many, many @ [9.0, -9.0], groups=np.full(3000, 3))
         assert_allclose(moved.coef_[3], [9.0, -9.0], atol=0.1)
         assert abs(updated.coef_[3] - model.coef_[3]).max() < 1.0
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.7, np.inf])
+def test_pulls_and_penalties_hold_for_new_rows(lam):
+    """Of features whose squares sum to one the parabola is exact, and the update the old fit."""
+    rng = np.random.default_rng(0)
+    olds = [np.sqrt(8.0) * np.linalg.qr(rng.normal(size=(8, 3)))[0] for _ in range(4)]
+    new, groups = rng.normal(size=(5, 3)), np.repeat(np.arange(4), 8)
+    y, y_new = rng.normal(size=32), 3.0 + rng.normal(size=5)
+    how = {"alpha": 0.2, "fit_intercept": False, "standardize": False}
+    models = [DittoRegressor(lam, **how)] if lam in (0.0, np.inf) else []
+    models += [LocalModelsRegressor(**how)] if lam == 0.0 else []
+    models += [cls(lam, **how) for cls in (DittoRegressor, PFedMeRegressor)] if lam == 0.7 else []
+    for model in models:
+        model.fit(np.concatenate(olds), y, groups=groups)
+        updated = model.update(new, y_new, groups=np.full(5, 2))
+        rows, targets = np.vstack([olds[2], new]), np.append(y[groups == 2], y_new)
+        wanted = model.adapt(rows, targets, groups=np.full(13, 9)).coef_[4]
+        assert_allclose(updated.coef_[2], wanted, rtol=1e-8)
+        if lam < np.inf:
+            assert np.abs(updated.coef_[2] - model.coef_[2]).max() > 0.1
+
+
+def test_what_clients_share_stays_shared():
+    shared = FedRepRegressor().fit(X, Y, groups=GROUPS)
+    updated = shared.update(NEW_X, NEW_Y + 5.0, groups=NEW_GROUPS)
+    assert_array_equal(updated.coef_, shared.coef_)
+    assert (updated.intercept_[3] - shared.intercept_[3]) > 0.5
+    # One personal step is linear in the rows: that on all of them.
+    step = PerFedAvgRegressor(inner_step=0.1, personal_steps=1).fit(X, Y, groups=GROUPS)
+    moved = step.update(NEW_X, NEW_Y, groups=NEW_GROUPS)
+    old, new = GROUPS == 3, NEW_GROUPS == 3
+    rows = np.vstack([X[old], NEW_X[new]]), np.append(Y[old], NEW_Y[new])
+    wanted = step.adapt(*rows, groups=np.full(len(rows[1]), 99)).coef_[-1]
+    assert_allclose(moved.coef_[3], wanted, rtol=1e-8)
 
 
 def test_shares_of_mixtures_move():

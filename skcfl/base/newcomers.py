@@ -264,7 +264,9 @@ class NewClients(Host):
         What the clients have in common stays as it was fitted: clusters' models, populations,
         graphs. A client with the model of its cluster moves to the cluster of least loss of its
         old and new rows together. A client with a separate linear model moves to the minimum of
-        the loss of its new rows, plus a parabola about its model in place of its old rows.
+        the loss of its new rows, plus a parabola about its model in place of its old rows; pulls
+        and penalties hold as in the fit. Personal methods without a pull take the mean, by rows,
+        of its model and of the one that :meth:`adapt` finds for the new rows.
         :class:`~skcfl.PartialPooling` gives each client its posterior given its old and its new
         rows: of squared error exactly that which :meth:`adapt` finds for a new client with all of
         these rows, of other losses with a normal distribution in the place of the old rows. Fit
@@ -394,18 +396,35 @@ class NewClients(Host):
         if self._has_clusters:
             labels = self._updated_clusters(pool, places)
             return labels, pool.units.from_user(self.cluster_params_)[labels]
+        labels, (pull, centres) = self.labels_[places], self._pulls(pool, places)
+        if np.isinf(pull):
+            return labels, centres
+        models, older = self._models_before(pool, places)
+        # A pull and a given penalty are parts of the old model already: new rows add their share.
+        alpha = 0.0 if is_automatic(pool) else self.alpha_
+        kept = (self._curvature(pool) + alpha + pull) * older
+        rho = np.maximum(pull + kept, 1e-300)
+        centres = (pull * centres + kept[:, None] * models) / rho[:, None]
+        return labels, pool.penalised(alpha).ask(Prox, centres, rho)
+
+    def _pulls(self, pool: ClientPool, places: Array) -> tuple[float, Any]:
+        """Strength of the pull of the clients' own models, and what they are pulled to."""
+        return 0.0, 0.0
+
+    def _models_before(self, pool: ClientPool, places: Array) -> tuple[Array, Array]:
+        """Models of the clients' own, and how many times their new rows their old ones are."""
         if not pool.can_answer("prox") or not hasattr(pool.model, "kernel"):
             raise ValueError(
                 f"{type(self).__name__}.update needs a linear local model where each client has "
                 f"one of its own, got {type(pool.model).__name__}. Fit again with all rows."
             )
-        bound = pool.model.kernel.max_curvature
-        curvature = bound if np.isfinite(bound) else CURVATURE
-        weights = np.maximum(pool.client_weights, 1e-300)
-        rho = curvature * self._seen_weights[places] / weights
         models = pool.units.from_user(self.params_[places]).astype(float)
-        # The penalty is a part of the old model already.
-        return self.labels_[places], pool.penalised(0.0).ask(Prox, models, rho)
+        return models, self._seen_weights[places] / np.maximum(pool.client_weights, 1e-300)
+
+    @staticmethod
+    def _curvature(pool: ClientPool) -> float:
+        bound = pool.model.kernel.max_curvature
+        return bound if np.isfinite(bound) else CURVATURE
 
     def _updated_clusters(self, pool: ClientPool, places: Array) -> Array:
         """Clusters of least loss of the clients' rows so far."""

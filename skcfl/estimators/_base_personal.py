@@ -49,6 +49,8 @@ class PersonalMethod(Averaging):
 
     # Clients make models of their own when the rounds have ended.
     _publishes_rounds = False
+    #: If True, their models are pulled to a shared one by `lam_`.
+    _keeps_pull = False
     _option_names = {"training": SHARED_ROUNDS}
 
     def _average(self, pool):
@@ -60,6 +62,18 @@ class PersonalMethod(Averaging):
         theta = pool.units.from_user(self.cluster_params_)[0]
         labels = np.zeros(pool.n_clients, dtype=np.intp)
         return labels, self._new_models(pool, theta, training_options(self, pool))
+
+    def _pulls(self, pool, places):
+        theta = pool.units.from_user(self.cluster_params_)
+        return self.lam_, theta[self.labels_[places]].astype(float)
+
+    def _updated(self, pool, places):
+        if self._keeps_pull:
+            return super()._updated(pool, places)
+        # Means by rows of what clients have, and would have as new ones.
+        models, older = self._models_before(pool, places)
+        labels, fresh = self._models_of(pool)
+        return labels, models + (fresh - models) / (1.0 + older)[:, None]
 
     def _new_models(self, pool, theta, options):
         """Models of new clients, from the shared one."""
@@ -84,7 +98,7 @@ def own_rates(pool, options):
 def common_rate(pool, options):
     """One step for all: that given, or one over the mean of the clients' curvatures.
 
-    Of counts and amounts one over the largest; if clients may be false, one over the median.
+    It is one over the largest for counts and amounts, and over the median if clients may be false.
     """
     if options.step_size is not None:
         return options.step_size

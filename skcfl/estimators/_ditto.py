@@ -95,6 +95,7 @@ class Ditto(PersonalMethod):
         "within": [BaseFederated, None],
     }
     _option_names = {"training": ROUNDS}
+    _keeps_pull = True
 
     lam: float | Literal["auto"] = "auto"
     _: KW_ONLY

@@ -89,7 +89,6 @@ class Fixpoint:
         way, self.ahead = -(moves + changes) @ mixture, True
         return image + way * min(1.0, FARTHEST * size / max(np.linalg.norm(way), 1e-300))
 
-
     def _rose(self, merit):
         """Whether the merit is larger than before, by more than rounding."""
         before = self.kept[2]

@@ -69,7 +69,7 @@ def test_long_steps_raise_no_objective(loss):
 
 @pytest.mark.parametrize("seed", some(range(5), 2))
 def test_rounds_of_one_step_end_at_the_minimum(seed):
-    """One client's step that raises its loss, and is taken back, would leave it out of the mean."""
+    """A client that takes its step back, as it raises its loss, would be in no mean."""
     rng = np.random.default_rng(seed)
     groups = np.repeat(np.arange(8), 20)
     X = rng.normal(size=(160, 3))
