@@ -47,7 +47,8 @@ class PACFL(ClustersOnce):
     n_vectors : int
         Singular vectors that a client sends of each of its classes (of all its rows, of
         regressions). More span so much that the smallest angles vanish; so many that they
-        would span all features are cut to one less than the features, over all classes.
+        would span all features are cut to one less than the features, over all classes, or of
+        all rows together where there are not more features than classes.
     angle : {"smallest", "mean", "largest"}
         Which of the principal angles of two clients' subspaces, in degrees, is their distance.
         "smallest" is the paper's first choice; the mean separated rotated digits for any
@@ -132,9 +133,11 @@ class PACFL(ClustersOnce):
 
     def _bases(self, pool, by_class=True):
         """Orthonormal bases of the clients' subspaces, and their dimensions."""
-        n_classes = pool.model.n_classes or 1
+        n_classes, most = pool.model.n_classes or 1, pool.model.n_features - 1
         # Between spaces of all features there are no angles but rounding.
-        n_vectors = min(self.n_vectors, max((pool.model.n_features - 1) // n_classes, 1))
+        if most < n_classes:
+            by_class, n_classes = False, 1
+        n_vectors = min(self.n_vectors, max(most // n_classes, 1))
         n_columns = n_vectors * n_classes
         if not by_class:
             n_vectors = n_columns

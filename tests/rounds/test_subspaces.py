@@ -98,6 +98,10 @@ def test_spaces_of_all_features_are_not_compared(n_features, n_vectors):
     model = PACFLRegressor(2, n_vectors=n_vectors, angle="largest", **SHORT)
     model.fit(X, X.sum(axis=1), groups=groups)
     assert adjusted_rand_score(kind, model.labels_) == 1.0
+    # As many classes as features have no vectors each, whatever the classes are.
+    model = PACFLClassifier(2, n_vectors=n_vectors, angle="largest", **SHORT)
+    model.fit(X, np.arange(200) % n_features, groups=groups)
+    assert adjusted_rand_score(kind, model.labels_) == 1.0
 
 
 @pytest.mark.parametrize("linkage", ["average", "complete", "single"])
