@@ -9,21 +9,20 @@ freedom at most; it begins at zero where zero is among them.
 """
 
 import numpy as np
-from scipy.interpolate import PchipInterpolator
+from scipy.interpolate import CubicSpline
 
 from ..calls.posteriors_asked import PosteriorSums
 
 # Fall of the log-likelihood at the ends of a 95 % interval: half a quantile of chi squared.
 FALL = 1.920729
-# Deviations that are tried, as parts of the fitted one or of the least that can be seen.
-GRID = np.array([0.0, 0.35, 0.7, 1.0, 1.4, 2.0, 3.0])
-# Doublings of the largest one where the likelihood has not fallen by then.
-DOUBLINGS = 5
+# Deviations that are tried, in standard errors: between two of them, to both sides of the fitted
+# one or of the least that can be seen, and more where the likelihood has not fallen by then.
+STEP, REACH, MOST_STEPS = 1.25, 3, 12
 # Largest number of effects that have intervals: those with the largest deviations.
 MOST_EFFECTS = 8
 # Floating-point operations of all intervals above which there are fewer.
 MOST_WORK = 2e10
-FINE = 400
+FINE = 4000
 
 
 def deviations(pool, population, common, transform):
@@ -54,12 +53,14 @@ def deviations(pool, population, common, transform):
     rows = max(float(pool.client_weights.sum()) / n, 1.0)
     with np.errstate(divide="ignore"):
         row = population.dispersion / (np.diag(curvature) / (n * rows))
-    # A client's effect is known to about this, and deviations of n clients better.
-    seen = np.sqrt(row / rows) * (2.0 / n) ** 0.25
+    # A client's effect is known to about this variance, and deviations of n clients better.
+    noise = row / rows
+    seen = np.sqrt(noise) * (2.0 / n) ** 0.25
     allowed = np.flatnonzero(population.varying & np.isfinite(seen) & (np.diag(curvature) > 0))
-    most = min(MOST_EFFECTS, int(MOST_WORK / (len(GRID) * n * p**3)))
+    most = min(MOST_EFFECTS, int(MOST_WORK / ((2 * REACH + 1) * n * p**3)))
     place = allowed[np.argsort(-fitted[allowed], kind="stable")][:most]
-    found = [_interval(pool, population, S, back, j, max(fitted[j], seen[j])) for j in place]
+    about = pool, population, S, back
+    found = [_interval(*about, j, max(fitted[j], seen[j]), noise[j], n) for j in place]
     estimate, lower, upper = np.array(found).reshape(-1, 3).T
     return {
         "fitted": fitted,
@@ -70,35 +71,41 @@ def deviations(pool, population, common, transform):
     }
 
 
-def _interval(pool, population, S, back, j, size):
-    """Deviation of greatest restricted likelihood, and the ends of its interval."""
+def _interval(pool, population, S, back, j, size, noise, n):
+    """Deviation of greatest restricted likelihood, and the ends of its interval.
 
-    def value(s):
-        return _restricted(pool, population, _with_deviation(S, j, s), back)
+    The likelihood is near a parabola in ``t = log(s^2 + noise)``, of the curvature ``n / 2`` where
+    all clients have as many rows.
+    """
+    step, least = STEP * np.sqrt(2.0 / n), np.log(noise)
 
-    at = GRID * size
-    values = np.array([value(s) for s in at])
-    for _ in range(DOUBLINGS):
-        if values.max() - values[-1] > FALL:
+    def deviation(t):
+        return np.sqrt(noise * np.expm1(t - least))
+
+    def value(t):
+        return _restricted(pool, population, _with_deviation(S, j, deviation(t)), back)
+
+    at = np.log(size**2 + noise) + step * np.arange(-REACH, REACH + 1)
+    at = np.unique(np.maximum(at, least))
+    values = np.array([value(t) for t in at])
+    for _ in range(MOST_STEPS):
+        low, high = values.max() - values[[0, -1]] <= FALL
+        if low and at[0] > least:
+            at = np.append(max(at[0] - step, least), at)
+            values = np.append(value(at[0]), values)
+        elif high:
+            at = np.append(at, at[-1] + step)
+            values = np.append(values, value(at[-1]))
+        else:
             break
-        at = np.append(at, 2.0 * at[-1])
-        values = np.append(values, value(at[-1]))
     known = np.isfinite(values)
-    at, values = at[known], values[known]
-    if len(at) < 2:
+    if known.sum() < 4:
         return np.nan, np.nan, np.nan
-    fine = np.linspace(0.0, at[-1], FINE * len(at) // len(GRID))
-    curve = PchipInterpolator(at, values)(fine)
-    # The greatest value lies between points: by the parabola through the best three.
-    k = int(values.argmax())
-    best, top = at[k], values[k]
-    if 0 < k < len(at) - 1:
-        a, b, _ = np.polyfit(at[k - 1 : k + 2] - at[k], values[k - 1 : k + 2] - values[k], 2)
-        if a < 0:
-            # Where it falls steeply it is no parabola.
-            best, top = at[k] - b / (2 * a), min(values[k] - b**2 / (4 * a), top + 0.5 * FALL)
-    inside = np.append(fine[curve >= top - FALL], best)
-    return best, inside.min(), inside.max()
+    fine = np.linspace(at[known][0], at[known][-1], FINE)
+    curve = CubicSpline(at[known], values[known])(fine)
+    best = int(curve.argmax())
+    inside = np.flatnonzero(curve >= curve[best] - FALL)
+    return deviation(fine[[best, inside[0], inside[-1]]])
 
 
 def _with_deviation(S, j, s):

@@ -9,6 +9,8 @@ import pytest
 from cases import make
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named, parts_of
+from scipy.optimize import brentq
+from scipy.stats import chi2
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from trials import some
@@ -147,6 +149,29 @@ def test_deviations_are_at_the_mean_row_and_null_ones_are_none():
     other = lines().fit(X * [1e-3, 10.0] - 7, y, groups=groups)
     for name, values in other.report().findings["deviations"].items():
         assert_allclose(values, found[name], rtol=0.05, atol=0.02)
+
+
+@pytest.mark.parametrize("n", [6, 30, 300])
+def test_deviations_are_those_of_restricted_likelihood(n):
+    """Of clients with as many rows, whose means say everything; the residual variance is given."""
+    rng, m = np.random.default_rng(n), 10
+    groups, X = np.repeat(np.arange(n), m), np.tile(np.arange(m) - 4.5, n)[:, None]
+    y = rng.normal(size=n)[groups] + rng.normal(size=n * m)
+    model = lines(random="intercept").fit(X, y, groups=groups)
+    means = y.reshape(n, m).mean(axis=1)
+    noise, left = model.dispersion_ / m, ((means - means.mean()) ** 2).sum()
+
+    best = np.sqrt(left / (n - 1) - noise)
+
+    def value(s):
+        return -0.5 * ((n - 1) * np.log(s**2 + noise) + left / (s**2 + noise))
+
+    def over(s):
+        return value(s) - value(best) + chi2.ppf(0.95, 1) / 2
+
+    wanted = best, brentq(over, 1e-9, best), brentq(over, best, 20.0)
+    found = model.report().findings["deviations"]["at the mean row"]
+    assert_allclose(found, wanted, rtol=0.01)
 
 
 def test_intervals_of_deviations_and_means_hold_the_truth():
