@@ -118,6 +118,12 @@ class TableColumns:
 
     def __init__(self, X: Any, texts: dict[int, list[Any]], numbers: list[int]) -> None:
         X = _named(X)
+        made = [f"{X.columns[j]}_{level}" for j, levels in texts.items() for level in levels[1:]]
+        if clash := sorted({*made} & {X.columns[j] for j in range(X.shape[1]) if j not in texts}):
+            raise ValueError(
+                f"X has columns with the name that a level of a category gets: {clash}. A level "
+                "is named by its column and itself: rename these columns."
+            )
         encoder = OneHotEncoder(
             categories=list(texts.values()),
             drop="first",
@@ -156,7 +162,7 @@ class TableColumns:
             kind = kind_of(column)
             if kind == "dates or times":
                 dates.append(j)
-            elif kind == "text or categories" or column.dtype == "category":
+            elif kind == "text or categories" or column.dtype == "category" or _is_text(column):
                 texts[j] = _levels(column)
             elif kind or column.dtype.kind in "iuf":
                 has_gaps |= bool(kind)
@@ -190,6 +196,12 @@ def with_nan(X: Any) -> Any:
     return X.astype(object).where(X.notna(), np.nan) if hasattr(X, "notna") else X
 
 
+def _is_text(column: Any) -> bool:
+    """Whether values are text, as codes of digits are, whatever numbers they spell."""
+    numeric = getattr(column.dtype, "kind", "O") in "biufc"
+    return not numeric and any(isinstance(value, str) for value in column.tolist())
+
+
 def _levels(column: Any) -> list[Any]:
     """Levels of a category, the first of which has no feature: as declared, or sorted."""
     there = column.unique().tolist()
@@ -202,8 +214,8 @@ def _levels(column: Any) -> list[Any]:
     if len(levels) > MOST_LEVELS:
         raise ValueError(
             f"column {column.name!r} of X has {len(levels)} levels, more than {MOST_LEVELS}: "
-            "group them, leave it out, or name it in crossed of PartialPooling, so that each "
-            "level has a random intercept."
+            "group them, leave it out, turn text that spells numbers into numbers, or name it in "
+            "crossed of PartialPooling, so that each level has a random intercept."
         )
     declared = getattr(column, "cat", None)
     order = sorted(levels) if declared is None else declared.categories.tolist()

@@ -119,10 +119,10 @@ class _GroupedScorer:
     ) -> float:
         while hasattr(estimator, "best_estimator_"):
             estimator = estimator.best_estimator_
-        routing = get_routing_for_object(estimator)
+        takes_groups = _takes_groups(estimator)
 
         def respond(method: Callable[..., Any], rows: Any) -> Any:
-            if not routing.consumes(method.__name__, ["groups"]):
+            if not takes_groups(method.__name__):
                 return method(rows)
             if groups is None:
                 raise ValueError(
@@ -331,14 +331,23 @@ def _client_ids(estimator: Any, X: MatrixLike, groups: Groups, n_samples: int) -
     return ids_in_column(X, column, getattr(estimator, "feature_names_in_", None))
 
 
+def _takes_groups(estimator: Any) -> Callable[[str], bool]:
+    """Return the function that says of a method of an estimator whether it asks for groups."""
+    try:
+        routing = get_routing_for_object(estimator)
+    except RecursionError:  # RidgeCV asks its scorer, and that asks RidgeCV; neither takes groups
+        return lambda method: False
+    return lambda method: bool(routing.consumes(method, ["groups"]))
+
+
 def _score_of_rows(
     estimator: Any, X: MatrixLike, y: Any, groups: Groups, scoring: Any
 ) -> Callable[..., Any]:
     """Return the function ``score(rows, sample_weight=)`` of positions of rows."""
-    routing = get_routing_for_object(estimator)
+    takes_groups = _takes_groups(estimator)
 
     def ids_for(method: str, rows: Any = slice(None)) -> dict[str, Any]:
-        wanted = groups is not None and routing.consumes(method, ["groups"])
+        wanted = groups is not None and takes_groups(method)
         return {"groups": _safe_indexing(groups, rows)} if wanted else {}
 
     scorer = _as_scorer(estimator, scoring)

@@ -215,7 +215,7 @@ class _Words:
         if shares is None:
             self.open.append("with what certainty clients belong to their clusters")
             return section
-        certainty = shares.max(axis=1)
+        certainty = shares[np.arange(len(shares)), est.labels_]
         order = np.argsort(certainty, kind="stable")
         unsure = [i for i in order if certainty[i] < SURE]
         self.findings["unsure"] = [est.groups_[i] for i in unsure]

@@ -203,6 +203,20 @@ def test_the_first_level_is_as_declared():
         model.fit(pd.DataFrame({"z": ["low"] * 240}), Y, groups=GROUPS)
 
 
+@pytest.mark.parametrize("dtype", ["str", object, "category"])
+def test_text_that_spells_numbers_is_text(dtype):
+    """Codes, whatever rows a fold of them has."""
+    z = pd.Series(["101", "205", "0309"] * 80, dtype=dtype)
+    model = LocalModelsRegressor(alpha=1.0).fit(X[["age"]].assign(z=z), Y, groups=GROUPS)
+    assert list(model.coef_names_) == ["z_101", "z_205", "age"]
+
+
+def test_a_level_with_the_name_of_a_column():
+    with pytest.raises(ValueError, match=r"the name that a level .* gets: \['z_b'\]"):
+        table = pd.DataFrame({"z": ["a", "b"] * 120, "z_b": np.arange(240.0)})
+        PartialPoolingRegressor().fit(table, Y, groups=GROUPS)
+
+
 def test_too_many_levels():
     frame, y = drawn(300)
     frame["zip"] = [f"z{k}" for k in range(300)]

@@ -14,8 +14,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
+from sklearn.ensemble import StackingRegressor
 from sklearn.exceptions import NotFittedError, UndefinedMetricWarning
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression, Ridge, RidgeCV
 from sklearn.metrics import (
     accuracy_score,
     f1_score,
@@ -410,6 +411,18 @@ def test_scorer_in_nested_searches(classification):
 
 
 # ------------------------------------------------------------------ per_client_scores
+
+
+@pytest.mark.parametrize("estimator", [RidgeCV(), StackingRegressor([("ridge", Ridge())])])
+def test_estimators_that_ask_their_scorer_for_its_routing(estimator):
+    """RidgeCV asks its scorer, and that asks RidgeCV, without end."""
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(60, 2)), np.repeat(range(3), 20)
+    y = X[:, 0] + rng.normal(size=60)
+    estimator.fit(X, y)
+    wanted = [estimator.score(X[groups == k], y[groups == k]) for k in range(3)]
+    assert_allclose(per_client_scores(estimator, X, y, groups).scores, wanted)
+    assert grouped_scorer("r2")(estimator, X, y, groups=groups) == estimator.score(X, y)
 
 
 def test_scores_by_client(classification):
