@@ -557,7 +557,7 @@ def _with_own(
     """Models with what the clients have kept for themselves, and clusters' with its means."""
     own: Any = pool.model.own
     params, cluster_params = np.array(params), np.array(cluster_params)
-    params[:, own] = pool.ask(Recall, params)[:, own]
+    params[:, own] = pool.ask(Recall, params, final=True)[:, own]
     weights = pool.client_weights
     for k in range(len(cluster_params)):
         mine = (labels == k) & (weights > 0)

@@ -445,14 +445,13 @@ class PopulationFits(Host):
         # Standard deviations need each client's covariance.
         dense = 8 * pool.n_clients * pool.n_params**2 <= MAX_COVARIANCES
         r, means, covariances, noise = stack.posteriors(pool, dense)
-        labels = r.argmax(axis=1)
         # Numbered as published: by size, then by the first client. Clusters that are no client's
         # most likely one are left out.
-        used, labels = numbered_by_size(labels)
+        used, labels = _by_size(pool, r)
         if len(used) < r.shape[1]:
             stack = stack.ordered(np.sort(used))
             r, means, covariances, noise = stack.posteriors(pool, dense)
-            used, labels = numbered_by_size(r.argmax(axis=1))
+            used, labels = _by_size(pool, r)
         stack = stack.ordered(used)
         user_map, trail = pool.units.user_map(), np.array(fit.trail)
         extra = {
@@ -533,6 +532,15 @@ class PopulationFits(Host):
         check_is_fitted(self)
         needs_all_clients(self, "summary")
         return population_table(self, max_params)
+
+
+def _by_size(pool: Any, r: Any) -> Any:
+    """Clusters by the number of clients with known posteriors, and the labels of all clients."""
+    known = ~pool.presence.unfinished[pool.places]
+    used, numbers = numbered_by_size(r[known].argmax(axis=1))
+    labels = r[:, used].argmax(axis=1)
+    labels[known] = numbers
+    return used, labels
 
 
 def _without_constants(pool: Any, options: Any) -> Any:

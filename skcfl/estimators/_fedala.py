@@ -120,7 +120,8 @@ class FedALA(PersonalMethod):
             self._average(pool),
         )
         ended = run_shared(pool, update, options)
-        params = pool.ask(Recall, np.tile(ended.theta, (pool.n_clients, 1)))
+        start = np.tile(ended.theta, (pool.n_clients, 1))
+        params = pool.ask(Recall, start, final=True)
         return publish(pool, options, ended, params)
 
     def _blend_rate(self, pool):

@@ -136,7 +136,8 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
         update = PrototypeAverage(float(self.lam), options, self._average(pool))
         points = np.zeros(pool.model.n_classes * pool.model.n_representation, dtype=pool.dtype)
         ended = run_shared(pool, update, options, points)
-        params = pool.ask(Recall, np.tile(start, (pool.n_clients, 1)), known=True)
+        models = np.tile(start, (pool.n_clients, 1))
+        params = pool.ask(Recall, models, known=True, final=True)
         params = self._with_prototypes(pool, params, update.prototypes)
         extra = {"prototypes": update.prototypes, "training_start": start}
         result = publish(pool, options, ended, params, params[0], **extra)

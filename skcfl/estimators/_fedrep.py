@@ -124,7 +124,8 @@ class FedRep(PersonalMethod):
         start = pool.start()
         pool.ask(Keep, start)
         ended = run_shared(pool, update, options, start)
-        params = np.array(pool.ask(Recall, np.tile(ended.theta, (pool.n_clients, 1))))
+        models = np.tile(ended.theta, (pool.n_clients, 1))
+        params = np.array(pool.ask(Recall, models, final=True))
         params[:, shared] = ended.theta[shared]
         weights = client_weights(pool, options)
         theta = weights @ params / max(weights.sum(), 1e-300)

@@ -69,8 +69,11 @@ class Exchange:
             self.presence.strange[self.places] = 0
         self._book(self.call, self.sent, self.answers, sizes, known, later)
 
-    def complete(self, whole):
-        """Ask those who were silent again, all of them if the call needs everybody."""
+    def complete(self, whole, final=False):
+        """Ask those who were silent again, all of them if the call needs everybody.
+
+        Clients that give no answer to a final call have no part in the fit.
+        """
         kind = self.call.name, self.pool._some_rows
         self.presence.record(kind, self.pool._at, self.answered)
         if self.answered is None:
@@ -78,6 +81,8 @@ class Exchange:
         if whole or self.presence.needs_all:
             self._ask_again(whole)
         self._insist(kind)
+        if final:
+            self._ask_last()
         if self.answered.all():
             self.answered = None
 
@@ -134,16 +139,31 @@ class Exchange:
         fit and not in others.
         """
         while not (self.call.proof or self.call is Present):
-            lost = np.flatnonzero(~self.answered & self.presence.unheard(kind, self.places))
-            if len(lost):
-                here = self.site.subset(lost).answer(Present.name, {})
-                self._book(Present, {}, {}, {"n": len(lost)})
-                lost = lost[here.get("answered", slice(None))]
+            unheard = self.presence.unheard(kind, self.places)
+            lost = self._there(np.flatnonzero(~self.answered & unheard))
             failed = self.presence.failed[kind][self.places[lost]] >= REFUSALS
             if failed.any():
                 self.presence.exclude(kind, self.places[lost[failed]])
             if not (len(lost) and (failed.all() or self._ask_some(lost[~failed]))):
                 return
+
+    def _ask_last(self):
+        """Ask silent clients again as soon as they are there; the others have no part."""
+        lost = ~self.answered & ~self.pool._is_out
+        for _ in range(1 + self.presence.retries):
+            here = self._there(np.flatnonzero(lost))
+            if not (len(here) and self._ask_some(here)):
+                break
+            lost = ~self.answered & ~self.pool._is_out
+        self.presence.unfinished[self.places[lost]] = True
+
+    def _there(self, clients):
+        """Those of some clients, by their positions, that say that they are there."""
+        if not len(clients):
+            return clients
+        here = self.site.subset(clients).answer(Present.name, {})
+        self._book(Present, {}, {}, {"n": len(clients)})
+        return clients[here.get("answered", slice(None))]
 
     def _ask_some(self, lost):
         """Ask some clients again, who were silent; False if they are too few for a sum."""

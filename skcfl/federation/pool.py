@@ -136,6 +136,7 @@ class ClientPool:
         known: bool = False,
         last: bool = False,
         later: bool = False,
+        final: bool = False,
         n_shared: int = 0,
         **arguments: Any,
     ) -> Any:
@@ -166,6 +167,9 @@ class ClientPool:
         later : bool, default=False
             Whether clients keep the models, and send them when training is over
             (``collect``); what is returned is what they will send.
+        final : bool, default=False
+            Whether the answers are the clients' fitted models, which nothing replaces: silent
+            clients are asked again once they are there.  Without an answer they are missing.
         n_shared : int, default=0
             How many parameters all models have in common and are sent once.
 
@@ -197,7 +201,7 @@ class ClientPool:
         exchange.ask(known, later, searching)
         if whole is None:
             whole = call.whole or (call.always_last and start is None)
-        exchange.complete(whole)
+        exchange.complete(whole, final)
         answers, answered, sent = exchange.answers, exchange.answered, exchange.sent
         self.answered = answered
         self.presence.note(self.places, answered, whole)
@@ -259,8 +263,8 @@ class ClientPool:
         -------
         missing : ndarray of shape (n_clients,) of bool
             Clients that do not answer, asked once more if any was ever silent, those that never
-            answered a kind of call, and those that the fit left out because they were lost; not
-            those whose answers were rejected.
+            answered a kind of call or a final one, and those that the fit left out because they
+            were lost; not those whose answers were rejected.
         complete : bool
             Whether everything that needs all clients was computed with all.
         """

@@ -87,6 +87,8 @@ class Presence:
         self.heard = np.ones(len(ids), dtype=bool)
         #: Whether something that needs all clients was computed without some.
         self.incomplete = False
+        #: Clients that gave no answer to a final call, so that their models are not known.
+        self.unfinished = none.copy()
         #: Whether candidates are being compared, and who was away where all were needed then.
         self.compares, self.skipped = False, none.copy()
         #: Whether calls that else go on without silent clients need all of them.
@@ -206,8 +208,8 @@ class Presence:
         )
 
     def without_part(self):
-        """Clients that have never answered some kind of call that they were asked, a mask."""
-        out = self.excluded.copy()
+        """Clients that have never answered some kind of call, or a final one, a mask."""
+        out = self.excluded | self.unfinished
         for (call, some_rows), failed in self.failed.items():
             if not (some_rows or CALLS[call].proof):
                 out |= ~self.answered[call, some_rows] & (failed > 0)

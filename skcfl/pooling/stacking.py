@@ -124,7 +124,7 @@ class Stack:
         known but for the shares.  Covariances are those of centred parameters.
         """
         parts = (
-            pool.ask(Posteriors, *population.arguments, errors, dense=dense)
+            pool.ask(Posteriors, *population.arguments, errors, dense=dense, final=True)
             for population, errors in zip(self.populations, self.errors, strict=True)
         )
         r, mean, spread, noise = next(parts)

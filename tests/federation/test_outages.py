@@ -63,6 +63,30 @@ def test_a_dead_site_costs_its_pauses_twice(monkeypatch):
     assert waited == [*PAUSES, *PAUSES]
 
 
+@pytest.mark.parametrize("back", [True, False])
+def test_a_client_without_its_last_answer_is_asked_again_or_missing(back):
+    """The prior in place of its posterior is no model of its own."""
+    federation, second = sites()
+    wanted = pooling().fit_federation(federation)
+    asked = [b'"posteriors"' in message for message in second.sent]
+    last = len(asked) - asked[::-1].index(True)
+
+    federation, second = sites(pauses=PAUSES, retries=2)
+
+    def fails(number):
+        lost = number == last if back else b'"posteriors"' in second.sent[number - 1]
+        return TimeoutError() if lost and number >= last else None
+
+    second.fails = fails
+    model = pooling().fit_federation(federation)
+    if back:
+        assert_allclose(model.params_, wanted.params_)
+        assert_array_equal(model.labels_, wanted.labels_)
+    assert_array_equal(model.missing_clients_, [] if back else SECOND)
+    others = np.bincount(model.labels_ if back else np.delete(model.labels_, np.s_[3:6]))
+    assert (np.diff(others) <= 0).all()
+
+
 def test_a_fit_without_faults_does_not_wait(monkeypatch):
     monkeypatch.delattr("skcfl.federation.wire.time.sleep")
     assert (
