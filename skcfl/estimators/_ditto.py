@@ -135,7 +135,7 @@ class Ditto(PersonalMethod):
         lam, search = self._chosen("lam", pool, options, inner)
         result = self._shared(pool, options, inner)
         result.params = pulled_models(pool, result.cluster_params[result.labels], lam, options)
-        values = np.asarray(pool.ask(Objectives, result.params, last=True), dtype=float)
+        values = pool.ask(Objectives, result.params, last=True, searching=False)
         here = slice(None) if pool.answered is None else pool.answered
         weights = client_weights(pool, options)[here]
         result.objective = float(np.average(values[here], weights=weights))

@@ -236,7 +236,7 @@ def _shortfall(state, options):
 def _result(pool, state, weights, record, shortfall, suspects=None):
     """Clusters, their models, and what the rounds came to."""
     theta, labels = state.theta, state.labels
-    values = pool.ask(ClusterValues, theta, labels)
+    values = pool.ask(ClusterValues, theta, labels, searching=False)
     losses = values - pool.model.penalties(theta)[labels]
     here = slice(None) if pool.answered is None else pool.answered
     history, extra = record.history.arrays(), {}

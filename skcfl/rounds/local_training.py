@@ -105,7 +105,8 @@ _OF_KIND = {MINIMISED: _minimise, TRAINED: _train, FITTED: _take_fitted}
 
 def _objective(pool, w):
     """Mean of the clients' objectives, weighted by their rows."""
-    return float(np.average(pool.ask(Objectives, w, last=True), weights=pool.client_weights))
+    values = pool.ask(Objectives, w, last=True, searching=False)
+    return float(np.average(values, weights=pool.client_weights))
 
 
 def _result(pool, w, rounds, shortfall):

@@ -213,7 +213,8 @@ def fit_mixture(pool, theta, options, share_steps=1):
     state = run_rounds(
         state, draw, rule, MixtureStep(rule), record, stop, options.max_iter, guards
     )
-    shares, values, _ = pool.ask(Mixture, state.theta, rule.shares, rule.dispersion)
+    about = state.theta, rule.shares, rule.dispersion
+    shares, values, _ = pool.ask(Mixture, *about, searching=False)
     rule.penalty = 0.5 * float(((state.theta**2) @ pool.model.decay).sum()) / len(theta)
     here = slice(None) if pool.answered is None else pool.answered
     objective = weighted_mean(values[here] + rule.constant(), weights[here])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+import skcfl
 from skcfl import (
     CFLRegressor,
     CLoVERegressor,
@@ -35,6 +36,11 @@ from skcfl.models import LinearModel
 DATA = make_clustered_regression(12, 3, 4, n_samples=25, random_state=0)
 IDS = np.unique(DATA.groups)
 FALSE = IDS[4]
+MODELS = {
+    "OneShot": {"n_clusters": 3},
+    "FedEM": {"n_clusters": 3, "random_state": 0},
+    "IFCA": {"n_clusters": 3, "random_state": 0},
+}
 
 
 def federation(**faults):
@@ -195,6 +201,29 @@ def test_searches_along_lines_are_patient():
             values = pool.ask(Objectives, np.full((12, 1), 1e120))
             assert np.isfinite(np.delete(values, 4)).all()
         assert values[4] == 0.0 and pool.rejected.nonzero()[0].tolist() == [4]
+
+
+@pytest.mark.parametrize("name", ["IFCA", "FedAvg", "Ditto", "LocalModels", "OneShot", "FedEM"])
+def test_last_values_that_are_not_finite_reject_their_client(name, monkeypatch):
+    """They are those of a model that has not diverged, so that no search is to blame."""
+    model = getattr(skcfl, f"{name}Regressor")(**MODELS.get(name, {}))
+    asked, last, answer = [], None, InProcessSite.answer
+
+    def noted(site, call, arguments):
+        answers = answer(site, call, arguments)
+        asked.append(call in {"cluster_values", "objectives", "mixture"})
+        if len(asked) == last:
+            answers["values"][4] = np.nan
+        return answers
+
+    monkeypatch.setattr(InProcessSite, "answer", noted)
+    model.fit_federation(federation())
+    last = len(asked) - asked[::-1].index(True)
+    asked.clear()
+    with pytest.warns(RejectedClientWarning, match=FALSE):
+        model.fit_federation(federation())
+    assert_array_equal(model.rejected_clients_, [FALSE])
+    assert np.isfinite(model.objective_)
 
 
 @pytest.mark.parametrize("model", [CFLRegressor(), CLoVERegressor(2)], ids=["CFL", "CLoVE"])
