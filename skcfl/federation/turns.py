@@ -166,7 +166,10 @@ class _Message:
     def __init__(self, tickets):
         self.tickets, self.transport, self.replies = tickets, tickets[0].transport, None
         before = self.transport.wire_bytes[1]
-        self.receive = self.transport.start_several([ticket.request for ticket in tickets])
+        try:
+            self.receive = self.transport.start_several([ticket.request for ticket in tickets])
+        except Exception as error:
+            self.receive, self.replies = None, [error] * len(tickets)
         for ticket in tickets:
             ticket.message = self
             ticket.meter.down += (self.transport.wire_bytes[1] - before) / len(tickets)

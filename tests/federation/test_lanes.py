@@ -15,6 +15,7 @@ from trials import some
 
 import skcfl
 from skcfl.calls.first_order import LocalUpdate, Losses, Objectives
+from skcfl.exceptions import FederationError
 from skcfl.federation import InProcessFederation
 from skcfl.federation.lanes import asked_at_once, lanes_of, together
 from skcfl.federation.ledger import Ledger
@@ -49,6 +50,25 @@ def test_turns_go_round_in_order():
     names = in_turns([lambda: task("a", 2), lambda: task("b", 3), lambda: task("c", 1)])
     assert names == ["a", "b", "c"]
     assert seen == ["a0", "b0", "c0", "a1", "b1", "b2"]
+
+
+def test_a_message_that_is_not_sent_is_an_error_of_each_of_its_tasks():
+    class Aborted(Transport):
+        def start(self, request):
+            raise FederationError("the job was aborted")
+
+    transports, seen = [Aborted(), Aborted()], []
+
+    def task():
+        waiting = [post(transport, ()) for transport in transports]
+        pass_turn()
+        for wait in waiting:
+            with pytest.raises(FederationError, match="the job was aborted"):
+                wait()
+            seen.append(wait)
+
+    in_turns([task, task])
+    assert len(seen) == 4
 
 
 def test_tasks_inside_of_tasks_take_the_place_of_theirs():
