@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
+from collections import Counter, deque
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..exceptions import MessageError
 from .hosted_parts import Host
 from .policy import check_policy
 from .row_calls import ROW_CALLS
-from .serialization import MAX_BYTES, dumps, loads
+from .serialization import MAX_BYTES, dumps, loads, number_of
 from .sites import Refused
 from .transport import SEVERAL
 
@@ -35,6 +35,9 @@ MADE = frozenset(
     {"__getitem__", "capped", "derive", "folds", "judged_by", "made", "rows", "scaled", "scored"}
     | {"site", "weighed", "without"}
 )
+
+#: Numbers of messages that a site remembers: it does not answer a copy anew.
+MOST_NUMBERS = 1000
 
 logger = logging.getLogger(__name__)
 #: What was answered: job, site, call, clients, rows, and how often the job has asked this.
@@ -146,6 +149,7 @@ class SiteHost:
         about = {"policy": rows.policy, "site": rows.name}
         self._host = Host([(0, self._label, self._load)], rows.n_jobs, **about)
         self._lock, self.job, self._times = threading.Lock(), job, Counter()
+        self._numbers, self._last = deque(maxlen=MOST_NUMBERS), b""
 
     def handle(self, message):
         """Answer a message.
@@ -159,18 +163,31 @@ class SiteHost:
         -------
         reply : bytes
             What was asked, or why there is no answer.  Of what is wrong with the rows the text, of
-            other errors the type: the rest is in the log of the site.
+            other errors the type: the rest is in the log of the site.  A copy of the last message
+            has the same reply; it is not computed again.
         """
+        number = number_of(message)
         with self._lock:  # one at a time: a server that no longer waits may ask again
             try:
+                if number and number == number_of(self._last):
+                    return self._last
+                if number in self._numbers:
+                    raise MessageError("it has answered this message before.")
                 request = loads(message, self.rows.trusted, max_bytes=self.rows.max_bytes)
+            except Exception as error:
+                return dumps((*self._failure(error), None), number=number)
+            try:
                 if request[3] == SEVERAL:
                     reply = SEVERAL, [self._reply(part) for part in request[4][0]], None
                 else:
                     reply = self._reply(request)
-                return dumps(reply, packages=())
+                reply = dumps(reply, packages=(), number=number)
             except Exception as error:
-                return dumps((*self._failure(error), None))
+                reply = dumps((*self._failure(error), None), number=number)
+            if number:
+                self._numbers.append(number)
+                self._last = reply
+            return reply
 
     def _reply(self, request):
         """Status, value and note of the reply to a request."""

@@ -1,8 +1,9 @@
 """Messages as bytes and back: numbers, text, arrays and objects of known classes, never pickled.
 
-A message is a header of JSON and the bytes of its arrays.  The reader makes arrays of booleans,
-integers, floats and text, local models from the name of their class and their parameters, and the
-few other classes that it knows, from their attributes.  It calls nothing that a message names.
+A message is a number, a header of JSON and the bytes of its arrays.  The reader makes arrays of
+booleans, integers, floats and text, local models from the name of their class and their
+parameters, and the few other classes that it knows, from their attributes.  It calls nothing that
+a message names.
 """
 
 import hashlib
@@ -19,7 +20,9 @@ from ..calls import CALLS
 from ..exceptions import MessageError
 
 #: First bytes of a message: the format and its version.
-MAGIC = b"skcfl\x02\r\n"
+MAGIC = b"skcfl\x03\r\n"
+# Bytes before the header: the format, the number of the message and the length of the header.
+_BEFORE = len(MAGIC) + 16
 #: Largest message that is read or written, in bytes; sites and transports may have another limit.
 MAX_BYTES = 2**30
 #: Largest header, in bytes: its JSON takes about ten times as much memory.
@@ -54,7 +57,7 @@ def versions():
     return [version("skcfl"), digest[:16]]
 
 
-def dumps(value, packages=None, max_bytes=MAX_BYTES):
+def dumps(value, packages=None, max_bytes=MAX_BYTES, number=0):
     """A message as bytes.
 
     Parameters
@@ -65,6 +68,8 @@ def dumps(value, packages=None, max_bytes=MAX_BYTES):
         Packages or modules of the classes that it may hold; None is any: the reader decides.
     max_bytes : int, default=2**30
         Largest message.
+    number : int, default=0
+        Number of a request, which its reply repeats; 0 is none.
 
     Returns
     -------
@@ -80,8 +85,8 @@ def dumps(value, packages=None, max_bytes=MAX_BYTES):
         raise MessageError(
             f"the message has {len(text)} bytes that are not in arrays, more than {MAX_HEADER}."
         )
-    size = len(MAGIC) + 8 + len(text)
-    parts = [MAGIC, len(text).to_bytes(8, "little"), text]
+    size = _BEFORE + len(text)
+    parts = [MAGIC, number.to_bytes(8, "little"), len(text).to_bytes(8, "little"), text]
     for array in arrays:
         parts += [bytes(-size % ALIGNMENT), array.tobytes()]
         size += -size % ALIGNMENT + array.nbytes
@@ -93,10 +98,15 @@ def dumps(value, packages=None, max_bytes=MAX_BYTES):
 def size_of(value):
     """Bytes of the message that :func:`dumps` would make."""
     text, arrays = _header(value, None)
-    size = len(MAGIC) + 8 + len(text)
+    size = _BEFORE + len(text)
     for array in arrays:
         size += -size % ALIGNMENT + array.nbytes
     return size
+
+
+def number_of(data):
+    """Number of a message that bytes hold."""
+    return int.from_bytes(data[len(MAGIC) : len(MAGIC) + 8], "little")
 
 
 def array_bytes(message):
@@ -149,8 +159,8 @@ def loads(data, trusted=(), packages=MESSAGES, max_bytes=MAX_BYTES, same_version
             raise MessageError(f"the message has {len(data)} bytes, more than {max_bytes=}.")
         if bytes(data[: len(MAGIC)]) != MAGIC:
             raise MessageError("these bytes are no message of this version of skcfl.")
-        start = len(MAGIC) + 8
-        end = start + int.from_bytes(data[len(MAGIC) : start], "little")
+        start = _BEFORE
+        end = start + int.from_bytes(data[start - 8 : start], "little")
         if end - start > MAX_HEADER or end > len(data):
             raise MessageError("the header is longer than the message.")
         header = json.loads(bytes(data[start:end]))

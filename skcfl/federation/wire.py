@@ -1,6 +1,8 @@
 """The way of a server to a site that answers in bytes."""
 
+import itertools
 import logging
+import secrets
 import threading
 import time
 import warnings
@@ -9,7 +11,7 @@ from functools import partial
 
 from ..clients.last_answers import Forgotten
 from ..exceptions import FederationError, MessageError
-from .serialization import dumps, loads
+from .serialization import dumps, loads, number_of
 from .sites import PlaceLost, Refused, Unreached, raising
 from .transport import SEVERAL, Transport, outcomes
 
@@ -56,6 +58,8 @@ class WireTransport(Transport):
         self.name, self.site, self.patience = name, name, patience
         self.failures, self.messages, self._missed, self._paused = [], 0, 0, 0
         self._calling = threading.Lock()
+        # No number is that of another server's message.
+        self._numbers = itertools.count(1 + secrets.randbits(62))
 
     @property
     def reachable(self):
@@ -157,7 +161,8 @@ class WireTransport(Transport):
 
     def _send(self, request):
         """Send a request, and count it; returns what waits for the reply."""
-        data = dumps(request)
+        number = next(self._numbers)
+        data = dumps(request, number=number)
         self.messages += 1
         self._count(down=len(data))
         receive = self.send(data)
@@ -165,7 +170,10 @@ class WireTransport(Transport):
         def wait():
             reply = receive()
             self._count(up=len(reply))
-            return _reply(loads(reply))
+            taken = _reply(loads(reply))
+            if number_of(reply) != number:
+                raise MessageError("it replied to another message.")
+            return taken
 
         return wait
 

@@ -32,7 +32,7 @@ from skcfl.federation.pool import ClientPool
 from skcfl.federation.presence import Presence
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.scaling import Moments
-from skcfl.federation.serialization import dumps, loads
+from skcfl.federation.serialization import dumps, loads, number_of
 from skcfl.federation.sites import PlaceLost
 from skcfl.federation.transport import SEVERAL
 from skcfl.federation.wire import LONGEST_REASON, MOST_REASONS
@@ -56,11 +56,12 @@ class Liar(Wire):
         wait = super().send(message)
 
         def changed():
-            reply = loads(wait())
+            reply, number = loads(wait()), number_of(message)
             if reply[0] != SEVERAL:
-                return dumps(self._changed(request, reply))
+                return dumps(self._changed(request, reply), number=number)
             parts = zip(request[4][0], reply[1], strict=True)
-            return dumps((SEVERAL, [self._changed(*part) for part in parts], None))
+            changed = [self._changed(*part) for part in parts]
+            return dumps((SEVERAL, changed, None), number=number)
 
         return changed
 
@@ -266,7 +267,8 @@ def test_replies_that_are_no_answers(status, after):
         asked.append(message)
         wait = send(message)
         value = None if status == "unknown" else "no"
-        return wait if len(asked) <= after else lambda: (wait(), dumps((status, value, None)))[1]
+        reply = dumps((status, value, None), number=number_of(message))
+        return wait if len(asked) <= after else lambda: (wait(), reply)[1]
 
     liar.send = sometimes
     model = clone(FEDAVG)
@@ -286,7 +288,12 @@ def test_a_site_cannot_fill_a_log():
     """Each reply has another long reason; what is told of it is bounded."""
     wire = sites()[1]
     count = iter(range(1000))
-    wire.send = lambda message: lambda: dumps(("lost", f"{next(count)} " + "x" * 10**4, None))
+
+    def send(message):
+        reason = f"{next(count)} " + "x" * 10**4
+        return lambda: dumps(("lost", reason, None), number=number_of(message))
+
+    wire.send = send
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(300):

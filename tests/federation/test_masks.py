@@ -33,7 +33,7 @@ from skcfl.federation.masked_sums import MaskedPlaces
 from skcfl.federation.masks import Graph, MaskParty, decoded, encoded, graph_of, rooms_of, scale_of
 from skcfl.federation.private_sums import Releases
 from skcfl.federation.remote import RemoteFederation
-from skcfl.federation.serialization import dumps, loads
+from skcfl.federation.serialization import dumps, loads, number_of
 from skcfl.federation.sites import Endpoint, PlaceLost, Refused
 from skcfl.models import LinearModel
 
@@ -568,11 +568,12 @@ class LyingWire(Wire):
     lie, n_sums = None, 0
 
     def send(self, message):
-        status, value, note = loads(self.host.handle(message))
+        reply = self.host.handle(message)
+        status, value, note = loads(reply)
         if isinstance(value, dict) and "key" not in value:
             self.n_sums += 1
             value = self.lie if self.n_sums > 1 else value
-        return lambda: dumps((status, value, note))
+        return lambda: dumps((status, value, note), number=number_of(reply))
 
 
 def of(*names, **values):

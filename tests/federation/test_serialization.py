@@ -145,7 +145,8 @@ class Replies(WireTransport):
         self.reply = reply
 
     def send(self, message):
-        return lambda: self.reply
+        number = slice(len(MAGIC), len(MAGIC) + 8)
+        return lambda: self.reply[: number.start] + message[number] + self.reply[number.stop :]
 
 
 def test_mutated_messages_are_refused_or_read(tmp_path, monkeypatch):
@@ -204,11 +205,14 @@ def test_pickles_are_no_messages(thing, protocol, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+LONG = MAGIC + bytes(8)
+
+
 def forged(arrays, value, data=b"", header=None):
     header = header or {"versions": versions(), "arrays": arrays, "value": value}
     text = json.dumps(header).encode()
-    text += b" " * (-(len(MAGIC) + 8 + len(text)) % 8)
-    return MAGIC + len(text).to_bytes(8, "little") + text + data
+    text += b" " * (-(len(MAGIC) + len(text)) % 8)
+    return MAGIC + bytes(8) + len(text).to_bytes(8, "little") + text + data
 
 
 @pytest.mark.parametrize(
@@ -251,12 +255,12 @@ def forged(arrays, value, data=b"", header=None):
         (forged([], {"dict": [[{"dict": []}, 1]]}), "malformed: TypeError"),
         (forged([], 1, header=[1]), "malformed"),
         (forged([], 1, header={"versions": versions()}), "malformed: KeyError"),
-        (MAGIC + (MAX_HEADER + 1).to_bytes(8, "little") + b"1", "longer than the message"),
-        (MAGIC + b"\xff" * 8, "longer than the message"),
+        (LONG + (MAX_HEADER + 1).to_bytes(8, "little") + b"1", "longer than the message"),
+        (MAGIC + b"\xff" * 16, "longer than the message"),
         (MAGIC, "longer than the message|malformed"),
         (b"", "no message"),
         (b"[" * 10**6, "no message"),
-        (MAGIC + (10**6).to_bytes(8, "little") + b"[" * 10**6, "malformed: RecursionError"),
+        (LONG + (10**6).to_bytes(8, "little") + b"[" * 10**6, "malformed: RecursionError"),
     ],
 )  # fmt: skip
 def test_forged_messages_are_refused(message, reason):
