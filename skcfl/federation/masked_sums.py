@@ -21,7 +21,8 @@ from .sites import PlaceLost, Refused, raising
 ROOM, MOST_ROOM = 30, 200
 #: Bits of a sum that are enough, and bits for terms that cancel in it where it has fewer.
 PRECISE, CANCEL = 50, 8
-
+#: Part of its bound by which the rounding of a sum may exceed it.
+ROUNDING_OF_SUMS = 1e-12
 
 #: A number as large as those by which places know what they keep.
 SOME_NUMBER = 2**62
@@ -166,6 +167,7 @@ class MaskedPlaces:
             values = [
                 decoded(part, scale_of(room)) for part, room in zip(parts, rooms, strict=True)
             ]
+            _check_sums(values, rooms)
             if bounds is None:
                 finer = [_finer(*block) for block in zip(values, tried, needed, strict=True)]
                 self._rooms[about] = finer, needed
@@ -256,6 +258,17 @@ def believed(
         except PlaceLost as error:
             lost.append(str(error))
     return answers, lost
+
+
+def _check_sums(values: list[Array], rooms: list[float]) -> None:
+    """Raise a FederationError for sums beyond their bounds: each party was within its part."""
+    for value, room in zip(values, rooms, strict=True):
+        size = float(np.abs(value).max(initial=0.0))
+        if size > room * (1.0 + ROUNDING_OF_SUMS):
+            raise FederationError(
+                f"a masked sum has an entry of size {size:.3g}, and its bound is {room:.3g}: the "
+                "masks of the places do not cancel, as where one sent its part of another sum."
+            )
 
 
 def _finer(values: Array, room: int, needed: int) -> int:

@@ -98,6 +98,17 @@ def test_sums_are_exact_without_parties_that_are_lost(n, lost):
     assert add_up(places, 3)[1] == n - lost
 
 
+def test_masks_that_do_not_cancel_are_an_error():
+    """A site that is replayed, or another one than the one that agreed on the keys."""
+    _, some = parties(3)
+    places = MaskedPlaces(some, 2)
+    add_up(places, 0)
+    masked = some[1].party.masked
+    some[1].party.masked = lambda *about: (masked(*about), some[1].sent[0])[1]
+    with pytest.raises(FederationError, match="masks of the places do not cancel"):
+        add_up(places, 1)
+
+
 @pytest.mark.parametrize("step", ["mask_key", "mask_agree"])
 def test_parties_without_a_key_have_no_part(step):
     values, some = parties(5)
