@@ -18,6 +18,8 @@ from .rows import merged
 
 # What the clients of a host are before a model is chosen.
 ROOT = 0
+#: Fits for which a site keeps what nothing was asked of: its server may have ended.
+KEPT_FITS = 3
 
 
 class Host:
@@ -41,6 +43,9 @@ class Host:
     def __init__(self, parts, n_jobs=None, skip_empty=False, policy=None, site=None):
         self._is_site = site is not None
         self._kept = {ROOT: HostedParts(parts, n_jobs, skip_empty, policy, site)}
+        # Number of the fit, the first thing on the way from the root to each, and the last fit in
+        # which something on the way was asked.
+        self._fit, self._first, self._asked = 0, {}, {}
         # Of a thing that several threads ask for there is one.
         self._making = threading.Lock()
 
@@ -70,16 +75,20 @@ class Host:
         """
         for old in dropped:
             if old != ROOT:
-                self._kept.pop(old, None)
+                self._drop(old)
         try:
             with self._making:
+                if name == "hello" and self._is_site:
+                    self._begin_fit()
                 for made, source, method, settings in recipe:
                     if made not in self._kept:
                         if source not in self._kept:
                             return "unknown", None
                         self._kept[made] = getattr(self._kept[source], method)(*settings)
+                        self._first[made] = self._first.get(source, made)
             if key not in self._kept:
                 return "unknown", None
+            self._asked[self._first.get(key, ROOT)] = self._fit
             if name == "answer":
                 call, sent = arguments
                 thing = self._kept[key]
@@ -90,6 +99,18 @@ class Host:
                 return "done", getattr(self._kept[key], name)(*arguments)
         except Exception as error:
             return "error", _portable(error)
+
+    def _begin_fit(self):
+        """Drop what other fits have made if nothing was asked of it since the last few began."""
+        self._fit += 1
+        for key, first in list(self._first.items()):
+            if self._fit - self._asked.get(first, 0) >= KEPT_FITS:
+                self._drop(key)
+        self._asked = {k: fit for k, fit in self._asked.items() if self._fit - fit < KEPT_FITS}
+
+    def _drop(self, key):
+        self._kept.pop(key, None)
+        self._first.pop(key, None)
 
     def kept(self, key):
         """The thing with a number, None if it is not here."""

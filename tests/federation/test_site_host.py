@@ -25,6 +25,7 @@ from skcfl.federation import InProcessFederation, SitePolicy, SiteRows
 from skcfl.federation.bounds import Limits
 from skcfl.federation.fanout import FanOut
 from skcfl.federation.host import SiteHost
+from skcfl.federation.hosted_parts import KEPT_FITS
 from skcfl.federation.policy import FitGuard, Guard
 from skcfl.federation.pool import ClientPool
 from skcfl.federation.remote import RemoteFederation, RemoteRows
@@ -747,6 +748,24 @@ def test_a_row_of_a_small_client_is_in_no_message(model):
         model.fit_federation(RemoteFederation([Wire(Table("north")), south], retries=1))
         replies.append([reply[16:] for reply in south.replies])  # without their numbers
     assert replies[0] == replies[1]
+
+
+def test_a_site_drops_what_ended_fits_have_made():
+    """Their servers are gone and say nothing; one that goes on asking loses nothing."""
+    host, model = SiteHost(Table("north")), LinearModel().bind(3)
+    site = [opened(model), (2, 1, "site", (model,))]
+    assert asked(host, 2, site, [], "facts", ())[0] == "done"
+    sizes = []
+    for k in range(3, 9):
+        assert asked(host, 0, [], [], "hello", ("regressor",))[0] == "done"
+        assert asked(host, k, [(k, 0, *opened(model)[2:])], [], "class_totals", (2,))[0] == "lost"
+        assert asked(host, 2, [], [], "facts", ())[0] == "done"
+        sizes.append(len(host._host._kept))
+    assert sizes[-1] == sizes[-3] and all(host._host.kept(key) for key in (1, 2, 8))
+    for _ in range(KEPT_FITS):
+        asked(host, 0, [], [], "hello", ("regressor",))
+    assert asked(host, 2, [], [], "facts", ())[0] == "unknown"
+    assert asked(host, 2, site, [], "facts", ())[0] == "done"
 
 
 # ------------------------------------------------------------- several requests in a message
