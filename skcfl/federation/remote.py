@@ -112,6 +112,8 @@ class HostConnection:
         # No number is that of another server's thing, which the host may keep too.
         self.keys = itertools.count(ROOT + 1 + secrets.randbits(62))
         self.dropped, self.made = deque(), set()
+        #: Why the host did not agree to answer, each reason once.
+        self.refusals = set()
         #: Whether what the host keeps may not be what the server thinks.
         self.doubtful = False
         #: Why no more answers of the host are taken in this fit; None if they are.
@@ -165,6 +167,9 @@ class HostConnection:
                 self.made, self.doubtful = set(), False
                 status, value = self._send(kept.key, kept.recipe(), name, arguments)[1]()
             if status == "error":
+                if isinstance(value, Refused) and str(value) not in self.refusals:
+                    self.refusals.add(str(value))
+                    self.transport.report(str(value))
                 raise value
             if status != "done":
                 self.lose("it does not know what it was asked for, nor how to make it")
@@ -457,6 +462,7 @@ class RemoteFederation(Federation):
         lines = [root.line for root in self._roots]
         for line in lines:
             line.lost, line.begun, line.remembers = None, False, False
+            line.refusals = set()
         waiting = [root.start("hello", kind) for root in self._roots]
         answers: list[Any] = []
         self._absent, away = [], []
@@ -471,8 +477,6 @@ class RemoteFederation(Federation):
             except Refused as error:
                 line.lost = error
                 self._absent.append(str(error))
-                if line.transport.site is None:
-                    line.transport.report(str(error))
             except PlaceLost as error:
                 away.append(str(error))
             answers.append(said)

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 import tracemalloc
+import warnings
 from functools import partial
 from pathlib import Path
 
@@ -241,6 +242,16 @@ def test_errors_of_a_worker_are_raised_here(whole):
     with pytest.raises(KeyError, match="no such table") as raised:
         DaskFederation(whole, [parts_of(DATA, 2)[0], load])
     assert "This is part 1" in raised.value.__notes__[0]
+
+
+def test_refusals_of_workers_are_told_once_each(whole):
+    federation = DaskFederation(whole, parts_of(DATA, 2), policy=SitePolicy(max_calls=5))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(FederationError, match="0 of .* clients answer"):
+            make("FedAvgRegressor").fit_federation(federation)
+    told = [str(one.message) for one in caught if "No answer of worker" in str(one.message)]
+    assert len(told) == len(set(told)) == 2 and all("max_calls=5" in text for text in told)
 
 
 def test_bad_arguments(whole):

@@ -328,6 +328,7 @@ def test_clusters_of_few_clients_end_a_fit():
     FedAvgRegressor().fit_federation(InProcessFederation(X, y, ids, policy=policy))
 
 
+@pytest.mark.filterwarnings("ignore:No answer of host")
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_numbers_of_clusters_that_are_refused_do_not_compete(elsewhere):
     """Sums that no site answers are no sums of zero, which would be the likeliest fit."""
