@@ -22,7 +22,7 @@ from .hosted_parts import Host
 from .policy import check_policy
 from .row_calls import ROW_CALLS
 from .serialization import MAX_BYTES, dumps, loads, number_of
-from .sites import Refused
+from .sites import PlaceLost, Refused
 from .transport import SEVERAL
 
 #: What a server may ask: about the clients, and what the tables of calls have.
@@ -241,7 +241,7 @@ class SiteHost:
             return "refused", str(error)
         if isinstance(error, Forgotten):
             return "forgotten", str(error)
-        if isinstance(error, MessageError):  # it has nothing of the rows
+        if isinstance(error, MessageError | PlaceLost):  # they have nothing of the rows
             logger.error("%s does not answer: %s", self._label, error)
             return "lost", str(error)
         logger.error("%s does not answer", self._label, exc_info=error)

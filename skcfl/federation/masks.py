@@ -28,6 +28,8 @@ from .sites import PlaceLost, Refused
 KEY, PURPOSE = 32, b"skcfl: key of masked sums: "
 #: What a party says before masks are agreed on.
 INTRODUCED = "key", "certificate", "signature"
+#: What a party says that is not the one that made the keys.
+NO_KEYS = "it has no keys of masked sums, as where it was started again"
 #: Bits of a sum in fixed point, without its sign.
 BITS = 62
 #: Step of the magnitudes that parties tell, and the one of numbers that are not finite: as
@@ -228,6 +230,8 @@ class MaskParty:
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+        if self._key is None:
+            raise PlaceLost(NO_KEYS)
         if self._streams:
             raise Refused("it has agreed on the keys of masked sums before")
         whole = isinstance(keys, np.ndarray) and keys.dtype == np.uint8
@@ -292,7 +296,7 @@ class MaskParty:
     def check(self, number: int, here: Array) -> None:
         """Raise an error unless the party may answer a sum; parameters as of :meth:`masked`."""
         if not self._streams and not self.is_enough:
-            raise PlaceLost("it has no keys of masked sums, as where it was started again")
+            raise PlaceLost(NO_KEYS)
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**63:
             raise Refused("the number of a masked sum is none")
         if number <= self._last:

@@ -30,7 +30,16 @@ from skcfl.exceptions import FederationError, PrivacyError
 from skcfl.federation import ClientPrivacy, FanOutFederation, InProcessFederation, SitePolicy
 from skcfl.federation.host import SiteHost
 from skcfl.federation.masked_sums import MaskedPlaces
-from skcfl.federation.masks import Graph, MaskParty, decoded, encoded, graph_of, rooms_of, scale_of
+from skcfl.federation.masks import (
+    NO_KEYS,
+    Graph,
+    MaskParty,
+    decoded,
+    encoded,
+    graph_of,
+    rooms_of,
+    scale_of,
+)
 from skcfl.federation.private_sums import Releases
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.serialization import dumps, loads, number_of
@@ -555,22 +564,28 @@ def test_a_site_that_is_lost_costs_one_more_exchange(epsilon):
 
 
 class RestartedWire(Wire):
-    """A site that is started again after hello, rows, two of keys, and two sums."""
+    """A site that is started again after some messages: hello, rows, two of keys, and sums."""
+
+    after = 6
 
     def send(self, message):
-        if len(self.sent) == 6:
+        if len(self.sent) == self.after:
             self.host = SiteHost(self.host.rows)
         return super().send(message)
 
 
 @pytest.mark.filterwarnings("ignore:No answer of site")
+@pytest.mark.parametrize("after", [2, 6])
 @pytest.mark.parametrize("epsilon", [np.inf, 1000.0])
-def test_a_site_that_is_started_again_is_lost(epsilon):
+def test_a_site_that_is_started_again_is_lost(epsilon, after):
     """It has no keys any more; the others end the fit."""
-    federation = RemoteFederation(sites(RestartedWire, 2, epsilon))
+    places = sites(RestartedWire, 2, epsilon)
+    places[1].after = after
+    federation = RemoteFederation(places)
     model = FedAvgRegressor(random_state=0).fit_federation(federation)
     assert len(model.missing_clients_) == 4
     assert all(str(name).startswith("north/") for name in model.missing_clients_)
+    assert places[1].failures == [f"site 'north': {NO_KEYS}"]
 
 
 class LyingWire(Wire):
