@@ -35,6 +35,8 @@ BITS = 62
 #: Step of the magnitudes that parties tell, and the one of numbers that are not finite: as
 #: logarithms to the base of 2.
 COARSE, INFINITE = 10, 1000
+#: Sums in a row with bounds that a party's finite numbers may exceed; servers need one.
+MOST_LARGE = 4
 #: Neighbours of a party; up to so many others are all of them neighbours.
 DEGREE = 24
 
@@ -174,7 +176,7 @@ class MaskParty:
     """
 
     def __init__(self, least: int, is_enough: bool = False, identity: Any = None) -> None:
-        self.least, self.is_enough, self._last = least, is_enough, -1
+        self.least, self.is_enough, self._last, self._n_large = least, is_enough, -1, 0
         self._key: Any = None
         self._identity = identity
         self._place, self._streams = -1, []  # type: int, list[tuple[int, Any]]
@@ -278,7 +280,7 @@ class MaskParty:
         masked : ndarray of shape (n,) of uint64
         """
         self.check(number, here)
-        self._last = number
+        self._last, self._n_large = number, 0
         if not self._streams:
             return values
         self._here = here
@@ -292,6 +294,21 @@ class MaskParty:
                 mask = np.frombuffer(stream.update(zeros), dtype="<u8")
                 total = total + mask if self._place < other else total - mask
         return total
+
+    def exceed(self, number: int, here: Array, large: Array) -> None:
+        """Take the number of a sum with bounds that the vector exceeds: no server searches for it.
+
+        Parameters
+        ----------
+        number, here : object
+            As of :meth:`masked`.
+        large : ndarray of int
+            Larger bounds, as of :func:`rooms_of`.
+        """
+        self.check(number, here)
+        self._last, self._n_large = number, self._n_large + bool((large < INFINITE).all())
+        if self._n_large > MOST_LARGE:
+            raise Refused(f"its numbers exceed the bounds of {MOST_LARGE} masked sums in a row")
 
     def check(self, number: int, here: Array) -> None:
         """Raise an error unless the party may answer a sum; parameters as of :meth:`masked`."""

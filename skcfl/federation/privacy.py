@@ -513,7 +513,7 @@ class PrivateRows(Endpoint):
         sent = self._of_enough(release, arguments, here) if multiplier == 0.0 else arguments
         sums = self._answer(release, sent, share)
         blocks = release.blocks(self._model, arguments)
-        bounds: Any = release.room(blocks) if multiplier > 0.0 else rooms
+        bounds: Any = release.room(blocks) if multiplier > 0.0 else _powers_of_two(rooms)
         asked = "release", name, arguments, multiplier
         return self._masked([sums[key] for key in blocks], bounds, number, here, asked)
 
@@ -574,10 +574,12 @@ class PrivateRows(Endpoint):
         check_arguments(call, arguments, sizes_of(site, arguments))
         answers = site.answer(call, arguments)
         if "non_finite" in answers:
-            return {"large": np.full(len(CALLS[call].up), INFINITE)}
+            large = np.full(len(CALLS[call].up), INFINITE)
+            self._masks().exceed(number, here, large)
+            return {"large": large}
         values = [answers[name] for name in CALLS[call].up]
         asked = "exact", call, CALLS[call].packed(arguments), units
-        return self._masked(values, rooms, number, here, asked)
+        return self._masked(values, _powers_of_two(rooms), number, here, asked)
 
     def exact_moments(
         self, of: str, means: Array | None, number: int, here: Array, rooms: Array
@@ -603,7 +605,8 @@ class PrivateRows(Endpoint):
             values = [np.array([float(n_rows), total]), sums]
         else:
             values = [self._rows.moments(of, "squares", means)]
-        return self._masked(values, rooms, number, here, ("moments", of, means))
+        asked = "moments", of, means
+        return self._masked(values, _powers_of_two(rooms), number, here, asked)
 
     def _check_exact(self, number: int, here: Array) -> None:
         if self._account.privacy.epsilon < np.inf:
@@ -638,6 +641,7 @@ class PrivateRows(Endpoint):
         pairs = list(zip(values, rooms, strict=True))
         large = rooms_of(values, rooms, party.n_parties)
         if large.any():
+            party.exceed(number, here, large)
             return {"large": large}
         flat = [encoded(np.ravel(value), scale_of(room)) for value, room in pairs]
         # As it is after a message, so that places of this process know it by the same bytes.
@@ -651,6 +655,13 @@ class PrivateRows(Endpoint):
             self._site = self._site_in(self._model, scaling)
             self._site.client_ids = self._ids
         return self._site
+
+
+def _powers_of_two(rooms: Any) -> Any:
+    """Bounds from a server, which are powers of two: finer ones would show sizes of parts."""
+    if np.ndim(rooms) == 1 and not all(np.frexp(room)[0] == 0.5 for room in rooms):
+        raise Refused("the bounds of a masked sum are no powers of two")
+    return rooms
 
 
 def in_one_place(places: list[Any]) -> list[Any]:

@@ -31,6 +31,7 @@ from skcfl.federation import ClientPrivacy, FanOutFederation, InProcessFederatio
 from skcfl.federation.host import SiteHost
 from skcfl.federation.masked_sums import MaskedPlaces
 from skcfl.federation.masks import (
+    MOST_LARGE,
     NO_KEYS,
     Graph,
     MaskParty,
@@ -447,6 +448,24 @@ def test_exact_sums_are_of_sums_only():
         releases.pool().ask(Posteriors, np.zeros((1, 3)), np.zeros(3), np.ones(1), 1.0)
 
 
+def test_bounds_are_no_way_to_the_sum_of_one_place():
+    """A server that bisects them is refused, and a sum beyond its bound takes a number."""
+    (place,) = places_of(InProcessFederation(*DATA).masked(3, bounds=BOUNDS))
+    numbers, low, high = iter(range(100)), 2.0**-200, 2.0**100
+
+    def is_large(room):
+        return "large" in place.exact_moments("target", None, next(numbers), None, [2.0**90, room])
+
+    with pytest.raises(Refused, match="no powers of two"):
+        is_large(3.0)
+    with pytest.raises(Refused, match="in a row"):
+        for _ in range(MOST_LARGE + 1):
+            assert is_large(low)
+    assert not is_large(high) and is_large(low)
+    with pytest.raises(Refused, match="has answered the masked sum"):
+        place.exact_moments("target", None, next(numbers) - 1, None, [high, high])
+
+
 def test_exact_sums_are_refused_where_noise_was_promised():
     unmasked = InProcessFederation(*DATA).private(4.0, bounds=BOUNDS)
     (place,) = places_of(unmasked.masked(3))
@@ -487,7 +506,7 @@ def test_clients_of_a_process_count_as_parties():
     few, many = places_of(in_two_parts().masked(3, bounds=BOUNDS))
     with pytest.raises(PlaceLost, match="no keys"):
         few.release("moves", moves(), 0.0, 0)
-    assert "masked" in many.release("moves", moves(), 0.0, 0, None, np.array([1e9] * 3))
+    assert "masked" in many.release("moves", moves(), 0.0, 0, None, np.array([2.0**30] * 3))
 
 
 def test_noise_is_inside_the_masks():
