@@ -15,6 +15,7 @@ from .federation import InProcessFederation
 from .privacy import PrivateRows
 from .released import kept_release
 from .rows import merged
+from .sites import Refused
 
 # What the clients of a host are before a model is chosen.
 ROOT = 0
@@ -182,8 +183,12 @@ class HostedParts:
         return said
 
     def released(self, n_folds):
-        """What each part releases, see :func:`~skcfl.federation.released.kept_release`."""
-        self.load()
+        """What its part releases, see :func:`~skcfl.federation.released.kept_release`."""
+        if self.load() > 1:
+            raise Refused(
+                f"it has {len(self._parts)} parts and one account, which is of one release: give "
+                "each worker one part"
+            )
         return [kept_release(part, n_folds) for *_, part in self._parts]
 
     def rows(self, places, model, dtype, classes):

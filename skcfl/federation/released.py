@@ -299,17 +299,22 @@ def kept_release(federation: Any, n_folds: int) -> dict[str, Any]:
     Raises
     ------
     Refused
-        If the policy declares none, or the file has another release.
+        If the policy declares none, the file has another release, or client ids are neither
+        numbers nor text.
     """
     privacy = federation._declared()
     if privacy is None or privacy.unit != "record":
         raise Refused("its policy declares no release of records")
     terms = {"epsilon": privacy.epsilon, "delta": privacy.delta, **privacy.bounds}
-    path = Path(privacy.account)
+    path, ids = Path(privacy.account), federation.ids
+    if ids.dtype == object:  # a file would hold them as a pickle, which is not read
+        ids = np.array(ids.tolist())
+    if ids.dtype == object:
+        raise Refused("client ids must be numbers or text where second moments are released")
     with locked(path):  # of two jobs at the same time, too, one makes the release
         if not path.exists():
             made = release_moments(federation, privacy, n_folds)
-            whole = {"ids": federation.ids, "moments": made.moments, "noise": made.noise, **terms}
+            whole = {"ids": ids, "moments": made.moments, "noise": made.noise, **terms}
             # A file that is cut would be a second release.
             partial = path.with_name(path.name + ".new")
             with partial.open("wb") as file:

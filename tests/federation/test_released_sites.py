@@ -11,6 +11,8 @@ from site_tables import Given, Wire
 from skcfl import FedAvgRegressor, PartialPoolingRegressor
 from skcfl.exceptions import FederationError, PrivacyError
 from skcfl.federation import ClientPrivacy, InProcessFederation, SitePolicy
+from skcfl.federation.hosted_parts import Host
+from skcfl.federation.released import kept_release
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.sites import Refused
 from skcfl.models import LinearModel
@@ -78,6 +80,25 @@ def test_jobs_at_the_same_time_get_one_release(tmp_path):
         made = list(jobs.map(lambda _: sites(tmp_path).released(), range(3)))
     for other in made[1:]:
         assert_array_equal(other.moments, made[0].moments)
+
+
+def test_a_worker_with_several_parts_spends_nothing(tmp_path):
+    """Its account is of one release, which would be the second part's, too."""
+    parts = [(k, name, PARTS[name]) for k, name in enumerate(PARTS)]
+    host = Host(parts, policy=policy(tmp_path, "all"))
+    status, error = host.ask(0, [], [], "released", (1,))
+    assert status == "error" and isinstance(error, Refused) and "2 parts" in str(error)
+    assert not list(tmp_path.iterdir())
+
+
+def test_text_ids_of_a_table_are_released(tmp_path):
+    X, y, schools = PARTS["even"]
+    made = [
+        kept_release(InProcessFederation(X, y, ids, policy=policy(tmp_path, "even")), 1)
+        for ids in (schools.astype(str).astype(object), schools.astype(str))
+    ]
+    assert_array_equal(made[0]["ids"], np.unique(schools.astype(str)))
+    assert_array_equal(made[0]["moments"], made[1]["moments"])
 
 
 def test_sites_that_release_records_answer_nothing_else(tmp_path):
