@@ -119,4 +119,4 @@ def train_part(pool, theta, trained, steps, rate, options, prototypes=None, stre
     rule = options.optimizer, options.batch_size
     how = everything, [(steps, trained)], rate, *rule, prototypes, strength
     pool.ask(PartialUpdate, models, *how)
-    return pool.ask(Recall, models, known=True)
+    return pool.ask(Recall, models, known=True, final=True)

@@ -282,7 +282,7 @@ def publish(pool, options, ended, params, shared=None, known=True, **extra):
     -------
     result : Result
     """
-    values = np.asarray(pool.ask(Objectives, params, last=True, known=known), dtype=float)
+    values = pool.ask(Objectives, params, last=True, known=known, searching=False)
     here = slice(None) if pool.answered is None else pool.answered
     if ended.average.aggregator is not None:
         extra["suspicion"] = np.full(pool.n_clients, np.inf)

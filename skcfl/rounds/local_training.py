@@ -106,7 +106,8 @@ _OF_KIND = {MINIMISED: _minimise, TRAINED: _train, FITTED: _take_fitted}
 def _objective(pool, w):
     """Mean of the clients' objectives, weighted by their rows."""
     values = pool.ask(Objectives, w, last=True, searching=False)
-    return float(np.average(values, weights=pool.client_weights))
+    here = slice(None) if pool.answered is None else pool.answered
+    return float(np.average(values[here], weights=pool.client_weights[here]))
 
 
 def _result(pool, w, rounds, shortfall):

@@ -203,7 +203,10 @@ def test_searches_along_lines_are_patient():
         assert values[4] == 0.0 and pool.rejected.nonzero()[0].tolist() == [4]
 
 
-@pytest.mark.parametrize("name", ["IFCA", "FedAvg", "Ditto", "LocalModels", "OneShot", "FedEM"])
+ENDED = ["IFCA", "FedAvg", "Ditto", "FedRep", "LocalModels", "OneShot", "FedEM"]
+
+
+@pytest.mark.parametrize("name", ENDED)
 def test_last_values_that_are_not_finite_reject_their_client(name, monkeypatch):
     """They are those of a model that has not diverged, so that no search is to blame."""
     model = getattr(skcfl, f"{name}Regressor")(**MODELS.get(name, {}))
