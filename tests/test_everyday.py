@@ -277,6 +277,16 @@ def test_adapt_refuses_known_and_nameless_clients():
         model.adapt(data.X, data.y)
 
 
+@pytest.mark.parametrize("text", [False, True])
+def test_adapt_refuses_ids_of_another_type_than_those_of_fit(text):
+    data, names = REGRESSION, REGRESSION.groups.astype(str)
+    known, new = (names, data.groups + 100) if text else (data.groups, names)
+    for method, y in ((skcfl.FedAvgRegressor(), data.y), (skcfl.KFED(2), None)):
+        model = method.fit(data.X, y, groups=known)
+        with pytest.raises(ValueError, match="groups must hold ids of one type: in fit"):
+            model.adapt(data.X, y, groups=new)
+
+
 @pytest.mark.parametrize("name", ["FedAvg", "LocalModels", "IFCA", "ConvexClusteredFL"])
 def test_unseen_clients_have_the_mean_model(name):
     data = REGRESSION

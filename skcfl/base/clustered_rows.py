@@ -350,7 +350,8 @@ class ClusteredRows(ClusterMixin, OfClients):
         Raises
         ------
         ValueError
-            If there are no ids, or an id was seen in fit.
+            If there are no ids, they are of another type than those of fit, or an id was seen
+            in fit.
         """
         check_is_fitted(self)
         rows, ids = self._take_rows(X, groups)

@@ -220,8 +220,8 @@ class NewClients(Host):
         Raises
         ------
         ValueError
-            If there are no ids, an id was seen in fit, or y is needed and missing or holds a
-            class not seen in fit.
+            If there are no ids, they are of another type than those of fit, an id was seen in
+            fit, or y is needed and missing or holds a class not seen in fit.
         """
         check_is_fitted(self)
         if self._is_private:

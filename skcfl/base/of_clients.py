@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._checks import about
 from .._typing import Array, Groups, Kind, MatrixLike, Targets, Weights
-from ..clients.ids import check_ids, column_position, encode, locate
+from ..clients.ids import check_ids, column_position, encode, family, locate
 from ..exceptions import PrivacyError, RejectedClientWarning, SingleClientWarning
 from ..federation.checking import FLOATS, as_rows, check_features, check_targets, check_weights
 from ..federation.federation import Federation, InProcessFederation
@@ -316,7 +316,7 @@ class OfClients(BaseFit):
 
 
 def check_new_ids(known: Array, clients: Array | None) -> Array:
-    """Ids of new clients; raise a ValueError if they have none, or were seen in fit."""
+    """Ids of new clients; raise a ValueError for no ids, ids of another type, or known ids."""
     if clients is None:
         raise ValueError(
             "adapt needs clients with ids: fit with groups= (or group_col) and pass the ids "
@@ -324,6 +324,11 @@ def check_new_ids(known: Array, clients: Array | None) -> Array:
         )
     if len(known) == 0:
         return clients
+    if family(known) != family(clients):
+        raise ValueError(
+            "groups must hold ids of one type: in fit they are such as "
+            f"{known[:1].tolist()[0]!r}, those of the new clients {clients[:1].tolist()[0]!r}."
+        )
     positions, unseen = locate(known, clients)
     if len(unseen) < len(clients):
         seen = clients[positions >= 0].tolist()
