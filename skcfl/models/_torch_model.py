@@ -108,9 +108,10 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
     ``Training(averaging="model")`` (the default for networks). Losses that are reported, by which
     clients choose clusters too, are those of the module in ``eval`` mode.
 
-    Starts are drawn by the module's own initialisation. ``layer_slices()`` of a bound model names
-    the parts that have parameters of their own as PyTorch does, such as ``"conv1"`` or
-    ``"features.0"``; where layers are named, "features" stands for all that begin with it.
+    Starts are drawn by the module's own initialisation, and so are lazy layers of a module that is
+    given. ``layer_slices()`` of a bound model names the parts that have parameters of their own as
+    PyTorch does, such as ``"conv1"`` or ``"features.0"``; where layers are named, "features"
+    stands for all that begin with it.
 
     Gradient steps need targets of about unit size: scale the target of a regression.
 
@@ -252,18 +253,31 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
     # ------------------------------------------------------------- the module and its vector
 
     def _make(self, seed):
-        """A module, drawn by a seed."""
+        """A copy of the module in ``eval`` mode; the seed draws the weights that are not given."""
         torch = need_torch()
-        if isinstance(self.module, torch.nn.Module):
-            return self.module
         with seeded(seed):
-            made = self.module(**self.module_params)
-        if not isinstance(made, torch.nn.Module):
-            raise TypeError(
-                f"module must make a torch.nn.Module, but {self.module!r} made a "
-                f"{type(made).__name__}."
-            )
+            given = isinstance(self.module, torch.nn.Module)
+            made = self.module if given else self.module(**self.module_params)
+            if not isinstance(made, torch.nn.Module):
+                raise TypeError(
+                    f"module must make a torch.nn.Module, but {self.module!r} made a "
+                    f"{type(made).__name__}."
+                )
+            made = copy.deepcopy(made).to("cpu", self._kind()).eval()
+            if _is_lazy(made):  # its layers draw their weights in the first call
+                self._called(made, self._zeros())
         return made
+
+    def _kind(self):
+        """Type of the parameters as a type of PyTorch."""
+        torch = need_torch()
+        return torch.float64 if self.dtype == np.float64 else torch.float32
+
+    def _zeros(self):
+        """Two rows that the module takes."""
+        torch = need_torch()
+        kind = torch.int64 if self.input_dtype == "int" else self._kind()
+        return torch.zeros(2, *self.shape_, dtype=kind)
 
     def for_rows(self, shape):
         """Model of rows of several axes, which are flat where they are stored."""
@@ -284,8 +298,9 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         self.dtype = np.dtype(np.float32 if self.precision == "single" else np.float64)
         self.shape_ = checked_shape(self)
         self._device()
-        made = self._made = copy.deepcopy(self._make(0))
-        output_shape = self._try_out(made)
+        made = self._made = self._make(0)
+        with seeded(0):
+            output_shape = self._try_out(made)
         self.entries = entries_of(made)
         self.n_params = self.entries[-1].stop if self.entries else 0
         if not any(entry.trained for entry in self.entries):
@@ -326,14 +341,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
     def _try_out(self, made):
         """Shape of the module's output for a row; sets what else a call shows."""
         torch = need_torch()
-        made.to("cpu", torch.float64 if self.dtype == np.float64 else torch.float32)
-        kind = (
-            torch.int64
-            if self.input_dtype == "int"
-            else next((t.dtype for t in _tensors(made) if t.is_floating_point()), torch.float32)
-        )
-        x = torch.zeros(2, *self.shape_, dtype=kind)
-        made.eval()
+        x = self._zeros()
         output = self._called(made, x)
         if not isinstance(output, torch.Tensor) or output.shape[:1] != (2,):
             got = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output)
@@ -361,11 +369,10 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
             for part in made.modules()
             if not list(part.children())
         ]
-        with seeded(0):
-            before = torch.get_rng_state()
-            self._called(copy.deepcopy(made).train(), x)
-            self.stochastic = not torch.equal(before, torch.get_rng_state())
-            self._called(made, x)
+        before = torch.get_rng_state()
+        self._called(copy.deepcopy(made).train(), x)
+        self.stochastic = not torch.equal(before, torch.get_rng_state())
+        self._called(made, x)
         for hook in hooks:
             hook.remove()
         #: Numbers that the layers return for a row.
@@ -388,21 +395,9 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
 
     def _template(self):
         """The module that runners copy, made anew after pickling."""
-        made = vars(self).get("_made")
-        if made is None:
-            torch = need_torch()
-            made = copy.deepcopy(self._make(0))
-            made.to("cpu", torch.float64 if self.dtype == np.float64 else torch.float32).eval()
-            self._materialise(made)
-            self._made = made
-        return made
-
-    def _materialise(self, made):
-        """Let lazy layers learn their shapes."""
-        torch = need_torch()
-        if any(torch.nn.parameter.is_lazy(t) for t in _tensors(made)):
-            kind = torch.int64 if self.input_dtype == "int" else torch.float32
-            self._called(made.eval(), torch.zeros(2, *self.shape_, dtype=kind))
+        if "_made" not in vars(self):
+            self._made = self._make(0)
+        return self._made
 
     def _mask(self, which):
         mask = np.zeros(self.n_params, dtype=bool)
@@ -430,18 +425,16 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         return out
 
     def start(self, random_state=None):
-        """Start of local training: the weights of a module that was given, else drawn."""
-        if isinstance(self.module, need_torch().nn.Module):
+        """Start of local training: the weights that were given, the others drawn."""
+        if isinstance(self.module, need_torch().nn.Module) and not _is_lazy(self.module):
             return vector_of(self._template(), self.entries, self.dtype)
-        return self.init_params(1, random_state)[0]
+        made = self._make(check_random_state(random_state).randint(2**31 - 1))
+        return vector_of(made, self.entries, self.dtype)
 
     def _drawn(self, seed):
         torch = need_torch()
         if not isinstance(self.module, torch.nn.Module):
-            with seeded(seed):
-                made = self._make(seed)
-                self._materialise(made)
-            return made
+            return self._make(seed)
         made = copy.deepcopy(self._template())
         lacking = {
             entry.owner or type(made).__name__
@@ -668,6 +661,11 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         z = self.decision(X, params, index).T
         target = self.encode(y, len(X)).T
         return self.kernel.value(z, self.targets(self.design(X), target))
+
+
+def _is_lazy(module):
+    """True if some of a module's tensors have no shape before its first call."""
+    return any(need_torch().nn.parameter.is_lazy(t) for t in _tensors(module))
 
 
 def _tensors(module):

@@ -246,6 +246,21 @@ def test_starts_are_drawn_by_the_random_state_alone():
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.parametrize("precision", ["single", "double"])
+def test_lazy_layers_are_drawn_by_the_random_state_alone(precision):
+    lazy = torch.nn.Sequential(torch.nn.LazyLinear(6), torch.nn.ReLU(), torch.nn.Linear(6, 2))
+    bound = TorchModel(lazy, precision=precision).bind(10, 2)
+    before = torch.get_rng_state()
+    one, two, other = (bound.start(seed) for seed in (0, 0, 1))
+    assert_array_equal(one, two)
+    assert (one != other)[:66].all()
+    assert_array_equal(one[66:], other[66:])  # weights of the layer that was given
+    assert_array_equal(pickle.loads(pickle.dumps(bound)).start(0), one)
+    again = TorchModel(lazy, precision=precision).bind(10, 2)
+    assert_array_equal(again.init_params(2, 0), bound.init_params(2, 0))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_the_client_s_model_is_the_module():
     model = fitted(net(norm=True, dropout=0.5), IFCA, n_clusters=2)
     for group in np.unique(DATA.groups)[:3]:
