@@ -45,8 +45,8 @@ def train(model, block, w, steps, rates, center, rho, optimizer, batch_size, see
         batches = None if batch_size is None else Batches(part, batch_size, seeds[some])
         if work is None or some.stop - some.start < size:
             work = model.workspace(part, None if batches is None else batches.n_rows, terms)
-        if model.stochastic:
-            work.begin(seeds[some])
+        if model.local_steps_only:
+            work.begin(None if seeds is None else seeds[some])
         _train_together(
             model,
             part,
@@ -126,7 +126,7 @@ def meta_train(model, block, w, steps, step_size, inner, optimizer, batch_size, 
 def _meta_train_together(model, block, w, steps, rates, inner, optimizer, batches, exact, seeds):
     """Train some clients at the same time, their models `w` in place."""
     work = model.workspace(block, None if batches is None else batches.n_rows)
-    if model.stochastic:
+    if model.local_steps_only:
         work.begin(seeds)
     for t in range(int(steps.max(initial=0))):
         batch = _next_batch(block, batches, exact)

@@ -315,7 +315,9 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         #: Buffers that stay with the clients.
         buffers = self._mask(lambda entry: entry.buffer)
         self.own = buffers if self.buffers == "local" and buffers.any() else None
-        self.local_steps_only = self.stochastic or any(e.buffer for e in self.entries)
+        self.local_steps_only = (
+            self.stochastic or self.counts or any(e.buffer for e in self.entries)
+        )
         #: Whether clients may be stacked: nothing is drawn or kept, and vmap takes the module.
         self.stackable = not self.local_steps_only and (
             self._device() == "cpu" or self._runner().maps()
@@ -369,9 +371,12 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
             for part in made.modules()
             if not list(part.children())
         ]
-        before = torch.get_rng_state()
-        self._called(copy.deepcopy(made).train(), x)
+        before, trained = torch.get_rng_state(), copy.deepcopy(made).train()
+        self._called(trained, x)
         self.stochastic = not torch.equal(before, torch.get_rng_state())
+        pairs = zip(made.buffers(), trained.buffers(), strict=True)
+        #: True if training changes integers, such as the batches that it counts.
+        self.counts = any(not (a.is_floating_point() or torch.equal(a, b)) for a, b in pairs)
         self._called(made, x)
         for hook in hooks:
             hook.remove()

@@ -227,6 +227,11 @@ class Runner:
         # Kept, so that no other vector comes to lie in the same place.
         self.loaded = at, given
 
+    def begin(self):
+        """Let counters and other integers begin anew."""
+        for tensor, first in self.counts:
+            tensor.copy_(first)
+
     def inputs(self, X):
         """Rows (n, n_features) as the module takes them."""
         x = self.torch.from_numpy(X if X.flags.writeable else X.copy()).to(self.device)
@@ -254,8 +259,6 @@ class Runner:
         if len(X) == 1:
             for part in self.norms:
                 part.eval()
-        for tensor, first in self.counts:
-            tensor.copy_(first)
         try:
             if seed is None:
                 out = self._call(self.inputs(X))

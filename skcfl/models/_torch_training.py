@@ -41,8 +41,9 @@ class Training:
             model.need_representation()
 
     def begin(self, seeds):
-        """Begin the training of clients with these seeds."""
-        self.seeds, self.step = seeds, 0
+        """Begin the training of clients, which draw by these seeds if the module draws."""
+        self.seeds, self.step = seeds if self.model.stochastic else None, 0
+        self.runner.begin()
 
     def gradient(self, block, w, value=None):
         """Gradients (c, p) at the models (c, p), and losses added to `value` (c,)."""

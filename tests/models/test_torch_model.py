@@ -494,6 +494,20 @@ def test_buffers_are_averaged_and_predicted_with():
     assert own["num_batches_tracked"] == 0
 
 
+def test_statistics_without_momentum_are_means_of_all_batches_of_a_round():
+    """Of batches that are all rows in another order, that is the rows' mean, in every round."""
+    given = torch.nn.Sequential(
+        torch.nn.BatchNorm1d(10, momentum=None, affine=False), torch.nn.Linear(10, 2)
+    )
+    codes = pooled(DATA)[2]
+    rows = np.concatenate([np.flatnonzero(codes == i)[:20] for i in range(8)])
+    data = Bunch(X=DATA.X[rows], y=DATA.y[rows], groups=DATA.groups[rows])
+    method = fitted(TorchModel(given), data=data, max_iter=2, local_steps=4, batch_size=10)
+    norm = method.client_model(data.groups[0])[0]
+    assert_allclose(norm.running_mean, data.X.mean(axis=0), rtol=1e-4, atol=1e-5)
+    assert norm.num_batches_tracked == 0
+
+
 def test_buffers_do_not_move_by_steps_or_pulls():
     model = net(norm=True)
     pool = open_rows(model.bind(10, 2), *pooled(DATA), random_state=0)
