@@ -109,9 +109,9 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
     clients choose clusters too, are those of the module in ``eval`` mode.
 
     Starts are drawn by the module's own initialisation, and so are lazy layers of a module that is
-    given. ``layer_slices()`` of a bound model names the parts that have parameters of their own as
-    PyTorch does, such as ``"conv1"`` or ``"features.0"``; where layers are named, "features"
-    stands for all that begin with it.
+    given; its parameters that need no gradient keep their values. ``layer_slices()`` of a bound
+    model names the parts that have parameters of their own as PyTorch does, such as ``"conv1"`` or
+    ``"features.0"``; where layers are named, "features" stands for all that begin with it.
 
     Gradient steps need targets of about unit size: scale the target of a regression.
 
@@ -441,19 +441,24 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         if not isinstance(self.module, torch.nn.Module):
             return self._make(seed)
         made = copy.deepcopy(self._template())
-        lacking = {
-            entry.owner or type(made).__name__
-            for entry in self.entries
-            if not hasattr(made.get_submodule(entry.owner), "reset_parameters")
-        }
+        owners = dict.fromkeys(entry.owner for entry in self.entries if entry.trained)
+        lacking = sorted(
+            owner or type(made).__name__
+            for owner in owners
+            if not hasattr(made.get_submodule(owner), "reset_parameters")
+        )
         if lacking:
             raise ValueError(
                 "module must be a class, or parts that have reset_parameters(), where several "
-                f"starts are drawn; {sorted(lacking)} have none. Give the class."
+                f"starts are drawn; {lacking} have none. Give the class."
             )
         with seeded(seed):
-            for owner in dict.fromkeys(entry.owner for entry in self.entries):
+            for owner in owners:
                 made.get_submodule(owner).reset_parameters()
+        with torch.no_grad():
+            for entry in self.entries:
+                if not (entry.trained or entry.buffer):  # frozen
+                    entry.tensor(made).copy_(entry.tensor(self._template()))
         return made
 
     def layer_slices(self):

@@ -549,6 +549,35 @@ def test_what_needs_no_gradient_stays():
     assert model.alpha_ == 1e-4
 
 
+class Fixed(torch.nn.Module):
+    """A parameter that is frozen, in a part that cannot draw it."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.full((10,), 3.0), requires_grad=False)
+
+    def forward(self, x):
+        return self.scale * x
+
+
+def test_starts_that_are_drawn_keep_what_needs_no_gradient():
+    given = torch.nn.Sequential(Fixed(), modules.Net(10, norm=True))
+    body, norm = given[1].body[:2]
+    body.weight.requires_grad_(False)  # but not its biases
+    norm.requires_grad_(False)
+    norm.running_mean += 1.0
+    model = fitted(TorchModel(given), IFCA, n_clusters=2, init="random", max_iter=1)
+    for made in map(model.client_model, np.unique(DATA.groups)):
+        assert torch.equal(made[0].scale, given[0].scale)
+        assert torch.equal(made[1].body[0].weight, body.weight)
+        assert not torch.equal(made[1].body[0].bias, body.bias)
+    starts = [model.model_.plain(w, None)[1] for w in model.model_.init_params(2, 0)]
+    assert torch.equal(starts[0].body[1].running_mean, norm.running_mean)
+    for one, other in ((starts[0], starts[1]), (starts[0], given[1])):
+        assert not torch.equal(one.fc.weight, other.fc.weight)
+        assert not torch.equal(one.body[0].bias, other.body[0].bias)
+
+
 # ------------------------------------------------------------------ layers
 
 
