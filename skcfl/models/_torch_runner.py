@@ -178,11 +178,11 @@ class Runner:
         self.trained = [t for t, entry in self.places if entry.trained]
         self.spans = [slice(e.start, e.stop) for _, e in self.places if e.trained]
         self.buffers = [(t, e) for t, e in self.places if e.buffer]
-        self.norms = [
-            part
-            for part in self.module.modules()
-            if isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
-        ]
+        parts, nn = list(self.module.modules()), torch.nn
+        self.norms = [p for p in parts if isinstance(p, nn.modules.batchnorm._BatchNorm)]
+        self.embeddings = [p for p in parts if isinstance(p, (nn.Embedding, nn.EmbeddingBag))]
+        for part in self.embeddings:
+            part.sparse = False  # gradients go into a dense vector
         self.counts = [(b, b.clone()) for b in self.module.buffers() if not b.is_floating_point()]
         self.loaded, self.seen = None, None
         self.module.get_submodule(head).register_forward_pre_hook(self._see)
@@ -199,10 +199,8 @@ class Runner:
         call. The gradient of a sum spares a warning: cuBLAS expects a context in its thread.
         """
         torch = self.torch
-        kinds = torch.nn.Embedding, torch.nn.EmbeddingBag
-        for part in self.module.modules():
-            if isinstance(part, kinds):
-                part.register_forward_pre_hook(_check_ids)
+        for part in self.embeddings:
+            part.register_forward_pre_hook(_check_ids)
         torch.ones(1, device=self.device, requires_grad=True).sum().backward()
 
     def load(self, w, own=None):

@@ -414,6 +414,25 @@ def test_token_ids():
             clone(method).fit(X, data.y, groups=data.groups)
 
 
+@pytest.mark.parametrize(
+    ("kind", "stacks"),
+    [(torch.nn.Embedding, False), (torch.nn.Embedding, True), (torch.nn.EmbeddingBag, False)],
+)
+def test_embeddings_with_sparse_gradients_train_as_others(kind, stacks, monkeypatch):
+    monkeypatch.setattr(TorchModel, "_stacks", lambda self: stacks)
+    found = []
+    for is_sparse in (False, True):
+        layers = [kind(20, 2, sparse=is_sparse)]
+        layers += [torch.nn.Flatten(), torch.nn.LazyLinear(2)]
+        model = TorchModel(torch.nn.Sequential(*layers), input_dtype="int")
+        bound = model.bind(7, 2)
+        start = np.linspace(-1.0, 1.0, bound.n_params, dtype=np.float32)
+        pool = open_rows(bound, *pooled(tokens()), random_state=0)
+        found.append(pool.ask(LocalUpdate, start, 3, 0.1))
+        assert bound.plain(start, None)[0].sparse == is_sparse
+    assert_array_equal(*found)
+
+
 @pytest.mark.parametrize("stacked", [False, True])
 @pytest.mark.parametrize(("ids", "got"), [([[0, 19]], None), ([[3, 20]], 20), ([[-1, 2]], -1)])
 def test_ids_are_checked_where_a_gpu_would_stop_for_good(ids, got, stacked):
