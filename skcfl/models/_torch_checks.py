@@ -56,6 +56,24 @@ def check_module(model):
             ) from error
 
 
+def check_output(output, mode, other=None):
+    """Raise a ValueError if an output for two rows is no tensor of floats, or not as the other."""
+    torch = need_torch()
+    got = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output)
+    if not isinstance(output, torch.Tensor) or output.shape[:1] != (2,):
+        raise ValueError(
+            "module must return a tensor with one entry per row, the first axis, got "
+            f"{got} for 2 rows in {mode} mode."
+        )
+    if not output.is_floating_point():
+        raise ValueError(f"module must return floats, got {output.dtype} in {mode} mode.")
+    if other is not None and output.numel() != other.numel():
+        raise ValueError(
+            f"module must return as many numbers in both modes, got shape {got} for 2 rows in "
+            f"{mode} mode, {tuple(other.shape)} in the other."
+        )
+
+
 def checked_shape(model):
     """Shape of a row, as the module takes it."""
     if model.input_shape is None:

@@ -16,7 +16,7 @@ from .._typing import ClassWeight
 from ._local_model import LocalModel, check_class_weight
 from ._network import MAX_PARAMS
 from ._supervised import LOSS_CONSTRAINTS, SupervisedMixin
-from ._torch_checks import check_module, check_task, checked_shape, kernel_of
+from ._torch_checks import check_module, check_output, check_task, checked_shape, kernel_of
 from ._torch_losses import (
     CallableClassLoss,
     CallableLoss,
@@ -345,14 +345,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         torch = need_torch()
         x = self._zeros()
         output = self._called(made, x)
-        if not isinstance(output, torch.Tensor) or output.shape[:1] != (2,):
-            got = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output)
-            raise ValueError(
-                "module must return a tensor with one entry per row, the first axis, got "
-                f"{got} for 2 rows."
-            )
-        if not output.is_floating_point():
-            raise ValueError(f"module must return floats, got {output.dtype}.")
+        check_output(output, "eval")
         layers = list(dict.fromkeys(e.layer for e in entries_of(made) if not e.buffer))
         self.head_ = self.head if self.head is not None or not layers else layers[-1]
         try:
@@ -372,7 +365,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
             if not list(part.children())
         ]
         before, trained = torch.get_rng_state(), copy.deepcopy(made).train()
-        self._called(trained, x)
+        check_output(self._called(trained, x), "train", output)
         self.stochastic = not torch.equal(before, torch.get_rng_state())
         pairs = zip(made.buffers(), trained.buffers(), strict=True)
         #: True if training changes integers, such as the batches that it counts.

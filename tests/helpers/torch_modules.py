@@ -62,6 +62,8 @@ class Wrong(nn.Linear):
             "scalar": z.sum,
             "tuple": lambda: (z, z),
             "int": lambda: (z > 0).long(),
+            "tuple in training": lambda: (z, z) if self.training else z,
+            "shape in training": lambda: z[:, :1] if self.training else z,
             "log": lambda: torch.log(z.abs() - z.abs()) + 0 * z if x.any() else z,
         }
         return returned[self.how]()

@@ -667,6 +667,12 @@ REFUSED = [
     (TorchModel(modules.Wrong, how="scalar"), ValueError, "one entry per row"),
     (TorchModel(modules.Wrong, how="tuple"), ValueError, "must return a tensor"),
     (TorchModel(modules.Wrong, how="int"), ValueError, "module must return floats"),
+    (TorchModel(modules.Wrong, how="tuple in training"), ValueError, "'tuple'> for 2.*train mode"),
+    (
+        TorchModel(modules.Wrong, how="shape in training"),
+        ValueError,
+        "as many numbers in both modes",
+    ),
     (TorchModel(modules.Wrong, how="log"), ValueError, "outputs that are not finite on rows of X"),
 ]
 
