@@ -3,7 +3,7 @@
 import numpy as np
 
 from ._autoencoder import _Reconstruction
-from ._torch_runner import need_torch
+from ._torch_runner import differentiable, need_torch
 from .losses import Loss
 from .losses.loss import ClassLoss
 
@@ -74,6 +74,7 @@ class CallableLoss(Loss):
         with need_torch().no_grad():
             return self._rows(output, target).numpy().astype(z.dtype, copy=False)
 
+    @differentiable()
     def gradient(self, z, y):
         torch = need_torch()
         output, target = self._tensors(z, y)

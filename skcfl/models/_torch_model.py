@@ -23,7 +23,7 @@ from ._torch_losses import (
     CallableReconstruction,
     ReconstructionLoss,
 )
-from ._torch_runner import Runner, entries_of, need_torch, seeded, vector_of
+from ._torch_runner import Runner, differentiable, entries_of, need_torch, seeded, vector_of
 from ._torch_training import Stacked, Training, clients_that_fit, own_of
 from .losses import LOSSES, Loss, make_loss
 
@@ -252,6 +252,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
 
     # ------------------------------------------------------------- the module and its vector
 
+    @differentiable()
     def _make(self, seed):
         """A copy of the module in ``eval`` mode; the seed draws the weights that are not given."""
         torch = need_torch()

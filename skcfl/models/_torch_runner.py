@@ -48,6 +48,14 @@ def seeded(seed):
                 torch.cuda.set_rng_state_all(before[1])
 
 
+@contextmanager
+def differentiable():
+    """Record gradients, also if the caller has turned them off for itself."""
+    torch = need_torch()
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
 @dataclass(frozen=True)
 class Entry:
     """Place of a tensor in the vector.
@@ -167,6 +175,7 @@ class Runner:
         True if it takes integers.
     """
 
+    @differentiable()
     def __init__(self, module, entries, dtype, device, head, input_shape, whole):
         torch = need_torch()
         self.torch, self.device, self.dtype = torch, device, np.dtype(dtype)
@@ -203,6 +212,7 @@ class Runner:
             part.register_forward_pre_hook(_check_ids)
         torch.ones(1, device=self.device, requires_grad=True).sum().backward()
 
+    @differentiable()
     def load(self, w, own=None):
         """Take the parameters from a vector (n_params,), and buffers from `own` if it is given."""
         given = [w] if own is None else [w, own]
@@ -246,6 +256,7 @@ class Runner:
         with self.torch.inference_mode():
             return self._call(self.inputs(X))[1].reshape(len(X), -1).cpu().numpy()
 
+    @differentiable()
     def forward(self, X, training=False, seed=None):
         """Predictions (n, n_outputs) and representations, to be differentiated.
 
@@ -297,6 +308,7 @@ class Runner:
             ) from error
         return out.reshape(len(x), -1), self.seen
 
+    @differentiable()
     def gradient(self, outputs, slopes, out, trained=None):
         """Write the gradient of the trained parameters into a vector, zero elsewhere.
 

@@ -8,7 +8,7 @@ and rows.  On a processor that brings nothing, and takes the memory of all of th
 import numpy as np
 
 from ..clients.draws import mixed
-from ._torch_runner import need_torch
+from ._torch_runner import differentiable, need_torch
 
 # Copies of a client's states and parameters that a stacked step has room for.
 STATES, COPIES = 3, 4
@@ -110,6 +110,7 @@ class Stacked:
         self.model, self.runner = model, runner
         self.decay = model.decay.astype(runner.dtype)
 
+    @differentiable()
     def gradient(self, block, w):
         """Gradients (c, p) at the models (c, p)."""
         model, runner = self.model, self.runner

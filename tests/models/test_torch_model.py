@@ -472,6 +472,20 @@ def test_dropout_is_drawn_by_client_and_round(batch_size):
     assert (first != second).any()
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("stacks", [False, True])
+def test_fits_are_the_same_where_gradients_are_off(mode, stacks, monkeypatch):
+    monkeypatch.setattr(TorchModel, "_stacks", lambda self: stacks and self.stackable)
+    loss = {"loss": modules.cross_entropy_rows, "task": "classifier"}
+    for model in (net(), net(norm=True, dropout=0.1), net(**loss), TorchModel(modules.Net(10))):
+        wanted = fitted(model, max_iter=1).params_
+        with mode():
+            found = fitted(model, max_iter=1)
+        assert_array_equal(found.params_, wanted)
+        other = found.client_model(DATA.groups[0]).train()
+        other(torch.zeros(2, 10)).sum().backward()
+
+
 def test_every_step_draws_anew():
     """Two steps of hardly any length go twice as far as one only where nothing is drawn."""
     moves = {}
