@@ -88,6 +88,8 @@ def rounds_plan(
         return Result(theta, np.zeros(0, dtype=np.intp), extra=extra)
 
     def solve(releases: Releases) -> Result:
+        if releases.multiplier:
+            _refuse_statistics(releases.model, shared)
         theta = rounds.starts(releases, n_clusters, SPREAD if known is None else 0.0)
         if shared is not None:
             theta = rounds.move_shared(releases, theta, shared, estimator.head_steps, step)
@@ -114,6 +116,19 @@ def rounds_plan(
     sums = one_model and rounds.has_pooled_minimum(model)
     about = n_rounds, n_exact, n_clusters, solve, local, noise, MOST_NOISE_OF_MODELS
     return PrivatePlan(*about, exact if sums else None)
+
+
+def _refuse_statistics(model: LocalModel, shared: Array | None) -> None:
+    """Raise a PrivacyError if noise would be added to running statistics."""
+    if model.statistics is None:
+        return
+    noisy = model.statistics if shared is None else model.statistics & shared
+    if layers := [name for name, at in model.layer_slices().items() if noisy[at].any()]:
+        raise PrivacyError(
+            f"model: the layers {layers} of the module have buffers of floats, such as running "
+            "statistics, and noise can make a variance negative. Take layers without them, such "
+            "as GroupNorm or LayerNorm; register constants with persistent=False."
+        )
 
 
 def refuse_privately(estimator: Any, name: str, *allowed: Any) -> None:

@@ -69,6 +69,8 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
     local_steps_only = False
     #: Parameters that local steps move, (n_params,) of bool of a bound model; None are all.
     moved = None
+    #: Entries that are running statistics, which no step moves, likewise; None are none.
+    statistics = None
     #: Parameters that each client keeps for itself and publishes at the end, likewise; None: none.
     own = None
     #: True if clients fit estimators as a whole: for methods that need fits and losses only.

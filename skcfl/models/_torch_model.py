@@ -100,7 +100,8 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
     ``buffers="local"`` what is sent in their place is what was received, and ``params_`` has each
     client's own; ``cluster_params_`` have the means of the clusters' clients. A batch of one row
     is normalised by the running statistics, as it has no variance. Counters and other integers
-    begin anew in every round.
+    begin anew in every round. Fits of private clients refuse modules with buffers of floats: noise
+    can make a variance negative.
 
     Dropout and other draws in training are seeded by the client, the round and the step: they do
     not depend on where or beside whom a client computes, and PyTorch's own generator is left as it
@@ -313,9 +314,10 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         #: Parameters that steps move, None for all.
         self.moved = self._mask(lambda entry: entry.trained)
         self.moved = None if self.moved.all() else self.moved
-        #: Buffers that stay with the clients.
         buffers = self._mask(lambda entry: entry.buffer)
-        self.own = buffers if self.buffers == "local" and buffers.any() else None
+        self.statistics = buffers if buffers.any() else None
+        #: Buffers that stay with the clients.
+        self.own = self.statistics if self.buffers == "local" else None
         self.local_steps_only = (
             self.stochastic or self.counts or any(e.buffer for e in self.entries)
         )

@@ -37,7 +37,7 @@ from skcfl.calls.first_order import (
 )
 from skcfl.calls.kept_models import Recall
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
-from skcfl.exceptions import MessageError, UnitsWarning
+from skcfl.exceptions import MessageError, PrivacyError, UnitsWarning
 from skcfl.federation import FanOutFederation, InProcessFederation, inprocess
 from skcfl.federation.inprocess import open_rows
 from skcfl.federation.serialization import dumps, loads
@@ -815,6 +815,21 @@ def test_buffers_of_their_own_do_not_travel():
     # A client not heard of goes by what it is sent.
     fresh = open_rows(bound, *pooled(data), random_state=0)
     assert_allclose(np.diag(fresh.ask(Losses, mine)), diagonal, rtol=1e-5)
+
+
+def test_noise_is_refused_for_running_statistics():
+    """Not for those that stay at the clients; sums without noise average them."""
+    clients = InProcessFederation(DATA.X, DATA.y, DATA.groups)
+    bounds = {"features": (-2, 2), "classes": np.unique(DATA.y)}
+    for buffers in ("average", "local"):
+        noisy = clients.private(100.0, bounds=bounds, random_state=0)
+        norm = net(norm=True, buffers=buffers)
+        for method in (FedAvg(norm, max_iter=1), FedRep(norm, max_iter=1)):
+            with pytest.raises(PrivacyError, match=r"the layers \['body.1'\] of the module"):
+                method.fit_federation(noisy)
+        FedRep(norm, max_iter=1, shared_layers=["body.0"]).fit_federation(noisy)
+    masked = FedAvg(net(norm=True), max_iter=1).fit_federation(clients.masked(3, bounds=bounds))
+    assert (masked.cluster_params_[0][masked.model_.statistics][8:] > 0).all()
 
 
 def test_buffers_of_their_own_wherever_clients_are():
