@@ -180,7 +180,9 @@ def _asked(
     )
     if answer is None:
         return None
-    sums = answer[0]
+    sums, moved = answer[0], releases.model.moved
+    if releases.multiplier and moved is not None:  # others would move by the noise
+        sums["moves"] = sums["moves"] * (moved[about["shared"]] if "shared" in about else moved)
     if not counts:
         return sums["moves"], sums["counts"]
     # The number of clients is public: noise can not make steps many times too long.

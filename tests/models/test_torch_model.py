@@ -832,6 +832,18 @@ def test_noise_is_refused_for_running_statistics():
     assert (masked.cluster_params_[0][masked.model_.statistics][8:] > 0).all()
 
 
+@pytest.mark.parametrize("method", [FedAvg, FedRep])
+def test_noise_does_not_move_what_needs_no_gradient(method):
+    given = modules.Net(10)
+    given.body[0].weight.requires_grad_(False)
+    bounds = {"features": (-2, 2), "classes": np.unique(DATA.y)}
+    noisy = InProcessFederation(DATA.X, DATA.y, DATA.groups).private(100.0, bounds=bounds)
+    found = method(TorchModel(given), max_iter=1).fit_federation(noisy)
+    made = found.model_.plain(found.cluster_params_[0], None)
+    assert torch.equal(made.body[0].weight, given.body[0].weight)
+    assert not torch.equal(made.body[0].bias, given.body[0].bias)
+
+
 def test_buffers_of_their_own_wherever_clients_are():
     data = shifted()
     model = TorchModel(modules.Normed, buffers="local")
