@@ -666,6 +666,7 @@ REFUSED = [
     (TorchModel(lambda: modules.Net(10)), ValueError, "module must be something that can be cop"),
     (net(loss=lambda z, y: z, task="regressor"), ValueError, "loss must be something that can"),
     (net(n_outputs=3), ValueError, "module must have 1 outputs per row for loss='log_loss' and 2"),
+    (net(loss="squared_hinge"), ValueError, "1 outputs per row for loss='squared_hinge' and 2"),
     (net(n_features=9), ValueError, r"module cannot take rows of shape \(10,\)"),
     (net(loss="nothing"), ValueError, "loss"),
     (net(loss=modules.cross_entropy_rows), ValueError, "task must be 'classifier'"),
