@@ -189,6 +189,8 @@ class Runner:
         self.buffers = [(t, e) for t, e in self.places if e.buffer]
         parts, nn = list(self.module.modules()), torch.nn
         self.norms = [p for p in parts if isinstance(p, nn.modules.batchnorm._BatchNorm)]
+        #: Normalisations by running statistics in training, too.
+        self.frozen = []
         self.embeddings = [p for p in parts if isinstance(p, (nn.Embedding, nn.EmbeddingBag))]
         for part in self.embeddings:
             part.sparse = False  # gradients go into a dense vector
@@ -235,6 +237,12 @@ class Runner:
         # Kept, so that no other vector comes to lie in the same place.
         self.loaded = at, given
 
+    def freeze(self, frozen):
+        """Keep the running statistics among frozen entries, (n_params,) of bool."""
+        owners = dict.fromkeys(e.owner for _, e in self.buffers if frozen[e.start])
+        parts = map(self.module.get_submodule, owners)
+        self.frozen = [part for part in parts if part in self.norms]
+
     def begin(self):
         """Let counters and other integers begin anew."""
         for tensor, first in self.counts:
@@ -265,9 +273,8 @@ class Runner:
         if not training:
             return self._call(self.inputs(X))
         self.module.train()
-        if len(X) == 1:
-            for part in self.norms:
-                part.eval()
+        for part in self.norms if len(X) == 1 else self.frozen:
+            part.eval()
         try:
             if seed is None:
                 out = self._call(self.inputs(X))

@@ -37,6 +37,8 @@ class Training:
         self.trained = None if terms is None else terms.trained
         self.decay = model.decay.astype(runner.dtype) if model.alpha_ else None
         self.seeds, self.step, self.out = None, 0, None
+        if self.trained is not None and model.buffers == "average":
+            runner.freeze(~self.trained)
         if self.terms is not None:
             model.need_representation()
 

@@ -857,6 +857,19 @@ def test_buffers_of_their_own_wherever_clients_are():
         elsewhere(data, data.groups < "client04").open_with_folds(method.model_)[1].deal(3, 0)
 
 
+@pytest.mark.parametrize("buffers", ["average", "local"])
+def test_frozen_layers_keep_their_running_statistics(buffers):
+    """Those that are shared stay as fitted; those of the clients' own follow the new rows."""
+    method = fitted(net(norm=True, buffers=buffers), FedRep)
+    shared, bound = method.cluster_params_[0], method.model_
+    adapted = method.adapt(2 * DATA.X[:20] + 1, DATA.y[:20], np.full(20, "new"))
+    found = adapted.params_[list(adapted.groups_).index("new")]
+    others = ~bound.head_mask() & ~bound.statistics
+    assert_array_equal(found[others], shared[others])
+    same = found[bound.statistics] == shared[bound.statistics]
+    assert same.all() if buffers == "average" else not same.any()
+
+
 # ------------------------------------------------------------------ wherever models go
 
 GENERIC = [
