@@ -41,14 +41,25 @@ def comparing(pool, by_sums=False):
         Whether candidates are compared by sums over the clients, so that all calls need all.
     """
     presence = pool.presence
-    before = presence.compares, presence.needs_all
-    presence.compares, presence.needs_all = True, by_sums
+    before, presence.compares = presence.compares, True
+    try:
+        with needing_all(pool, by_sums):
+            yield
+    finally:
+        presence.compares = before
+    if pool.travels:
+        presence.check_comparison()
+
+
+@contextmanager
+def needing_all(pool, needed=True):
+    """Let calls that else go on without silent clients need all of them in here."""
+    presence = pool.presence
+    before, presence.needs_all = presence.needs_all, needed
     try:
         yield
     finally:
-        presence.compares, presence.needs_all = before
-    if pool.travels:
-        presence.check_comparison()
+        presence.needs_all = before
 
 
 class Presence:

@@ -14,8 +14,10 @@ import numpy as np
 
 from .._progress import loop
 from ..calls.curvatures import HessianProducts, Hessians, Solve, shows_rows
+from ..calls.first_order import Present
 from ..calls.summed import GradientSums
 from ..federation.lanes import asked_at_once
+from ..federation.presence import needing_all
 from ..numerics.conjugate_gradients import conjugate_gradients
 from ..numerics.newton import MAX_DENSE, MIN_DAMPING, newton, solve_scaled
 from .loop import choose_all, so_far
@@ -26,6 +28,8 @@ __all__ = ["polish", "solve_pooled"]
 MAX_POLISH = 100
 # Squared Newton decrement of a minimiser that is published: working precision.
 EXACT = 1e-16
+# Runs of Newton's method, where clients were silent in the one before.
+RUNS = 3
 # Squared Newton decrement of a minimiser that is only compared with others.
 ROUGH = 1e-6
 
@@ -72,9 +76,15 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None, t
     place[used] = np.arange(len(used))
     tol = EXACT if pool.n_params <= MAX_DENSE else tol
     oracle = _PooledOracle(pool, place[labels], len(used), weights, record, tol)
-    start, scale = oracle.begin(pool.model.centre(np.asarray(theta, dtype=float)[used]))
-    solved = oracle.solve_single(start)
-    x, decrement, converged = newton(oracle, start, scale, max_iter=max_iter, tol=tol)
+    # Sums of fewer clients have another minimum, and no later step would mend that.
+    with needing_all(pool):
+        start, scale = oracle.begin(pool.model.centre(np.asarray(theta, dtype=float)[used]))
+        solved = oracle.solve_single(start)
+        for left in reversed(range(RUNS)):
+            x, decrement, converged = newton(oracle, start, scale, max_iter=max_iter, tol=tol)
+            if not (left and oracle.is_heard_again()):
+                break
+            start = x
     out = np.array(theta, dtype=float)
     out[used] = pool.model.centre(x)
     objective = float(oracle.mass @ oracle.at(x)[0])
@@ -196,6 +206,8 @@ class _PooledOracle(SummedHessians):
         self.share = weights / total[labels]
         self.mass = total / total.sum()
         self.cached = None
+        #: Clients that gave no answer to some question, (n_clients,) of bool.
+        self.unheard = np.zeros(len(labels), dtype=bool)
         dense, model = pool.n_params <= MAX_DENSE, pool.model
         #: Parabolas have one curvature; others' is not asked for where a model may have diverged.
         self.parabolas = dense and model.quadratic
@@ -245,9 +257,20 @@ class _PooledOracle(SummedHessians):
         # Clients of single-client clusters are at the minimum.
         about = x, self.labels, self.summed, np.float64
         value, gradient = pool.ask(GradientSums, *about)
+        if pool.answered is not None:
+            self.unheard |= ~pool.answered
         with np.errstate(invalid="ignore"):
             value = np.bincount(self.labels, weights=self.share * value, minlength=self.K)
         return value, gradient
+
+    def is_heard_again(self):
+        """Whether a client that some sums lack is back: then there are other sums to ask for."""
+        lacked, self.unheard = self.unheard, np.zeros_like(self.unheard)
+        if not lacked.any():
+            return False
+        self.pool.ask(Present)
+        self.cached = self.curvature = None
+        return self.pool.answered is None or bool((lacked & self.pool.answered).any())
 
     def direction(self, g, damping):
         """Newton directions."""

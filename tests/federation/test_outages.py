@@ -87,6 +87,24 @@ def test_a_client_without_its_last_answer_is_asked_again_or_missing(back):
     assert (np.diff(others) <= 0).all()
 
 
+@pytest.mark.parametrize("which", [1, 2])
+def test_models_are_those_of_all_clients_though_a_late_sum_lacks_some(which):
+    """Sums of fewer clients have another minimum, which is no longer left."""
+
+    def fitted(fails):
+        federation, second = sites(pauses=PAUSES)
+        second.fails = lambda number: fails(second, number)
+        model = skcfl.OracleClustersRegressor(np.arange(9) % 3)
+        return model.fit_federation(federation), second
+
+    wanted, second = fitted(lambda *about: None)
+    asked = np.flatnonzero([b"gradient_sums" in message for message in second.sent])
+    late = int(asked[-which]) + 1
+    model, _ = fitted(lambda _, number: TimeoutError() if number == late else None)
+    assert_allclose(model.cluster_params_, wanted.cluster_params_, rtol=1e-7)
+    assert model.absences_ and not model.missing_clients_.size
+
+
 def test_a_fit_without_faults_does_not_wait(monkeypatch):
     monkeypatch.delattr("skcfl.federation.wire.time.sleep")
     assert (
