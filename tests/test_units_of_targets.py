@@ -80,3 +80,14 @@ def test_without_standardising_training_starts_from_zero():
     assert model.calls_ < skcfl.FedAvgRegressor(**kw).fit(DATA.X, DATA.y, DATA.groups).calls_
     zero = np.average((DATA.y + 50.0) ** 2) / 2
     assert model.history_["objective"][0] == pytest.approx(zero)
+
+
+def test_units_of_amounts_change_no_number_of_clusters():
+    """The units are in the likelihood of amounts, and no bound of it ends the search."""
+    data = make_clustered_regression(12, 3, 4, noise=0.5, random_state=0)
+    numbers = []
+    for unit in (1.0, 1e-9):
+        model = skcfl.PartialPoolingRegressor(loss="gamma", random_state=0)
+        model.fit(data.X, np.exp(data.y / 4) * unit, groups=data.groups)
+        numbers.append((model.n_clusters_, len(model.bic_path_["bic"])))
+    assert numbers[0] == numbers[1] and numbers[0][0] == 3

@@ -138,6 +138,8 @@ class TableColumns:
             verbose_feature_names_out=False,
         ).fit(X)
         self.user_names = np.array(X.columns, dtype=object)
+        #: Positions of the columns that hold text.
+        self._texts = [j for j in texts if _is_text(X.iloc[:, j])]
         self.names = self.transformer.get_feature_names_out()
         ends = np.cumsum([len(levels) - 1 for levels in texts.values()])
         by_column = zip(texts, np.split(self.names, ends.astype(int)), strict=False)
@@ -179,6 +181,13 @@ class TableColumns:
     def made(self, X: Any) -> Any:
         """The features of rows, a frame if these are one."""
         is_frame = hasattr(X, "iloc")
+        for j in self._texts if is_frame else ():
+            if X.dtypes.iloc[j].kind in "biufc" and len(X):
+                name = self.user_names[j]
+                raise ValueError(
+                    f"column {name!r} of X held text in fit, and holds numbers: read it as text, "
+                    f"as by X[{name!r}].astype(str)."
+                )
         with about("X"):
             made = np.asarray(self.transformer.transform(_named(X) if is_frame else X))
         return type(X)(made, columns=self.names) if is_frame else made

@@ -343,7 +343,7 @@ class InProcessFederation(Federation):
         check_policy(policy)
         self._guard = None if policy is None else Guard(policy)
         if policy is not None and policy.query_log is not None:
-            self._keys = row_keys(X, y, self.ids, self.codes)
+            self._keys = row_keys(X, y, self.ids, self.codes, sample_weight)
         declared = None if policy is None else policy.privacy
         self._parties_are_clients = declared is None
         self._account = None if declared is None else self._opened(declared)

@@ -166,9 +166,10 @@ class SiteHost:
             other errors the type: the rest is in the log of the site.  A copy of the last message
             has the same reply; it is not computed again.
         """
-        number = number_of(message)
+        number = 0
         with self._lock:  # one at a time: a server that no longer waits may ask again
             try:
+                number = number_of(message)
                 if number and number == number_of(self._last):
                     return self._last
                 if number in self._numbers:

@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+import time
 import traceback
 from contextlib import contextmanager
 
@@ -19,8 +20,9 @@ from .sites import Refused
 
 # What the clients of a host are before a model is chosen.
 ROOT = 0
-#: Fits for which a site keeps what nothing was asked of: its server may have ended.
-KEPT_FITS = 3
+#: Fits for which a site keeps what nothing was asked of: its server may have ended. What cannot be
+#: made anew, such as models that clients remember, is kept for some seconds, too.
+KEPT_FITS, KEPT_SECONDS = 3, 3600.0
 
 
 class Host:
@@ -89,7 +91,12 @@ class Host:
                         self._first[made] = self._first.get(source, made)
             if key not in self._kept:
                 return "unknown", None
-            self._asked[self._first.get(key, ROOT)] = self._fit
+            remembers = name.startswith("mask_") or (
+                name == "answer" and arguments[0] in CALLS and CALLS[arguments[0]].remembers
+            )
+            first = self._first.get(key, ROOT)
+            until = time.monotonic() + KEPT_SECONDS if remembers else 0.0
+            self._asked[first] = self._fit, max(until, self._asked.get(first, (0, 0.0))[1])
             if name == "answer":
                 call, sent = arguments
                 thing = self._kept[key]
@@ -104,10 +111,15 @@ class Host:
     def _begin_fit(self):
         """Drop what other fits have made if nothing was asked of it since the last few began."""
         self._fit += 1
+        now = time.monotonic()
+        self._asked = {
+            first: (fit, until)
+            for first, (fit, until) in self._asked.items()
+            if self._fit - fit < KEPT_FITS or now < until
+        }
         for key, first in list(self._first.items()):
-            if self._fit - self._asked.get(first, 0) >= KEPT_FITS:
+            if first not in self._asked:
                 self._drop(key)
-        self._asked = {k: fit for k, fit in self._asked.items() if self._fit - fit < KEPT_FITS}
 
     def _drop(self, key):
         self._kept.pop(key, None)

@@ -12,13 +12,13 @@ from .._typing import Array
 from ..calls.answer_bounds import OutOfBounds
 from ..exceptions import FederationError, PrivacyError
 from .bounds import require
-from .masks import BITS, INTRODUCED, KEY, decoded, scale_of
+from .masks import BITS, INTRODUCED, KEY, MOST_ROOM, decoded, scale_of
 from .serialization import size_of
 from .sites import PlaceLost, Refused, raising
 
 #: Bound of a sum of exact numbers that is tried first, and the largest one, as logarithms to the
 #: base of 2.
-ROOM, MOST_ROOM = 30, 200
+ROOM = 30
 #: Bits of a sum that are enough, and bits for terms that cancel in it where it has fewer.
 PRECISE, CANCEL = 50, 8
 #: Part of its bound by which the rounding of a sum may exceed it.

@@ -35,6 +35,8 @@ BITS = 62
 #: Step of the magnitudes that parties tell, and the one of numbers that are not finite: as
 #: logarithms to the base of 2.
 COARSE, INFINITE = 10, 1000
+#: Largest bound of a sum, as a logarithm: larger numbers, as of a step too long, are not summed.
+MOST_ROOM = 200
 #: Sums in a row with bounds that a party's finite numbers may exceed; servers need one.
 MOST_LARGE = 4
 #: Neighbours of a party; up to so many others are all of them neighbours.
@@ -306,7 +308,7 @@ class MaskParty:
             Larger bounds, as of :func:`rooms_of`.
         """
         self.check(number, here)
-        self._last, self._n_large = number, self._n_large + bool((large < INFINITE).all())
+        self._last, self._n_large = number, self._n_large + bool((large <= MOST_ROOM).all())
         if self._n_large > MOST_LARGE:
             raise Refused(f"its numbers exceed the bounds of {MOST_LARGE} masked sums in a row")
 

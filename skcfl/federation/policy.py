@@ -56,7 +56,7 @@ class SitePolicy:
     query_log : str or path, default=None
         File in which the site keeps what was answered, so that `min_rows` and `max_calls` hold for
         all hosts that have it, such as those of all jobs of NVFlare. Rows are known again by their
-        client and their values: while a client has a few new rows, or lacks a few, it answers
+        client, values and weights: while a client has a few new rows, or lacks a few, it answers
         nothing more. None keeps nothing after the end of a host.
     privacy : ClientPrivacy, default=None
         Declared privacy: clients answer its releases and nothing else, whatever the other
@@ -431,7 +431,7 @@ class PolicySite(WrappedSite):
         message, mute = CALLS[call], self._mute | self._few_rows(call, arguments)
         here = ~mute & (self.client_sizes > 0)
         summed = not all(map(message.is_of_clients, message.up))
-        if summed and "labels" not in message.down and not here.any():
+        if summed and "labels" not in message.down and not (here.any() or mute.any()):
             self.guard.check_sum(0)
         if mute.any():
             answers = answer_without(self.site, call, arguments, ~mute, compute=False)

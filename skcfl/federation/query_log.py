@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS rows (key BLOB PRIMARY KEY, cell INTEGER, weight REAL
 """
 
 
-def row_keys(X, y, ids, codes):
+def row_keys(X, y, ids, codes, weights=None):
     """Keys by which rows are known again: equal rows of a client are numbered.
 
     Parameters
@@ -31,25 +31,33 @@ def row_keys(X, y, ids, codes):
         Ids of the clients.
     codes : ndarray of shape (n_rows,)
         Client of each row.
+    weights : array-like of shape (n_rows,), default=None
+        Weights of the rows.
 
     Returns
     -------
     keys : list of bytes
     """
-    y = np.zeros(len(codes)) if y is None else np.asarray(y)
-    texts, seen, keys = [f"{value}/".encode() for value in ids.tolist()], {}, []
-    for code, x, target in zip(codes.tolist(), _bytes_of(X), y.tolist(), strict=True):
-        digest = hashlib.sha256(texts[code] + str(target).encode() + b"/" + x)
+    names, seen, keys = _texts(ids), {}, []
+    targets = _texts(np.zeros(len(codes)) if y is None else np.asarray(y))
+    weights = _texts(np.ones(len(codes)) if weights is None else np.asarray(weights))
+    for code, *about, x in zip(codes.tolist(), targets, weights, _bytes_of(X), strict=True):
+        digest = hashlib.sha256("/".join([names[code], *about, ""]).encode() + x)
         number = seen[digest.digest()] = seen.get(digest.digest(), -1) + 1
         digest.update(number.to_bytes(8, "big"))
         keys.append(digest.digest())
     return keys
 
 
+def _texts(values):
+    """Values as text, the same for the same number of any type."""
+    if values.dtype.kind == "f":
+        return [str(int(v)) if v.is_integer() else repr(v) for v in values.tolist()]
+    return [str(int(v)) if isinstance(v, bool) else str(v) for v in values.tolist()]
+
+
 def _bytes_of(X):
-    """The values of each row."""
-    if not sparse.issparse(X):
-        return (x.tobytes() for x in np.ascontiguousarray(X, dtype=float))
+    """The columns and values of each row that are not zero."""
     X = sparse.csr_array(X, copy=True)
     X.sum_duplicates()
     X.eliminate_zeros()

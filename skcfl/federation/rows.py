@@ -187,6 +187,8 @@ class Rows(Endpoint):
         """
         present = np.flatnonzero(~np.isin(self.places, lost)[self.codes])
         numbers = self.places - np.searchsorted(lost, self.places)
+        if self.guard is not None and self.guard.policy.min_rows > 1:
+            numbers = self.numbers  # other folds would cut rows into parts that are too small
         return self._with(present=present, numbers=numbers)
 
     def scaled(self, scaling):

@@ -195,7 +195,8 @@ class PointFits(ConvexFits):
 
     def run(self, problem):
         """The algorithm with its options."""
-        return partial(self.solver, tol=self.tol, max_iter=self.max_iter)
+        proof = {"certify": True} if self.solver is admm else {}
+        return partial(self.solver, tol=self.tol, max_iter=self.max_iter, **proof)
 
     def searcher(self, problem):
         """The algorithm along a path, where partitions need no proof before one is chosen."""

@@ -126,12 +126,16 @@ def graph_of_clients(graph: Any, n_clients: int, ids: Any = None) -> Graph:
     n_clients : int
         Number of clients.
     ids : ndarray, default=None
-        Sorted ids, for the nodes of networkx graphs.
+        Sorted ids, for the nodes of networkx graphs and the labels of frames.
 
     Returns
     -------
     graph : Graph
     """
+    if hasattr(graph, "loc") and ids is not None:  # a frame of pandas
+        names = ids.tolist()
+        if set(names) == set(graph.index) == set(graph.columns):
+            graph = graph.loc[names, names]
     if is_network(graph):
         graph = _aligned(graph, [0] if ids is None else ids.tolist())
     graph = graph if isinstance(graph, Graph) else graph_of_matrix(graph, "graph")

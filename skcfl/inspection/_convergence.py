@@ -114,9 +114,10 @@ class ConvergenceDisplay(Display):
             With the curve drawn.
         """
         check_shows(estimator, "history_", "fit one that works in rounds, such as IFCA")
+        points = getattr(estimator, "cluster_centers_", None)
         display = cls(
             history=estimator.history_,
-            itemsize=estimator.cluster_params_.dtype.itemsize,
+            itemsize=(estimator.cluster_params_ if points is None else points).dtype.itemsize,
             name=type(estimator).__name__ if name is None else name,
         )
         return display.plot(ax, x=x, y=y, **line_kw)

@@ -23,7 +23,7 @@ from .._typing import (
     RandomState,
     Targets,
 )
-from ..clients.ids import check_ids, encode
+from ..clients.ids import check_ids, encode, locate
 from ..model_selection._columns import ids_in_column
 from ._axes import Axes, Display, name_clients
 
@@ -176,7 +176,8 @@ def cluster_stability(
         ids = ids_in_column(X, estimator.group_col)
     clients, codes = encode(check_ids(ids))
     base = _fitted_to(estimator, clients, X, y, groups)
-    labels, rng = _labels(base), check_random_state(random_state)
+    # Nodes of a graph may have no rows.
+    labels, rng = _labels(base)[locate(base.groups_, clients)[0]], check_random_state(random_state)
     order = np.argsort(codes, kind="stable")
     starts = np.r_[0, np.cumsum(np.bincount(codes))]
     together, aris, numbers = np.zeros((len(clients), len(clients))), [], []
@@ -184,7 +185,7 @@ def cluster_stability(
         drawn = [order[rng.randint(a, b, b - a)] for a, b in zip(starts, starts[1:], strict=False)]
         counts = np.bincount(np.concatenate(drawn), minlength=len(codes)).astype(float)
         again = clone(estimator).fit(X, y, groups=groups, sample_weight=counts)
-        found = _labels(again)
+        found = _labels(again)[locate(again.groups_, clients)[0]]
         together += found[:, None] == found
         aris.append(adjusted_rand_score(labels, found))
         numbers.append(int(found.max()) + 1)
@@ -197,7 +198,8 @@ def _fitted_to(estimator: Any, clients: Array, X: Any, y: Any, groups: Any) -> A
     """The estimator where it knows these clients, or a fit of it."""
     try:
         check_is_fitted(estimator)
-        if np.array_equal(estimator.groups_, clients):
+        weights = getattr(estimator, "_seen_weights", np.ones(len(estimator.groups_)))
+        if np.array_equal(estimator.groups_[weights > 0], clients):
             return estimator
     except NotFittedError:
         pass

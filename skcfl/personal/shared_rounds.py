@@ -181,7 +181,10 @@ class SharedUpdate(UpdateRule):
     def mean(self, answers, state, models, merit=None):
         """Weighted mean of the participants' models (n_members, p) or of sums, accelerated."""
         theta = self.average(Step.of_models(answers, state, models))
-        if self.fixpoint is None or answers.who is not answers.drawn:
+        if self.fixpoint is None:
+            return theta
+        if answers.who is not answers.drawn:  # another map
+            self.fixpoint = Fixpoint()
             return theta
         new = self.fixpoint(state.theta[0].astype(float), theta[0].astype(float), merit)
         return new[None].astype(theta.dtype)

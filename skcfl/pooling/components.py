@@ -320,6 +320,8 @@ def _may_pay(fit, pool, options):
     """Whether another cluster could lower the criterion, however likely it made the rows."""
     rows = float(fit.sums["weight"])
     cost = n_free(pool, fit.population.varying) * np.log(max(rows, 1.0))
+    if pool.model.unknown_scale and not pool.model.quadratic:
+        return True  # the units of amounts are in their likelihood
     if pool.model.unknown_scale:
         estimated = options.dispersion_of is not None
         least = LEAST_DISPERSION * fit.population.unit.max() if estimated else options.dispersion

@@ -41,8 +41,9 @@ MAX_REFINEMENTS = 8
 # Factor by which a grid goes on where clients are still separate at its end, and how often; times
 # that the values halfway to the neighbours of the best are tried.
 BEYOND, MAX_BEYOND, REFINEMENTS = 1.5, 12, 2
-# Losses below this fraction of that of zero models are rounding.
-LEAST_LOSS = 1e-10
+# Losses below this fraction of that of one model for all are no better than others, and below this
+# fraction of that of zero models they are rounding, whatever the targets' distance from zero.
+LEAST_LOSS, ROUNDING = 1e-10, 1e-29
 
 
 class PartitionCriterion:
@@ -100,9 +101,8 @@ class PartitionCriterion:
         p = model.n_free
         if model.unknown_scale:
             size = max(rows.sum() * model.n_outputs - p, 0.0)
-            deviance = (
-                2.0 / model.loss_degree * size * np.log(max(total, LEAST_LOSS * self.zero, 1e-300))
-            )
+            least = max(LEAST_LOSS * float(self.common.sum()), ROUNDING * self.zero, 1e-300)
+            deviance = 2.0 / model.loss_degree * size * np.log(max(total, least))
         else:
             deviance = 2.0 * total
         models = float(np.minimum(p, rows * model.n_outputs) @ np.log1p(rows))
@@ -156,7 +156,7 @@ class _PartitionSearch:
 
     def record(self):
         """What was tried, by ascending lam: arrays ``lam``, ``n_clusters``, ``criterion``."""
-        order = np.argsort(self.lams, kind="stable")
+        order = [i for i in np.argsort(self.lams, kind="stable") if self.criteria[i] < np.inf]
         return {
             "lam": np.array(self.lams)[order],
             "n_clusters": np.array([self.n_clusters(i) for i in order]),
@@ -204,6 +204,8 @@ class PathSearch(_PartitionSearch):
                 self._look_closer()
             else:
                 state = None
+                if lams[0] > 0.0:  # zero is none of them
+                    self.criteria[0] = np.inf
                 for lam in lams[lams > 0.0]:
                     if not self.progress.stopped:
                         state = self._go(float(lam), state)
@@ -310,6 +312,8 @@ class GridSearch(_PartitionSearch):
         """
         beyond, refinements = (MAX_BEYOND, REFINEMENTS) if grows else (0, 0)
         lams = [*lams, *lams[-1] * BEYOND ** np.arange(1, beyond + 1)]
+        if not grows and lams[0] > 0.0:  # zero is none of them
+            self.criteria[0] = np.inf
         most = len(lams) + 2 * refinements
         with series("lam", "candidate", most, sure=False) as self.progress:
             for lam in lams:

@@ -251,3 +251,10 @@ def test_a_short_fit_warns_with_the_number():
         model = ConvexClustering(0.01, loss=loss, max_iter=1, tol=1e-14)
         with pytest.warns(ConvergenceWarning, match=r"duality gap is .* after max_iter=1"):
             model.fit(X)
+
+
+def test_partitions_of_many_points_are_proved():
+    points = np.random.default_rng(0).normal(size=(100, 2))
+    for lam in (1e-4, 1e-3):
+        model = ConvexClustering(lam, graph="complete").fit(points)
+        assert model.n_clusters_ == 100 and model.partition_optimal_

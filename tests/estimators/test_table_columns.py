@@ -209,6 +209,8 @@ def test_text_that_spells_numbers_is_text(dtype):
     z = pd.Series(["101", "205", "0309"] * 80, dtype=dtype)
     model = LocalModelsRegressor(alpha=1.0).fit(X[["age"]].assign(z=z), Y, groups=GROUPS)
     assert list(model.coef_names_) == ["z_101", "z_205", "age"]
+    with pytest.raises(ValueError, match="column 'z' of X held text in fit, and holds numbers"):
+        model.predict(X[["age"]].assign(z=z.astype(int)), groups=GROUPS)
 
 
 def test_a_level_with_the_name_of_a_column():

@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.metrics import get_scorer_names
 
 from skcfl import (
+    DittoRegressor,
     FedAvgRegressor,
     IFCARegressor,
     LocalModelsRegressor,
@@ -74,6 +75,23 @@ def test_clients_of_few_rows_are_silent():
     assert answers["answered"].tolist() == [False, True, True, True]
     assert_allclose(answers["losses"][1:], site_of().answer("losses", theta)["losses"][1:])
     assert not answers["losses"][0].any()
+
+
+@pytest.mark.filterwarnings("ignore:No answer of", "ignore::skcfl.exceptions.MissingClientWarning")
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("model", [DittoRegressor, PartialPoolingRegressor])
+def test_a_client_of_few_rows_silences_no_other(model, elsewhere):
+    """A fit that starts again without it deals the rows of the others to the same folds."""
+    data = make_clustered_regression(8, 2, 3, n_samples=40, random_state=0)
+    ids, codes = np.unique(data.groups, return_inverse=True)
+    kept = (codes > 0) | np.isin(np.arange(len(codes)), np.flatnonzero(codes == 0)[:4])
+    rows, policy = (data.X[kept], data.y[kept], data.groups[kept]), SitePolicy(min_rows=8)
+    if elsewhere:
+        federation = RemoteFederation([PickledHost(named([rows]), policy=policy)])
+    else:
+        federation = InProcessFederation(*rows, policy=policy)
+    fitted = model(random_state=0).fit_federation(federation)
+    assert fitted.missing_clients_.tolist() == [ids[0]]
 
 
 def test_sums_are_of_those_who_answer():

@@ -75,8 +75,17 @@ def test_rows_are_known_again_in_any_order(tmp_path):
         assert [answered(part)[0] for part in site.held_out(0.5, 1)] == [False, False]
     keys = row_keys(X, y, np.array(["a", "b"]), (groups == "b").astype(int))
     assert len(set(keys)) == len(y)
-    thin = sparse.csr_array(X), y, np.array(["a", "b"]), (groups == "b").astype(int)
-    assert row_keys(*thin)[10:] == row_keys(*thin)[10:] and len(set(row_keys(*thin))) == len(y)
+    # Numbers of any type, and zeros of any kind, are the same; other weights are not.
+    X[20:30, 0], ids, codes = 0.0, np.array([1, 2]), (groups == "b").astype(int)
+    about = X, np.arange(len(y)) % 2, ids, codes
+    wanted = row_keys(*about)
+    for other in (
+        (sparse.csr_array(X), *about[1:]),
+        (np.where(X == 0, -0.0, X), about[1] == 1, ids.astype(float), codes),
+        (*about, np.ones(len(y), dtype=int)),
+    ):
+        assert row_keys(*other) == wanted
+    assert not set(row_keys(*about, np.full(len(y), 2.0))) & set(wanted)
 
 
 @pytest.mark.parametrize("change, allowed", [(1, False), (9, False), (10, True)])

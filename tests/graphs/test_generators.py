@@ -3,10 +3,12 @@
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skcfl.datasets import make_clustered_regression
 from skcfl.graphs import (
     chain_graph,
     complete_graph,
@@ -17,7 +19,7 @@ from skcfl.graphs import (
     stochastic_block_model,
 )
 from skcfl.graphs.divergence import kl_divergences
-from skcfl.graphs.generators import _triangle
+from skcfl.graphs.generators import _triangle, graph_of_clients
 
 
 @pytest.mark.parametrize("n", [1, 2, 7])
@@ -164,3 +166,15 @@ TWO, FIVE, IDS = np.zeros((2, 2)), np.zeros((5, 2)), ["a", "a", "a", "b", "b"]
 def test_refusals(make, given, message):
     with pytest.raises(ValueError, match=message):
         make(*given)
+
+
+def test_frames_with_the_ids_as_labels_are_in_any_order():
+    data = make_clustered_regression(8, 2, 3, random_state=0)
+    ids = np.unique(data.groups)
+    graph = pd.DataFrame(np.where(data.labels[:, None] == data.labels, 1, 0.01), ids, ids)
+    wanted = graph_of_clients(graph.to_numpy(), 8)
+    found = graph_of_clients(graph.iloc[::-1, ::-1], 8, ids)
+    np.testing.assert_array_equal(found.weights, wanted.weights)
+    # Other labels say nothing of the clients.
+    plain = graph_of_clients(graph.reset_index(drop=True).set_axis(range(8), axis=1), 8, ids)
+    np.testing.assert_array_equal(plain.weights, wanted.weights)

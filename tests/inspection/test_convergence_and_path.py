@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcfl import ConvexClusteredFLRegressor, IFCARegressor
+from skcfl import ConvexClusteredFLRegressor, ConvexClustering, IFCARegressor
 from skcfl.datasets import make_clustered_regression
 from skcfl.graphs import chain_graph
 from skcfl.inspection import ClusterPathDisplay, ConvergenceDisplay, EmpiricalGraphDisplay
@@ -245,3 +245,10 @@ def test_without_matplotlib(draw, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"Display.plot needs matplotlib.*skcfl\[plot\]"):
         draw()
+
+
+def test_rounds_of_points():
+    points = np.random.default_rng(0).normal(size=(20, 2))
+    model = ConvexClustering(0.1).fit(points)
+    display = ConvergenceDisplay.from_estimator(model, x="round", y="gap")
+    assert_array_equal(display.line_.get_xdata(), model.history_["round"])

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcfl import FedAvgRegressor, IFCARegressor, PartialPoolingRegressor
+from skcfl import FedAvgRegressor, GTVRegressor, IFCARegressor, PartialPoolingRegressor
+from skcfl.datasets import make_clustered_regression
 from skcfl.inspection import (
     ClientSimilarityDisplay,
     ClusterStability,
@@ -75,3 +76,17 @@ def test_displays_put_clusters_together():
     spread = X.std(axis=0)
     wanted = np.linalg.norm((model.coef_[0] - model.coef_[1]) * spread)
     assert_allclose(alike.distances[0, 1], wanted, rtol=0.05)  # and the values at the mean row
+
+
+def test_nodes_of_a_graph_without_rows():
+    data = make_clustered_regression(10, 2, 3, noise=0.3, random_state=0)
+    ids = np.unique(data.groups)
+    graph = np.where(data.labels[:, None] == data.labels, 1.0, 0.01)
+    here = ~np.isin(data.groups, ids[[2, 7]])
+    rows = data.X[here], data.y[here], data.groups[here]
+    model = GTVRegressor(0.3, graph=graph, nodes=ids)
+    found = cluster_stability(model, *rows, n_resamples=2)
+    assert len(found.labels) == 8 and found.ari == 1.0
+    fitted = model.fit(*rows[:2], groups=rows[2])
+    again = cluster_stability(fitted, *rows, n_resamples=2)
+    assert_array_equal(again.labels, np.delete(fitted.labels_, [2, 7]))

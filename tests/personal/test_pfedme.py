@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from personal_tables import ALIKE, APART, CLASSES, DATA, IDS, fit
+from sklearn.exceptions import ConvergenceWarning
 
 from skcfl import (
     DittoRegressor,
@@ -14,7 +15,7 @@ from skcfl import (
     PFedMeRegressor,
     Training,
 )
-from skcfl.datasets import make_clustered_classification
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.models import LinearModel
 from skcfl.personal.shared_rounds import Fixpoint
@@ -105,6 +106,15 @@ def test_some_clients_a_round_and_lost_clients():
     lost = PFedMeRegressor(0.5, tol=0, max_iter=80).fit_federation(federation)
     assert_allclose(lost.coef_, fit(PFedMeRegressor(0.5, tol=1e-10)).coef_, atol=0.3)
     assert lost.missing_clients_.size == 0
+
+
+def test_rounds_that_lack_a_client_shorten_no_step():
+    """They are another map: the fit ended wherever steps had been halved to nothing."""
+    data = make_clustered_regression(12, 2, 4, n_samples=30, random_state=0)
+    faults = Faults(dropout=0.1, random_state=0)
+    federation = InProcessFederation(data.X, data.y, data.groups, faults=faults)
+    with pytest.warns(ConvergenceWarning, match="the shared model still changes"):
+        PFedMeRegressor(1.0).fit_federation(federation)
 
 
 def test_networks():
