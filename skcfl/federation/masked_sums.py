@@ -130,7 +130,8 @@ class MaskedPlaces:
         first = [ROOM] * len(sizes), [-MOST_ROOM] * len(sizes)
         about = f"{name} {sent[0]} {len(sizes)} {about}"
         tried, needed = map(list, self._rooms.get(about, first))
-        asked = up = down = 0
+        asked, fresh = 0, [False] * len(sizes)
+        up = down = 0
         while True:
             some = np.flatnonzero(self.here).tolist()
             count = self._need(some)
@@ -155,6 +156,7 @@ class MaskedPlaces:
             if large.any():
                 for block in np.flatnonzero(large.any(axis=0)):
                     needed[block] = tried[block] = int(large[:, block].max())
+                    fresh[block] = True
                 if max(tried) > MOST_ROOM:
                     raise TooLarge(
                         "numbers of a masked sum are too large for fixed point: rescale X or y."
@@ -169,7 +171,8 @@ class MaskedPlaces:
             ]
             _check_sums(values, rooms)
             if bounds is None:
-                finer = [_finer(*block) for block in zip(values, tried, needed, strict=True)]
+                blocks = zip(values, tried, needed, fresh, strict=True)
+                finer = [_finer(*block) for block in blocks]
                 self._rooms[about] = finer, needed
                 if finer != tried:
                     tried = finer
@@ -271,11 +274,17 @@ def _check_sums(values: list[Array], rooms: list[float]) -> None:
             )
 
 
-def _finer(values: Array, room: int, needed: int) -> int:
-    """The next bound: a smaller one if a sum has few bits and no party needs so large a one."""
+def _finer(values: Array, room: int, needed: int, fresh: bool) -> int:
+    """The next bound: a smaller one if a sum has few bits and no party needs so large a one.
+
+    What parties needed for the sum before, of another model, does not count if next to nothing is
+    left of this one.
+    """
     size = float(np.abs(values).max(initial=0.0))
-    if size > 0.0 and BITS - room + np.log2(size) >= PRECISE:
+    bits = BITS - room + np.log2(size) if size > 0.0 else 0.0
+    if bits >= PRECISE:
         return room
+    needed = needed if fresh or bits >= CANCEL else -MOST_ROOM
     least = int(np.ceil(np.log2(size))) + CANCEL if size > 0.0 else -MOST_ROOM
     return min(room, max(least, needed))
 

@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 import types
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,11 +22,11 @@ from skcfl import FedAvgRegressor, IFCARegressor, LocalModels, LocalModelsRegres
 from skcfl.calls import CALLS
 from skcfl.calls.first_order import LocalUpdate, Losses
 from skcfl.exceptions import FederationError, MessageError
-from skcfl.federation import InProcessFederation, SitePolicy, SiteRows
+from skcfl.federation import InProcessFederation, SitePolicy, SiteRows, hosted_parts
 from skcfl.federation.bounds import Limits
 from skcfl.federation.fanout import FanOut
 from skcfl.federation.host import SiteHost
-from skcfl.federation.hosted_parts import KEPT_FITS
+from skcfl.federation.hosted_parts import KEPT_FITS, KEPT_SECONDS
 from skcfl.federation.policy import FitGuard, Guard
 from skcfl.federation.pool import ClientPool
 from skcfl.federation.remote import RemoteFederation, RemoteRows
@@ -766,6 +767,26 @@ def test_a_site_drops_what_ended_fits_have_made():
         asked(host, 0, [], [], "hello", ("regressor",))
     assert asked(host, 2, [], [], "facts", ())[0] == "unknown"
     assert asked(host, 2, site, [], "facts", ())[0] == "done"
+
+
+def test_models_that_clients_remember_outlast_the_fits_of_others(monkeypatch):
+    """They cannot be made anew: three short fits of another server ended a running one."""
+    host, model = SiteHost(Table("north")), LinearModel().bind(3)
+    site = [opened(model), (2, 1, "site", (model,))]
+    asked(host, 2, site, [], "facts", ())
+    n = host._host.kept(2).n_clients
+    assert asked(host, 2, [], [], "answer", ("keep", {"w": np.zeros((n, 4))}))[0] == "done"
+    for status in ("done", "unknown"):
+        for _ in range(KEPT_FITS):
+            asked(host, 0, [], [], "hello", ("regressor",))
+        assert asked(host, 2, [], [], "facts", ())[0] == status
+        later = partial(float, hosted_parts.time.monotonic() + 2 * KEPT_SECONDS)
+        monkeypatch.setattr(hosted_parts.time, "monotonic", later)
+
+
+def test_what_is_no_message_has_a_reply():
+    for odd in (None, "text", b"", 3):
+        assert loads(SiteHost(Table("north")).handle(odd))[0] == "lost"
 
 
 # ------------------------------------------------------------- several requests in a message
