@@ -79,8 +79,11 @@ def test_rows_are_known_again_in_any_order(tmp_path):
     X[20:30, 0], ids, codes = 0.0, np.array([1, 2]), (groups == "b").astype(int)
     about = X, np.arange(len(y)) % 2, ids, codes
     wanted = row_keys(*about)
+    stored = sparse.csr_array(np.where(X == 0, 1.0, X))
+    stored.data[X[stored.nonzero()] == 0] = 0.0  # zeros that have a place
     for other in (
         (sparse.csr_array(X), *about[1:]),
+        (stored, *about[1:]),
         (np.where(X == 0, -0.0, X), about[1] == 1, ids.astype(float), codes),
         (*about, np.ones(len(y), dtype=int)),
     ):

@@ -161,7 +161,7 @@ def test_deviations_are_at_the_mean_row_and_null_ones_are_none():
         assert_allclose(values, found[name], rtol=0.05, atol=0.02)
 
 
-@pytest.mark.parametrize("n", [6, 30, 300])
+@pytest.mark.parametrize("n", [3, 6, 30, 300])
 def test_deviations_are_those_of_restricted_likelihood(n):
     """Of clients with as many rows, whose means say everything; the residual variance is given."""
     rng, m = np.random.default_rng(n), 10
@@ -181,7 +181,8 @@ def test_deviations_are_those_of_restricted_likelihood(n):
 
     wanted = best, brentq(over, 1e-9, best), brentq(over, best, 20.0)
     found = model.report().findings["deviations"]["at the mean row"]
-    assert_allclose(found, wanted, rtol=0.01)
+    # The likelihood of three clients is far from a parabola.
+    assert_allclose(found, wanted, rtol=0.01 if n > 3 else 0.02)
 
 
 def test_intervals_of_deviations_and_means_hold_the_truth():
