@@ -142,8 +142,9 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
           between .001 and 1 that fall with the distance, :func:`skcfl.graphs.knn_graph`.
           Best where clients have few rows;
         - a matrix of weights, dense or sparse, symmetric, one row and column per client *in
-          the order of the sorted ids* (``np.unique(groups)``); a :class:`~skcfl.graphs.Graph`
-          with its nodes in that order; or a networkx graph whose nodes are the ids.
+          the order of the sorted ids* (``np.unique(groups)``), or a frame with the ids as labels;
+          a :class:`~skcfl.graphs.Graph` with its nodes in that order; or a networkx graph whose
+          nodes are the ids.
     penalty : {"auto", "l2", "l1", "squared_l2"} or Penalty
         The function ``phi`` of the difference of two clients' parameters. "l2", the Euclidean
         norm, makes whole models equal and so forms clusters; "l1", the sum of absolute

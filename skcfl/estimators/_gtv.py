@@ -11,7 +11,7 @@ from .._typing import ClientIds
 from ..base.everyday import everyday
 from ..clients.ids import check_ids, encode, locate
 from ..fusion.primal_dual_inexact import NetworkProblem
-from ..graphs.generators import is_network
+from ..graphs.generators import in_order, is_network
 from ..rounds.model_kinds import TRAINED
 from ._base_fusion import Fusion
 
@@ -58,8 +58,8 @@ class NodesMixin:
         - "complete": all pairs, with weight 1;
         - a matrix of weights, dense or sparse, symmetric, one row and column per node in the
           order of ``nodes``, without ``nodes`` in the order of the sorted ids
-          (``np.unique(groups)``); or a :class:`~skcfl.graphs.Graph` with its nodes in that
-          order;
+          (``np.unique(groups)``), or a frame with the ids as labels; or a
+          :class:`~skcfl.graphs.Graph` with its nodes in that order;
         - a networkx graph whose nodes are the ids. Those without rows take part.
     nodes : array-like of shape (n_clients,) or None
         The id of every node, each once, in the order of the matrix or
@@ -145,6 +145,8 @@ class NodesMixin:
                 "graph='knn' joins clients by their local models, but "
                 f"{_named(groups, empty)} no rows to fit one. Pass another graph."
             )
+        if self.nodes is not None:
+            graph = in_order(graph, check_ids(self.nodes))
         graph = super()._make_graph(pool, groups, graph)
         if self.nodes is not None:
             graph = graph.renumbered(encode(check_ids(self.nodes))[1])

@@ -116,6 +116,24 @@ def is_network(graph: Any) -> bool:
     return hasattr(graph, "nodes") and hasattr(graph, "edges")
 
 
+def in_order(graph: Any, ids: Any) -> Any:
+    """Weights of a frame of pandas in the order of the ids, its labels; else what was given.
+
+    Labels that pandas makes, 0 to n - 1, name no client.
+    """
+    if not hasattr(graph, "loc"):
+        return graph
+    index, columns, names = graph.index.tolist(), graph.columns.tolist(), ids.tolist()
+    if index == columns == list(range(len(graph))):
+        return graph.to_numpy()
+    if not (set(index) == set(columns) == set(names) and len(index) == len(columns) == len(names)):
+        raise ValueError(
+            "graph must be a frame with the ids as labels of both axes, or without labels, got "
+            f"rows {index[:3]} ... and columns {columns[:3]} ... for the ids {names[:3]} ...."
+        )
+    return graph.loc[names, names].to_numpy()
+
+
 def graph_of_clients(graph: Any, n_clients: int, ids: Any = None) -> Graph:
     """Graph that a user gives, its nodes in the order of the sorted ids.
 
@@ -132,10 +150,7 @@ def graph_of_clients(graph: Any, n_clients: int, ids: Any = None) -> Graph:
     -------
     graph : Graph
     """
-    if hasattr(graph, "loc") and ids is not None:  # a frame of pandas
-        names = ids.tolist()
-        if set(names) == set(graph.index) == set(graph.columns):
-            graph = graph.loc[names, names]
+    graph = graph if ids is None else in_order(graph, ids)
     if is_network(graph):
         graph = _aligned(graph, [0] if ids is None else ids.tolist())
     graph = graph if isinstance(graph, Graph) else graph_of_matrix(graph, "graph")

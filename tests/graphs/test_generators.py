@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skcfl import GTVRegressor
 from skcfl.datasets import make_clustered_regression
 from skcfl.graphs import (
     chain_graph,
@@ -175,6 +176,27 @@ def test_frames_with_the_ids_as_labels_are_in_any_order():
     wanted = graph_of_clients(graph.to_numpy(), 8)
     found = graph_of_clients(graph.iloc[::-1, ::-1], 8, ids)
     np.testing.assert_array_equal(found.weights, wanted.weights)
-    # Other labels say nothing of the clients.
-    plain = graph_of_clients(graph.reset_index(drop=True).set_axis(range(8), axis=1), 8, ids)
+    # Labels that pandas makes say nothing of the clients.
+    plain = graph_of_clients(pd.DataFrame(graph.to_numpy()), 8, ids)
     np.testing.assert_array_equal(plain.weights, wanted.weights)
+    for other in (graph.rename(index={ids[0]: "?"}), graph.iloc[:7], graph.set_axis(ids + "?")):
+        with pytest.raises(ValueError, match="graph must be a frame with the ids as labels"):
+            graph_of_clients(other, 8, ids)
+
+
+@pytest.mark.parametrize("labels", [True, False])
+def test_frames_of_nodes_in_an_order_of_their_own(labels):
+    """Without labels they are in the order of the nodes, as matrices are."""
+    data = make_clustered_regression(8, 2, 3, random_state=0)
+    ids, order = np.unique(data.groups), np.random.default_rng(0).permutation(8)
+    weights = np.where(data.labels[:, None] == data.labels, 1, 0.01)
+    rows = {"X": data.X, "y": data.y, "groups": data.groups}
+    wanted = GTVRegressor(0.3, graph=weights).fit(**rows)
+    nodes, given = ids[order], weights[np.ix_(order, order)]
+    if labels:
+        mixed = np.roll(np.arange(8), 3)
+        graph = pd.DataFrame(given, nodes, nodes).iloc[mixed, mixed]
+    else:
+        graph = pd.DataFrame(given)
+    found = GTVRegressor(0.3, graph=graph, nodes=nodes).fit(**rows)
+    np.testing.assert_allclose(found.params_, wanted.params_, rtol=1e-6, atol=1e-8)
