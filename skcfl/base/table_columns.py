@@ -182,7 +182,8 @@ class TableColumns:
         """The features of rows, a frame if these are one."""
         is_frame = hasattr(X, "iloc")
         for j in self._texts if is_frame else ():
-            if X.dtypes.iloc[j].kind in "biufc" and len(X):
+            column = X.iloc[:, j]
+            if column.dtype.kind in "biufc" and column.notna().any():
                 name = self.user_names[j]
                 raise ValueError(
                     f"column {name!r} of X held text in fit, and holds numbers: read it as text, "

@@ -211,6 +211,11 @@ def test_text_that_spells_numbers_is_text(dtype):
     assert list(model.coef_names_) == ["z_101", "z_205", "age"]
     with pytest.raises(ValueError, match="column 'z' of X held text in fit, and holds numbers"):
         model.predict(X[["age"]].assign(z=z.astype(int)), groups=GROUPS)
+    # A column that has no value has the type of missing numbers.
+    with pytest.warns(UserWarning, match="unknown categories"):
+        nothing = model.predict(X[["age"]].assign(z=np.nan), groups=GROUPS)
+    first = model.predict(X[["age"]].assign(z="0309"), groups=GROUPS)
+    assert_array_equal(nothing, first)
 
 
 def test_a_level_with_the_name_of_a_column():
