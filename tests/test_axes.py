@@ -90,6 +90,29 @@ def test_rows_given_twice_weigh_twice(case):
     assert_same_predictions(weighed, twice, case, atol=1e-6)
 
 
+EACH = [case for case in BY_METHOD if not case.name.startswith("FedProto")]
+
+
+@pytest.mark.parametrize("case", [*EACH, DOUBLE], ids=str)
+def test_new_rows_given_twice_weigh_twice(case):
+    """Of new clients, and of known ones."""
+    X, y, groups = case.rows
+    model = case.fit(X, y, groups) if case is DOUBLE else fitted(case)
+    new = np.array([f"new {id}" for id in groups])
+    counts = np.random.RandomState(0).randint(1, 4, len(y))
+    more_X, more_y, more_new, more_groups = (
+        np.repeat(values, counts, axis=0) for values in (X, y, new, groups)
+    )
+    adapted = [model.adapt(X, y, new, counts), model.adapt(more_X, more_y, more_new)]
+    assert_allclose(*(predicted(each, X, new) for each in adapted), rtol=1e-6, atol=1e-9)
+    losses = [model.cluster_losses(X, y, groups, counts)]
+    losses.append(model.cluster_losses(more_X, more_y, more_groups))
+    assert_allclose(*losses, rtol=1e-6)
+    if case is not DOUBLE:  # networks are refused
+        updated = model.update(X, y, groups, counts)
+        assert_same_predictions(updated, model.update(more_X, more_y, more_groups), case)
+
+
 #: Penalties of differences, and folds by clients, know of clients without rows.
 KNOWS = ("ConvexClustered", "GTV", "PartialPooling")
 

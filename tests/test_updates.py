@@ -1,9 +1,12 @@
 """New rows of known clients."""
 
+from inspect import signature
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost
+from sklearn.utils.class_weight import compute_class_weight
 
 from skcfl import (
     CLoVERegressor,
@@ -11,14 +14,17 @@ from skcfl import (
     FedAvg,
     FedEMRegressor,
     FedRepRegressor,
+    IFCAClassifier,
     IFCARegressor,
     LocalModels,
+    LocalModelsClassifier,
     LocalModelsRegressor,
     PartialPoolingClassifier,
     PartialPoolingRegressor,
     PerFedAvgRegressor,
     PFedMeRegressor,
 )
+from skcfl.federation import InProcessFederation
 from skcfl.federation.remote import RemoteFederation
 from skcfl.models import MLP
 
@@ -185,6 +191,39 @@ def test_classes():
     whole = model.adapt(*both, groups=np.full(13, 100))
     assert_allclose(updated.params_[3], whole.params_[-1], atol=0.3)
     assert np.abs(updated.params_[3] - model.params_[3]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "method", [IFCAClassifier, LocalModelsClassifier, PartialPoolingClassifier]
+)
+@pytest.mark.parametrize("factors", ["balanced", {False: 0.5, True: 4.0}], ids=str)
+def test_new_rows_have_the_weights_of_their_classes(method, factors):
+    """Those of the fit, as rows that are weighed by hand."""
+    y, new_y = Y > 1.5, NEW_Y > 0.0
+    by_class = compute_class_weight(factors, classes=np.array([False, True]), y=y)
+    options = {"random_state": 0, "basis": "linear", "alpha": 0.05}
+    options = {name: options[name] for name in options.keys() & signature(method).parameters}
+    model = method(class_weight=factors, **options).fit(X, y, groups=GROUPS)
+    by_hand = method(**options).fit(X, y, groups=GROUPS, sample_weight=by_class[y * 1])
+    rows, weights = (NEW_X, new_y, NEW_GROUPS), by_class[new_y * 1]
+    compared = [(model.cluster_losses(*rows), by_hand.cluster_losses(*rows, weights))]
+    compared.append((model.update(*rows).params_, by_hand.update(*rows, weights).params_))
+    rows = NEW_X, new_y, NEW_GROUPS + 100
+    compared.append((model.adapt(*rows).params_, by_hand.adapt(*rows, weights).params_))
+    for found, wanted in compared:
+        assert_allclose(found, wanted, rtol=1e-7, atol=1e-9)
+
+
+def test_clusters_of_new_clients_are_by_weighed_classes():
+    """Three rows of one class are of the first cluster, one of the other class of the second."""
+    x = np.tile(np.linspace(-1, 1, 20), 6)[:, None]
+    y = (x[:, 0] > 0) == (np.arange(120) < 60)
+    model = IFCAClassifier(2, class_weight={False: 1.0, True: 8.0}, random_state=0)
+    model.fit(x, y, groups=np.repeat(np.arange(6), 20))
+    rows = -np.ones((4, 1)), np.array([False, False, False, True]), np.zeros(4, dtype=int)
+    second = model.labels_[-1]
+    assert model.labels_[0] != second
+    assert model.assign(*rows) == model.assign_federation(InProcessFederation(*rows)) == second
 
 
 def test_who_is_not_known_is_refused():

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._typing import Array, Groups, IntArray, MatrixLike, Weights, fit_context
 from ..clients.ids import check_ids, describe_unseen, encode, family, joined_ids, locate
-from ..federation.checking import FLOATS
+from ..federation.checking import FLOATS, check_weights
 from ..federation.federation import InProcessFederation
 from ..federation.result import Result
 from ..federation.sites import ask_each
@@ -282,7 +282,9 @@ class ClusteredRows(ClusterMixin, OfClients):
         own = [("predict",)] * len(parts)
         return federation.collected(iter(ask_each(parts, "outputs", own, whole=True)))
 
-    def assign(self, X: MatrixLike, y: Any = None, groups: Groups = None) -> IntArray:
+    def assign(
+        self, X: MatrixLike, y: Any = None, groups: Groups = None, sample_weight: Weights = None
+    ) -> IntArray:
         """Find the cluster of most rows of each of some clients.
 
         Parameters
@@ -294,6 +296,8 @@ class ClusteredRows(ClusterMixin, OfClients):
         groups : array-like of shape (n_samples,), default=None
             Id of each row's client, seen in fit or not. None without ``group_col``: all rows
             belong to one client.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
 
         Returns
         -------
@@ -302,7 +306,7 @@ class ClusteredRows(ClusterMixin, OfClients):
         """
         check_is_fitted(self)
         rows, ids = self._take_rows(X, groups)
-        federation = self._federation(rows, *self._clients(rows, ids))
+        federation = self._federation(rows, *self._clients(rows, ids), sample_weight)
         return self._met(federation, federation.hello())[-1]
 
     def assign_federation(self, federation: Federation) -> IntArray:
@@ -326,7 +330,9 @@ class ClusteredRows(ClusterMixin, OfClients):
         return self._met(federation, self._hello_of(federation, None))[-1]
 
     @fit_context(prefer_skip_nested_validation=True)
-    def adapt(self, X: MatrixLike, y: Any = None, groups: Groups = None) -> Self:
+    def adapt(
+        self, X: MatrixLike, y: Any = None, groups: Groups = None, sample_weight: Weights = None
+    ) -> Self:
         """Copy of this estimator that also knows some new clients.
 
         New clients find centres in their rows, and each belongs to the cluster with the centre
@@ -340,6 +346,8 @@ class ClusteredRows(ClusterMixin, OfClients):
             Not used.
         groups : array-like of shape (n_samples,), default=None
             Id of each row's client; not with ``group_col``.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
 
         Returns
         -------
@@ -357,7 +365,7 @@ class ClusteredRows(ClusterMixin, OfClients):
         rows, ids = self._take_rows(X, groups)
         clients, codes = self._clients(rows, ids)
         check_new_ids(self.groups_, clients if self._has_groups and ids is not None else None)
-        federation = self._federation(rows, clients, codes)
+        federation = self._federation(rows, clients, codes, sample_weight)
         centres, which, labels = self._met(federation, federation.hello())
         adapted = copy.copy(self)
         ids, codes = encode(joined_ids(self.groups_, clients))
@@ -410,8 +418,10 @@ class ClusteredRows(ClusterMixin, OfClients):
             return np.zeros(1, dtype=int), np.zeros(X.shape[0], dtype=np.intp)
         return encode(check_ids(ids, X.shape[0], self._ids_name()))
 
-    def _federation(self, X: Any, clients: Array, codes: Array) -> InProcessFederation:
-        about = {"sample_weight": None, "n_jobs": self.n_jobs}
+    def _federation(
+        self, X: Any, clients: Array, codes: Array, sample_weight: Weights
+    ) -> InProcessFederation:
+        about = {"sample_weight": check_weights(sample_weight, X), "n_jobs": self.n_jobs}
         return InProcessFederation.of_checked(None, X=X, y=None, codes=codes, ids=clients, **about)
 
     def __sklearn_tags__(self) -> Any:

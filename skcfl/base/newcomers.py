@@ -10,11 +10,21 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .._typing import Array, FloatArray, Groups, IntArray, MatrixLike, Targets, fit_context
+from .._typing import (
+    Array,
+    FloatArray,
+    Groups,
+    IntArray,
+    MatrixLike,
+    Targets,
+    Weights,
+    fit_context,
+)
 from ..calls.curvatures import Prox
 from ..calls.first_order import Losses
 from ..clients.ids import check_ids, describe_unseen, encode, joined_ids, locate
 from ..exceptions import PrivacyError
+from ..federation.checking import check_weights
 from ..federation.fanout import joined
 from ..federation.inprocess import open_rows
 from ..federation.pool import ClientPool
@@ -82,7 +92,13 @@ class NewClients(Host):
     _seen_weights: FloatArray
     _seen_losses: FloatArray | None
 
-    def assign(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> IntArray:
+    def assign(
+        self,
+        X: MatrixLike,
+        y: Targets = None,
+        groups: Groups = None,
+        sample_weight: Weights = None,
+    ) -> IntArray:
         """Find the cluster that fits each of some new clients best.
 
         A few labelled rows per client are enough. The estimator does not change: predict for the
@@ -97,6 +113,8 @@ class NewClients(Host):
         groups : array-like of shape (n_samples,), default=None
             Id of each row's client, seen in fit or not. None without ``group_col``: all rows
             belong to one client.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows; ``class_weight`` multiplies them as in fit.
 
         Returns
         -------
@@ -111,8 +129,9 @@ class NewClients(Host):
         """
         check_is_fitted(self)
         if y is None and self._assigns_by_features:
-            return self._clusters_by_features(self._new_clients(X, y, groups, False)[0])
-        pool, _ = self._new_clients(X, y, groups)
+            pool, _ = self._new_clients(X, y, groups, sample_weight, with_targets=False)
+            return self._clusters_by_features(pool)
+        pool, _ = self._new_clients(X, y, groups, sample_weight)
         return self._clusters_of(pool)
 
     def assign_federation(self, federation: Federation) -> IntArray:
@@ -147,6 +166,8 @@ class NewClients(Host):
     def _pool_of(self, federation: Federation, hello: Handshake) -> ClientPool:
         """Pool of the clients of a federation, in the units of fit."""
         parts = federation.rows(self.model_, hello)
+        if self.model_.class_factors is not None:
+            parts = [part.weighed(self.model_.class_factors) for part in parts]
         if self._scaling is not None:
             parts = [part.scaled(self._scaling) for part in parts]
         return ClientPool(
@@ -157,7 +178,13 @@ class NewClients(Host):
             Presence(hello.ids, federation.min_clients, federation.retries),
         )
 
-    def cluster_losses(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> Array:
+    def cluster_losses(
+        self,
+        X: MatrixLike,
+        y: Targets = None,
+        groups: Groups = None,
+        sample_weight: Weights = None,
+    ) -> Array:
         """Mean loss of each client's rows under each cluster's model.
 
         The matrix of losses: IFCA takes the least by rows, and CLoVE clusters its rows.
@@ -171,6 +198,8 @@ class NewClients(Host):
         groups : array-like of shape (n_samples,), default=None
             Id of each row's client, seen in fit or not. None without ``group_col``: all rows
             belong to one client.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows; ``class_weight`` multiplies them as in fit.
 
         Returns
         -------
@@ -183,12 +212,18 @@ class NewClients(Host):
             If y is needed and missing, or holds a class not seen in fit.
         """
         check_is_fitted(self)
-        pool, _ = self._new_clients(X, y, groups)
+        pool, _ = self._new_clients(X, y, groups, sample_weight)
         losses = pool.ask(Losses, pool.units.from_user(self.cluster_params_))
         return losses * pool.model.loss_unit
 
     @fit_context(prefer_skip_nested_validation=False)
-    def adapt(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> Self:
+    def adapt(
+        self,
+        X: MatrixLike,
+        y: Targets = None,
+        groups: Groups = None,
+        sample_weight: Weights = None,
+    ) -> Self:
         """Copy of this estimator that also knows some new clients.
 
         A few labelled rows per client are enough. Each new client belongs to the cluster of least
@@ -208,6 +243,8 @@ class NewClients(Host):
             Their targets. Not used with an unsupervised local model.
         groups : array-like of shape (n_samples,), default=None
             Id of each row's client; not with ``group_col``.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows; ``class_weight`` multiplies them as in fit.
 
         Returns
         -------
@@ -225,8 +262,8 @@ class NewClients(Host):
         """
         check_is_fitted(self)
         if self._is_private:
-            return self._for_clients().adapt(X, y, groups=groups)
-        pool, clients = self._new_clients(X, y, groups)
+            return self._for_clients().adapt(X, y, groups, sample_weight)
+        pool, clients = self._new_clients(X, y, groups, sample_weight)
         clients = check_new_ids(self.groups_, clients if self._has_groups else None)
         # Ids may be of any type after a private fit, which knows none.
         known = self.groups_ if len(self.groups_) else clients[:0]
@@ -258,7 +295,13 @@ class NewClients(Host):
         return adapted
 
     @fit_context(prefer_skip_nested_validation=False)
-    def update(self, X: MatrixLike, y: Targets = None, groups: Groups = None) -> Self:
+    def update(
+        self,
+        X: MatrixLike,
+        y: Targets = None,
+        groups: Groups = None,
+        sample_weight: Weights = None,
+    ) -> Self:
         """Copy of this estimator that also knows new rows of known clients.
 
         What the clients have in common stays as it was fitted: clusters' models, populations,
@@ -280,6 +323,8 @@ class NewClients(Host):
             Their targets. Not used with an unsupervised local model.
         groups : array-like of shape (n_samples,), default=None
             Id of each row's client, all of them known; not with ``group_col``.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows; ``class_weight`` multiplies them as in fit.
 
         Returns
         -------
@@ -296,7 +341,7 @@ class NewClients(Host):
             elsewhere, posteriors would take more than 64 MB, or losses under clusters 8 MB.
         """
         check_is_fitted(self)
-        pool, clients = self._new_clients(X, y, groups)
+        pool, clients = self._new_clients(X, y, groups, sample_weight)
         if clients is None or not self._has_groups:
             raise ValueError(
                 f"{type(self).__name__}.update needs to know the client of each row: pass groups=."
@@ -377,7 +422,7 @@ class NewClients(Host):
             return labels, theta[labels]
         losses = np.nan_to_num(pool.ask(Losses, theta), nan=TOO_LARGE, posinf=TOO_LARGE)
         noise = self._noise(pool)
-        return labels, memberships(losses, pool.client_sizes, self.cluster_sizes_, noise) @ theta
+        return labels, memberships(losses, pool.client_weights, self.cluster_sizes_, noise) @ theta
 
     def _personal_models(self, federation: Federation) -> Array:
         """Models of the clients of a federation, (n_clients, n_params), in the user's units."""
@@ -457,7 +502,12 @@ class NewClients(Host):
         return model.loss_degree * loss * (1 + share) / (1 - share)
 
     def _new_clients(
-        self, X: Any, y: Any, groups: Groups, with_targets: bool = True
+        self,
+        X: Any,
+        y: Any,
+        groups: Groups,
+        sample_weight: Weights = None,
+        with_targets: bool = True,
     ) -> tuple[ClientPool, Array | None]:
         """Pool of clients that need not be those of fit, in the units of fit, and their ids.
 
@@ -473,6 +523,9 @@ class NewClients(Host):
         else:
             X = self._check_features(X, dtype=self.model_.rows_dtype)
             y = np.zeros(X.shape[0], dtype=int if self._kind() == "classifier" else float)
+        weights = check_weights(sample_weight, X)
+        if with_targets and self.model_.class_factors is not None:
+            weights = self.model_.class_factors[y] * (1.0 if weights is None else weights)
         clients, codes, n_clients = None, np.zeros(X.shape[0], dtype=np.intp), 1
         if ids is not None:
             clients, codes = encode(check_ids(ids, X.shape[0], self._ids_name()))
@@ -481,4 +534,4 @@ class NewClients(Host):
             X = self._scaling.transform(X)
         rng = check_random_state(self.random_state)
         about = {"n_jobs": self.n_jobs, "random_state": rng, "scaling": self._scaling}
-        return open_rows(self.model_, X, y, codes, n_clients, **about), clients
+        return open_rows(self.model_, X, y, codes, n_clients, weights, **about), clients

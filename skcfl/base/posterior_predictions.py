@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import whole_number
-from .._typing import Array, ArrayLike, Groups, MatrixLike
+from .._typing import Array, ArrayLike, Groups, MatrixLike, Weights
 from ..clients.ids import check_ids
 from ..federation.made import MadeFederation
 from ..pooling.updates import KnownPosteriors
@@ -153,12 +153,17 @@ class PosteriorPredictions(BaseFederated):
     # ----------------------------------------------------------------------------- new clients
 
     def _new_clients(
-        self, X: Any, y: Any, groups: Groups, with_targets: bool = True
+        self,
+        X: Any,
+        y: Any,
+        groups: Groups,
+        sample_weight: Weights = None,
+        with_targets: bool = True,
     ) -> tuple[ClientPool, Array | None]:
         if with_targets and y is not None:
             for effect in self._effects:
                 y = effect.targets(self, X, y, groups)
-        pool, clients = super()._new_clients(X, y, groups, with_targets)
+        pool, clients = super()._new_clients(X, y, groups, sample_weight, with_targets)
         return self._beside(pool), clients
 
     def _for_clients(self) -> Self:

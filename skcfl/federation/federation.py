@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -179,6 +180,8 @@ class Federation(Protected, ABC):
             else:
                 factors = _class_factors(model.class_weight, classes)
             parts = [part.weighed(factors) for part in parts]
+            model = copy.copy(model)
+            model.class_factors = factors
         # Features and targets are measured at the same time.
         centred = {"features": model.fit_intercept} if model.standardize else {}
         centred |= {"target": True} if model.has_units else {}

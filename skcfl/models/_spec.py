@@ -57,6 +57,8 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
     loss_unit = 1.0
     #: Factors of the weights of each class's rows: "balanced", a dict or None.
     class_weight: Any = None
+    #: The factors (n_classes,) of a bound model, which new rows have too; None are ones.
+    class_factors: Any = None
     #: Numbers of a row's representation, which the last layer sees, of bound models that have one.
     n_representation = 0
     #: True if the Hessian of a client with fewer rows than parameters tells what they are.
