@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from numbers import Integral
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
@@ -237,6 +237,7 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
         *,
         every: float = 10.0,
         resume: bool = False,
+        evidence: bool = False,
     ) -> Self:
         """Find the clusters of the clients of a federation and fit a model for each.
 
@@ -254,6 +255,9 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
             Seconds between two writes of the checkpoint.
         resume : bool, default=False
             If True, the fit goes on from the checkpoint, if it is there.
+        evidence : bool, default=False
+            If True, clients in other places are asked at the end for the sums that the tests and
+            intervals of ``report`` need, up to twenty exchanges more. Clients here always are.
 
         Returns
         -------
@@ -264,7 +268,7 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
         ------
         ValueError
             If ``group_col`` is set, since the federation knows its clients, if there is a
-            checkpoint of private or masked clients, or for the reasons of ``fit``.
+            checkpoint or evidence of private or masked clients, or for the reasons of ``fit``.
         CheckpointError
             If the checkpoint is damaged, of another fit, written by a fit that is running, or
             there while ``resume`` is False.
@@ -283,7 +287,13 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
         with checkpointed(self, federation, checkpoint, every, resume) as clients:
             hello, header = self._introduced(clients)
             if hello.privacy is None:
-                return self._run(self._open(clients, hello, header, hello.ids))
+                task = self._open(clients, hello, header, hello.ids)
+                return self._run(replace(task, evidence=evidence))
+            if evidence:
+                raise ValueError(
+                    "evidence must be False where clients are private or masked, got True: tests "
+                    "and intervals need sums without noise. No client was asked for anything."
+                )
             if checkpoint is not None:
                 raise ValueError(
                     "checkpoint must be None where clients are private or masked, got "
@@ -295,7 +305,7 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
             return self
 
     def _end(self, task: Task) -> None:
-        self._gather(task.pool, len(self.groups_))
+        self._gather(task.pool, len(self.groups_), task.evidence)
 
     def _solve_task(self, task: Task) -> Result:
         """Solve, anew without the clients that were lost or rejected on the way.
@@ -325,7 +335,7 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
             except ClientsLost:
                 ledger = task.pool.ledger
                 again = (task.federation, task.hello, task.header, task.groups, presence)
-                vars(task).update(vars(self._open(*again)))
+                vars(task).update(vars(replace(self._open(*again), evidence=task.evidence)))
                 task.pool.ledger.take_over([ledger])
                 announce(presence.why_again())
             finally:

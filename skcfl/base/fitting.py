@@ -37,6 +37,8 @@ class Task:
     # Opened again where clients are lost.
     federation: Any = None
     hello: Any = None
+    # Whether clients in other places are asked for what a report needs.
+    evidence: bool = False
 
 
 class BaseFit(CallbackSupportMixin, DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):

@@ -61,9 +61,9 @@ class PosteriorPredictions(BaseFederated):
     _design = Design()
     _effects: Sequence[Effect] = ()
 
-    def _gather(self, pool: ClientPool, n_clients: int) -> None:
+    def _gather(self, pool: ClientPool, n_clients: int, elsewhere: bool) -> None:
         pool = self._beside(pool)
-        super()._gather(pool, n_clients)
+        super()._gather(pool, n_clients, elsewhere)
         self._known = None
         if self._covariances is not None and not pool.travels:
             self._known = KnownPosteriors.of(pool.lane(), self._stack)

@@ -34,12 +34,15 @@ class Reports(Host):
     _seen_weights: FloatArray
     _seen_losses: FloatArray | None
 
-    def _gather(self, pool: ClientPool, n_clients: int) -> None:
-        """Ask the clients, after a fit, what a report needs to know of them."""
+    def _gather(self, pool: ClientPool, n_clients: int, elsewhere: bool) -> None:
+        """Ask the clients, after a fit, what a report needs to know of them.
+
+        Those in other places are asked only if `elsewhere`.
+        """
         # Rows are judged by ensembles before these are boosted.
         theta = pool.units.from_user(self.cluster_params_[:, : pool.n_params])
         params = None if self._shared_params else self.params_
-        evidence = gather(pool, self.labels_, theta, params, self._deviations())
+        evidence = gather(pool, self.labels_, theta, params, self._deviations(), elsewhere)
         evidence.ids = self.groups_[evidence.clients]
         evidence.weights = pool.client_weights[evidence.clients]
         self._how_sure, self._n_fitted = evidence, n_clients
@@ -94,9 +97,9 @@ class Reports(Host):
         Notes
         -----
         The tests need a linear model of up to 256 parameters. They compare the clients' scores
-        at a common model with those of drawn signs of the rows, a wild bootstrap, or of squared
-        error and few rows of drawn normal noise: neither the distribution of the noise nor its
-        size has to be known.
+        at a common model with drawn ones that vary as the rows show (a wild bootstrap): neither
+        the distribution of the noise nor its size has to be known. With squared error and fewer than
+        two rows for each parameter noise is taken to be normal and of one size.
 
         Examples
         --------

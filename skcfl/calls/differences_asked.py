@@ -1,13 +1,16 @@
-"""Tests of differences between clients: their scores, and scores of drawn signs.
+"""Tests of differences between clients: their scores, and scores that are drawn.
 
 The score of a client at a model that clients have in common is the gradient of its loss there. If
 the model is right for all of them, the gradients of single rows have mean zero, whoever owns the
-row, and a change of their signs changes nothing: sums of squares of the clients' scores under
-drawn signs (a wild bootstrap: Liu 1988) show the size of these sums by chance.  A row of weight
-three is three rows, and draws three signs; a row with a weight of 2.5 draws one.  No
-distribution of the noise is assumed, and the rows of some clients may be noisier than others.
-Signs say little if clients have few rows: with squared error clients then draw normal noise of one
-size instead, and also send its sum of squares about the models, so that the size does not matter.
+row: sums of squares of normal draws with the covariances that the clients' rows show tell the size
+of these sums by chance (a wild bootstrap with normal multipliers: Wu 1986, Liu 1988). No
+distribution of the noise is assumed, and the rows of some clients may be noisier than others. A
+row of weight three is three rows; one with a weight of 2.5 is one. Rows say little of their noise
+if clients have few: with squared error scores are then drawn as those of normal noise of one size,
+and the sum of squares of the noise about the models with them, so that the size does not matter.
+
+Draws say no more of a client's rows than sums of products do: a server knows the normal numbers,
+and has only their products with the root of such a sum.
 
 If intercepts may differ (`within`) each client first fits its intercept, and scores are of the
 slopes only, with the intercept projected out.
@@ -20,13 +23,10 @@ import numpy as np
 from ..clients.blocks import copies_of
 from ..clients.draws import mixed
 from ..numerics.by_cluster import sum_by_cluster
+from ..numerics.matrices import quotient
 from .answer_bounds import NOT_NEGATIVE
 from .call import Call
 
-# Number of random signs that one 64-bit hash gives.
-SIGNS = 64
-# Rows of a client above which signs are drawn for sums of rows, not for each row.
-MOST_SIGNED = 64
 # Newton steps to the intercept of a client.
 INTERCEPT_STEPS = 20
 # Longest of these steps, on the scale of a logarithm.
@@ -35,6 +35,8 @@ LONGEST = 2.0
 LEAST_LEFT = 0.1
 # Singular values below this part of the largest are rounding.
 SINGULAR = 1e-10
+# Parts of a variance: what is added to it, and what other parameters leave of it at least.
+RIDGE, LEAST_USED = 1e-10, 1e-8
 # Bytes of drawn scores of all clients up to which they are kept for the next call.
 KEPT_BYTES = 2**26
 
@@ -91,7 +93,7 @@ class ScoreSums(Call):
 
 
 class ScoreDraws(Call):
-    """Sums over clients of their scores, and of what the scores are under drawn signs.
+    """Sums over clients of their scores, and of scores that are drawn.
 
     Parameters
     ----------
@@ -103,16 +105,16 @@ class ScoreDraws(Call):
         Moves of the models under the observed and the drawn scores.  None asks for the sums that
         give them, and leaves "squares" and "meat" at zero.
     normal : bool, default=False
-        If True, clients draw normal noise and not signs, of squared error.
+        If True, scores are drawn as of normal noise of one size, of squared error.
     n_draws : int, default=255
         Number of draws.
     draw : int, default=0
-        Seed of the signs.
+        Seed of the draws.
 
     Returns
     -------
     sums : ndarray of shape (K, n_params, n_draws + 1)
-        Scores by cluster: the observed ones, then those of drawn signs.
+        Scores by cluster: the observed ones, then drawn ones.
     squares : ndarray of shape (n_params, n_draws + 1)
         Sums over all clients of the squares of their scores at the moved models.
     meat, row_meat : ndarray of shape (K, n_params, n_params)
@@ -150,7 +152,7 @@ class ScoreDraws(Call):
         return n * down, n * (p * m + triangle + m + 1)
 
     def passes(cls, sizes, arguments):
-        return sizes["p"] * SIGNS
+        return sizes["p"]
 
     def kernel(
         cls, clients, block, slots, theta, labels, counted, within, frame, inverse, moves, **how
@@ -161,11 +163,9 @@ class ScoreDraws(Call):
         key = [*(value.tobytes() for value in arrays), within, how]
         known, drawn = block.cache.pop("scores", (None, None))
         if known != key:
-            kind = NormalNoise if how["normal"] else Signs
-            noise = kind(clients.places[slots], how["n_draws"], how["draw"])
             scores = Scores(clients.model, block, theta[labels], within, frame)
-            drawn = scores.drawn(n, inverse[labels], noise)
-        own, curvature, rows, scatter, odd = drawn
+            drawn = scores.drawn(n, inverse[labels], clients.places[slots], **how)
+        own, curvature, rows, scatter, odd, spare = drawn
         squares, meat = np.zeros(own.shape[1:]), np.zeros((K, p, p))
         if moves is None and len(clients.places) * own[0].nbytes <= KEPT_BYTES:
             block.cache["scores"] = key, drawn
@@ -174,79 +174,12 @@ class ScoreDraws(Call):
             for k in np.unique(labels):
                 some = labels == k
                 own[some] -= np.matmul(A[some], moves[k])
-            squares = np.einsum("cpm,cpm->pm", own, own)
+            squares = np.einsum("cpm,cpm->pm", own, own) - spare
             outer = own[:, :, 0, None] * own[:, None, :, 0]
             meat = sum_by_cluster(outer.reshape(-1, p * p), labels, K).reshape(K, p, p)
         sums = sum_by_cluster(own.reshape(len(own), -1), labels, K).reshape(K, p, -1)
         rows = sum_by_cluster(rows.reshape(-1, p * p), labels, K).reshape(K, p, p)
         return sums, squares, meat, rows, scatter, odd
-
-
-class Signs:
-    """Random signs of the rows of some clients, the same wherever the clients are."""
-
-    #: Rows of a client up to which each row has a separate number.
-    most_rows: float = MOST_SIGNED
-
-    def __init__(self, places, n_draws, draw):
-        self.places, self.n_draws, self.draw = places, n_draws, draw
-
-    def __iter__(self):
-        """Yield the draws of a hash each, slices."""
-        for first in range(0, self.n_draws, SIGNS):
-            yield slice(first, min(first + SIGNS, self.n_draws))
-
-    def of(self, some, n_rows):
-        """Signs (c, n_rows, m) of the draws of a slice."""
-        keys = self.places[:, None], np.arange(n_rows)[None, :]
-        hashes = np.ascontiguousarray(mixed(self.draw, *keys, some.start))
-        bits = np.unpackbits(hashes.view(np.uint8).reshape(*hashes.shape, 8), axis=2)
-        return 2.0 * bits[:, :, : some.stop - some.start] - 1.0
-
-    def fixed(self, n_rows):
-        """Signs (c, 1, n_rows) that are the same in all draws."""
-        return self.of(slice(-1, 0), n_rows)[:, None, :, 0]
-
-    def means(self, some, copies):
-        """Means (c, n_rows, m) of as many signs as there are copies of rows that have several."""
-        m = some.stop - some.start
-        out = np.zeros((*copies.shape, m))
-        for means, each, generator in zip(out, copies, self._generators(some, 1), strict=True):
-            n = each[each > 1, None]
-            heads = generator.binomial(n.astype(np.int64), 0.5, (len(n), m))
-            means[each > 1] = heads * 2.0 / n - 1
-        return out
-
-    def _generators(self, some, *about):
-        """A generator for each client, so that its numbers do not depend on the rows of others."""
-        bits = np.random.Philox(key=0)
-        generator, state = np.random.Generator(bits), bits.state
-        for seed in mixed(self.draw, self.places, some.start, *about):
-            state["state"]["key"][0] = seed
-            bits.state = state
-            yield generator
-
-
-class NormalNoise(Signs):
-    """Standard normal numbers in the place of signs."""
-
-    most_rows = np.inf
-
-    def of(self, some, n_rows):
-        """Numbers (c, n_rows, m) of the draws of a slice."""
-        out = np.empty((len(self.places), n_rows, some.stop - some.start))
-        for numbers, generator in zip(out, self._generators(some), strict=True):
-            # Row by row: padding comes last.
-            generator.standard_normal(out=numbers)
-        return out
-
-    def scatter(self, some, copies):
-        """Squares (c, m) of the noise of copies about their row's: of n copies n - 1 squares."""
-        out, more = np.zeros((len(copies), some.stop - some.start)), (copies - 1.0).sum(axis=1)
-        for squares, n, generator in zip(out, more, self._generators(some, 1), strict=True):
-            if n > 0:
-                squares[:] = generator.chisquare(n, len(squares))
-        return out
 
 
 class Scores:
@@ -304,12 +237,13 @@ class Scores:
         e[:, self.free] = 0.0
         return e
 
-    def drawn(self, n, inverse, noise):
+    def drawn(self, n, inverse, places, normal, n_draws, draw):
         """Scores and drawn ones (c, p, 1 + m), curvatures, squares of rows (c, p, p), scatter.
 
         The scatter (1 + m,) is that of the residuals and of the noise that is drawn in their
         place.  Residuals are enlarged by what the row itself has taken of them (HC2: MacKinnon
-        and White 1985).  Last is the number of rows with odd weights.
+        and White 1985).  Last are the number of rows with odd weights, and what the sums of
+        squares of drawn scores (p, 1 + m) have too much.
         """
         c, length, D = self.block.shape
         C, weights = self.model.n_outputs, n[:, None] * self.block.weights
@@ -317,42 +251,34 @@ class Scores:
         odd, copies = (copies == 0).sum(), np.maximum(copies, 1.0)
         leverages = self._leverages(n, inverse) / copies
         larger = 1.0 / np.sqrt(np.maximum(1.0 - leverages, LEAST_LEFT))
-        pull = (weights * larger)[:, None, :] * self.gradients
+        pull = (weights * larger / np.sqrt(copies))[:, None, :] * self.gradients
         X = self.block.dense()
         V = (pull.transpose(0, 2, 1)[:, :, :, None] * X[:, :, None, :]).reshape(c, length, C * D)
         V = self._reduce(V.transpose(0, 2, 1))
-        half = V / np.sqrt(copies)[:, None]
-        rows = np.matmul(half, half.transpose(0, 2, 1))
-        size, normal = np.sqrt(weights), isinstance(noise, NormalNoise)
-        several = (copies > 1).any(axis=0) & (not normal)
+        rows = spread = np.matmul(V, V.transpose(0, 2, 1))
         if normal:
-            V = self._reduce((size[:, :, None] * X).transpose(0, 2, 1))
-        elif several.any():
-            heavy = np.where((copies > 1)[:, None], V, 0.0)
-            V, heavy = V - heavy, heavy[:, :, several]
-        if length > noise.most_rows:
-            wide = -(-length // noise.most_rows) * noise.most_rows
-            # Rows are in the order of their content: those of a sum may be alike.
-            V = np.pad(V * noise.fixed(length), ((0, 0), (0, 0), (0, wide - length)))
-            V = V.reshape(c, C * D, -1, noise.most_rows).sum(axis=2)
-        out, scatter = np.empty((c, C * D, 1 + noise.n_draws)), np.zeros(1 + noise.n_draws)
+            V = self._reduce((np.sqrt(weights)[:, :, None] * X).transpose(0, 2, 1))
+            spread = np.matmul(V, V.transpose(0, 2, 1))
+        root, used, order = _roots(spread)
+        free = (copies * (weights > 0)).sum(axis=1) - used.sum(axis=1) - (self.within & (n > 0))
+        size = np.einsum("cpp->cp", rows)
+        # Squares of sums of rows vary by products of two rows; drawn ones by squares of rows, too.
+        share = quotient((V**4).sum(axis=2), size**2)
+        excess = 1.0 - np.sqrt(np.maximum(1.0 - share, 0.0))
+        out, scatter = np.empty((c, C * D, 1 + n_draws)), np.zeros(1 + n_draws)
         out[:, :, 0] = n[:, None] * self.reduced(n)[1]
         scatter[0] = (weights[:, None, :] * self.gradients**2).sum()
-        for some in noise:
-            drawn = noise.of(some, V.shape[2])
-            out[:, :, 1:][:, :, some] = np.matmul(V, drawn)
-            if several.any():
-                means = noise.means(some, copies[:, several])
-                out[:, :, 1:][:, :, some] += np.matmul(heavy, means)
+        spare = np.zeros((C * D, 1 + n_draws))
+        for i, generator in enumerate(_generators(draw, places)):
+            numbers = generator.standard_normal((C * D, n_draws))
+            scores = out[i, :, 1:]
+            scores[order[i]] = root[i] @ numbers
             if normal:
-                drawn *= (weights > 0)[:, :, None]
-                scatter[1:][some] = (drawn**2).sum(axis=(0, 1))
-                scatter[1:][some] += noise.scatter(some, copies).sum(axis=0)
-                if self.within:
-                    own = (size[:, :, None] * drawn).sum(axis=1) ** 2
-                    total = np.where(n > 0, n, 1.0)[:, None]
-                    scatter[1:][some] -= (own / total).sum(axis=0)
-        return out, self.curvature, rows, scatter, float(odd)
+                scatter[1:] += (numbers[used[i]] ** 2).sum(axis=0)
+                scatter[1:] += 2.0 * generator.standard_gamma(max(free[i], 0.0) / 2.0, n_draws)
+            else:
+                spare[:, 1:] += excess[i, :, None] * (scores**2 - size[i, :, None])
+        return out, self.curvature, rows, scatter, float(odd), spare
 
     def _leverages(self, n, inverse):
         """Leverage of each row on its prediction, (c, length): outputs' mean."""
@@ -371,3 +297,29 @@ class Scores:
             own = np.matmul(about, inverse[:, a, :, a])
             total += n[:, None] * h * np.einsum("cnd,cnd->cn", own, about)
         return total / C
+
+
+def _roots(squares):
+    """Triangular roots of matrices (c, p, p), which of their columns are not zero, and an order.
+
+    Parameters are in the order of their sizes, so that draws do not depend on which column of the
+    rows a feature is.
+    """
+    order = np.einsum("cpp->cp", squares).argsort(axis=1, kind="stable")
+    squares = np.take_along_axis(squares, order[:, :, None], axis=1)
+    squares = np.take_along_axis(squares, order[:, None, :], axis=2)
+    sizes = np.einsum("cpp->cp", squares)
+    ridge = np.where(sizes > 0, RIDGE * sizes, 1.0)
+    root = np.linalg.cholesky(squares + ridge[:, :, None] * np.eye(ridge.shape[1]))
+    used = (sizes > 0) & (np.einsum("cpp->cp", root) ** 2 > LEAST_USED * sizes)
+    return root * used[:, None, :], used, order
+
+
+def _generators(draw, places):
+    """A generator for each client, so that its numbers do not depend on others."""
+    bits = np.random.Philox(key=0)
+    generator, state = np.random.Generator(bits), bits.state
+    for seed in mixed(draw, places):
+        state["state"]["key"][0] = seed
+        bits.state = state
+        yield generator

@@ -33,6 +33,11 @@ class Absences:
             for place in places[~answered].tolist():
                 self._open.setdefault(place, (self.calls, now))
 
+    @property
+    def n_silences(self):
+        """How often a client was silent so far, however long."""
+        return len(self._open) + len(self._found)
+
     def listed(self):
         """All silences, a dict each, in their order.
 

@@ -59,6 +59,8 @@ class FitApp:
     released : int
         Folds of the second moments that sites release, to which the estimator is fitted; 0 fits
         it to the sites.
+    evidence : bool, default=False
+        Whether sites are asked for what a report needs.
     """
 
     def __init__(
@@ -72,10 +74,12 @@ class FitApp:
         max_share=None,
         checkpoint=None,
         released=0,
+        evidence=False,
     ):
         self.estimator, self.trusted, self.description = estimator, trusted, description
         self.max_share, self.checkpoint, self.released = max_share, checkpoint, released
         self.min_clients, self.retries, self.timeout = min_clients, retries, timeout
+        self.evidence = evidence
         _publish(type(self), fit="main")
 
     def fit(self):
@@ -121,9 +125,9 @@ def run(app, transports, folder):
         estimator = loads(base64.b64decode(app.estimator), packages=packages)
         limits = {name: getattr(app, name) for name in ("min_clients", "retries", "max_share")}
         federation = RemoteFederation(transports, **limits)
-        options = {}
+        options = {"evidence": True} if app.evidence else {}
         if app.checkpoint is not None:
-            options = {"checkpoint": app.checkpoint, "resume": True}
+            options |= {"checkpoint": app.checkpoint, "resume": True}
         if app.released:
             federation = federation.released(n_folds=app.released)
         fitted = estimator.fit_federation(federation, **options)

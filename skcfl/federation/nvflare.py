@@ -48,6 +48,7 @@ def fit_recipe(
     max_share: float | None = None,
     checkpoint: str | PathLike[str] | None = None,
     released: int = 0,
+    evidence: bool = False,
 ) -> Any:
     """The job that fits an estimator to sites.
 
@@ -80,6 +81,9 @@ def fit_recipe(
         Folds of the second moments that sites release by policies with the unit "record", to
         which the estimator is fitted, see
         :meth:`~skcfl.federation.InProcessFederation.released`. 0 fits it to the sites.
+    evidence : bool, default=False
+        Whether sites are asked at the end for the sums that the estimator's ``report`` needs, see
+        ``fit_federation``.
 
     Returns
     -------
@@ -137,7 +141,7 @@ def fit_recipe(
         )
     path = None if checkpoint is None else str(checkpoint)
     about = text, min_clients, retries, float(timeout), trusted, repr(estimator), max_share, path
-    about += (released,)
+    about += (released, bool(evidence))
     recipe = recipe_class(name, server=FitApp(*about), client=SiteApp(rows), min_clients=min_sites)
     # Otherwise the source files of the classes would be copied into the job.
     recipe.finalize().set_app_packages(["skcfl"])

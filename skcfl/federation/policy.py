@@ -38,8 +38,9 @@ class SitePolicy:
         Every answer is about at least so many rows of each client. Clients of fewer rows do not
         answer and are in no sum. Neither do clients answer about a part of their rows, such as a
         fold, that has fewer rows or with those that they have answered about divides them into
-        fewer; about classes of fewer rows; or after steps on batches of fewer rows. Rows of
-        unequal weights count as ``(sum of weights)^2 / sum of squared weights``.
+        fewer; about classes of fewer rows; or after steps on batches, which the server draws,
+        unless `calls` name these steps: then of so many rows. Rows of unequal weights count as
+        ``(sum of weights)^2 / sum of squared weights``.
     min_clients : int, default=1
         Sums over clients are over at least so many clients of the site, also where these choose
         what they are summed by. Clients of unequal weights count as rows do, unless these are the
@@ -451,10 +452,16 @@ class PolicySite(WrappedSite):
         few = np.zeros(self.n_clients, dtype=bool)
         if least == 1:
             return few
+        drawn = np.floor(arguments.get("share", 1.0) * sizes)
         if (size := arguments.get("batch_size")) is not None:
-            few |= np.minimum(size, sizes) < least
-        if "share" in arguments:
-            few |= np.floor(arguments["share"] * sizes) < least
+            drawn = np.minimum(size, drawn)
+        if self.guard.policy.calls is None and (drawn < sizes).any():
+            # The server knows which: of several draws it could compute what single rows say.
+            raise Refused(
+                f"it does not answer {call} about rows that are drawn, as its calls do not name "
+                f"it and {self.guard.policy.limits}: batch_size=None takes all rows"
+            )
+        few |= drawn < least
         if CALLS[call].about == "classes" and arguments.get("by_class", True):
             few |= self._few_of_class
         return few & (sizes > 0)

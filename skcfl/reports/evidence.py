@@ -8,6 +8,7 @@ from sklearn.utils import check_random_state
 
 from ..calls.first_order import Losses, OwnLosses
 from ..exceptions import FederationError
+from ..federation.presence import needing_all
 from ..numerics.newton import MAX_DENSE
 from .differences import CommonModels, DifferenceTest, centre_of, common_models, differences
 
@@ -65,7 +66,7 @@ class Evidence:
     reason: str = ""
 
 
-def gather(pool, labels, cluster_params, params, deviations=None):
+def gather(pool, labels, cluster_params, params, deviations=None, elsewhere=False):
     """Ask the clients of a fit how sure it is.
 
     Parameters
@@ -80,6 +81,8 @@ def gather(pool, labels, cluster_params, params, deviations=None):
         Models of the clients, in the user's units; None if they are those of their clusters.
     deviations : callable, default=None
         ``deviations(pool, common, centre, spread)`` returns standard deviations of coefficients.
+    elsewhere : bool, default=False
+        Whether clients in other places are asked, too.
 
     Returns
     -------
@@ -90,9 +93,12 @@ def gather(pool, labels, cluster_params, params, deviations=None):
         pool, labels = pool.subset(clients), labels[clients]
         params = None if params is None else params[clients]
     evidence = Evidence(clients, np.asarray(pool.client_sizes))
-    if pool.travels:
-        # They agreed to a fit; the tests would send thirty times as many bytes.
-        evidence.reason = "the clients are in other places, and are asked for fits only"
+    if pool.travels and not elsewhere:
+        # They agreed to a fit; the tests send many times as many bytes.
+        evidence.reason = (
+            "the clients are in other places, and are asked for fits only unless fit_federation "
+            "has evidence=True"
+        )
     elif not hasattr(pool.model, "kernel") or not pool.can_answer("score_draws"):
         evidence.reason = "the local model is not linear"
     elif pool.n_params > MAX_DENSE:
@@ -103,21 +109,27 @@ def gather(pool, labels, cluster_params, params, deviations=None):
         return evidence
     pool = pool.lane()
     params = cluster_params[labels] if params is None else pool.units.from_user(params)
+    silences = pool.presence.absences.n_silences
     try:
-        _ask(pool, evidence, labels, cluster_params, params, deviations)
+        with needing_all(pool):
+            _ask(pool, evidence, labels, cluster_params, params, deviations)
     except (FederationError, np.linalg.LinAlgError) as error:
         evidence.reason = f"the clients could not be asked: {error}"
+    if pool.presence.absences.n_silences > silences:
+        # Sums of one call and the next are not of the same clients.
+        evidence = Evidence(clients, evidence.sizes, reason="some of the clients did not answer")
     evidence.n_calls = pool.ledger.calls
     return evidence
 
 
 def _sampled(pool):
-    """Positions of the clients that are asked."""
+    """Positions of the clients that are asked: not of those that are missing."""
+    (here,) = np.nonzero(~pool.roll_call()[0])
     most = int(MOST_NUMBERS / max(pool.n_samples / pool.n_clients * pool.n_params, 1.0))
     most = max(min(most, MOST_CLIENTS), 2)
-    if pool.n_clients <= most:
-        return np.arange(pool.n_clients)
-    return np.sort(check_random_state(0).choice(pool.n_clients, most, replace=False))
+    if len(here) <= most:
+        return here
+    return np.sort(check_random_state(0).choice(here, most, replace=False))
 
 
 def _ask(pool, evidence, labels, cluster_params, params, deviations):

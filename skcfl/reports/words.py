@@ -88,6 +88,8 @@ class _Words:
             section.parts.append(
                 f"Beyond their intercepts: {beyond}, p = {_p(known.intercepts_only)}."
             )
+        if known.no_difference.one_size:
+            section.parts.append("Rows are few: their noise is taken to be of one size.")
         if known.no_difference.n_odd:
             section.parts.append(
                 f"{_count(known.no_difference.n_odd, 'row')} with weights that are no whole "

@@ -216,8 +216,9 @@ def test_recipes(fake):
 
 def test_a_job_leaves_the_fitted_estimator(fake):
     wanted = IFCARegressor(n_clusters=2, random_state=0)
-    found = run(fake, wanted, timeout=7)
+    found = run(fake, wanted, timeout=7, evidence=True)
     wanted.fit(DATA.X, DATA.y, groups=NAMES)
+    assert str(found.report()) == str(wanted.report())
     assert found.groups_.tolist() == wanted.groups_.tolist()
     assert_allclose(found.params_, wanted.params_, rtol=1e-10)
     assert_allclose(found.predict(DATA.X, groups=NAMES), wanted.predict(DATA.X, groups=NAMES))

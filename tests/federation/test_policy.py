@@ -549,16 +549,21 @@ def test_it_is_said_of_every_step_whether_it_cuts_rows():
 
 
 def test_batches_of_few_rows():
-    rows, _ = rows_of([20, 20], SitePolicy(min_rows=5))
+    """Whoever knows the draws has single rows from several of them."""
     arguments = {
         **{"w": np.ones((2, 3)), "own": None, "center": None, "rho": np.zeros(2), "keep": False},
         **{"steps": np.ones(2, int), "step_size": np.full(2, 0.1), "optimizer": "sgd"},
         **{"draw": (0, 0), "monotone": False},
     }
-    few = rows.site(MODEL).answer("local_update", {**arguments, "batch_size": 1})
+    named = SitePolicy(min_rows=5, calls={"local_update"})
+    site, strict = (rows_of([20, 20], p)[0].site(MODEL) for p in (named, SitePolicy(min_rows=5)))
+    few = site.answer("local_update", {**arguments, "batch_size": 1})
     assert few["answered"].tolist() == [False, False] and not few["w"].any()
-    many = rows.site(MODEL).answer("local_update", {**arguments, "batch_size": 5})
-    assert "answered" not in many
+    assert "answered" not in site.answer("local_update", {**arguments, "batch_size": 5})
+    for size in (5, 19):
+        with pytest.raises(Refused, match="rows that are drawn.*batch_size=None"):
+            strict.answer("local_update", {**arguments, "batch_size": size})
+    assert "answered" not in strict.answer("local_update", {**arguments, "batch_size": 20})
 
 
 def test_scores_of_one_row():

@@ -88,7 +88,7 @@ def test_reports_of_classes_do_not_depend_on_their_order():
 
 
 def test_intervals_of_weighted_rows_have_their_degrees_of_freedom():
-    X, y, groups = table(5, N=4, n=3, deviations=np.zeros(3))
+    X, y, groups = table(6, N=4, n=3, deviations=np.zeros(3))
     weights = np.tile([1, 2, 3], 4)
     each = np.repeat(np.arange(12), weights)
     plain = skcfl.FedAvgRegressor(alpha=0.0)

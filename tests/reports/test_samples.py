@@ -3,23 +3,41 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from pytest import approx
 
 from skcfl import FedAvgRegressor
-from skcfl.calls.differences_asked import NormalNoise, Signs
+from skcfl.calls import differences_asked
+from skcfl.federation.inprocess import open_rows
+from skcfl.models import LinearModel
 
 
-@pytest.mark.parametrize("kind", [NormalNoise, Signs])
-def test_draws_of_a_client_depend_on_it_alone(kind):
-    places = np.array([3, 8, 1])
-    noise = kind(places, 100, draw=7)
-    parts = list(noise)
-    both = np.concatenate([noise.of(some, 5) for some in parts], axis=2)
-    assert both.shape == (3, 5, 100)
-    few = np.concatenate([kind(places[[2]], 100, draw=7).of(some, 3) for some in parts], axis=2)
-    assert_array_equal(few, both[[2], :3])
-    assert len(np.unique(both[:, 0, :8], axis=0)) == 3
-    assert (kind(places, 100, draw=8).of(parts[0], 5) != both[:, :, :64]).any()
-    assert np.abs(both.mean()) < 0.15 and abs(both.std() - 1.0) < 0.15
+def test_draws_of_a_client_depend_on_it_alone():
+    def numbers(places, draw=7):
+        return [one.standard_normal(50) for one in differences_asked._generators(draw, places)]
+
+    some = numbers(np.array([3, 8, 1]))
+    assert_array_equal(numbers(np.array([1]))[0], some[2])
+    assert (numbers(np.array([1]), draw=8)[0] != some[2]).all()
+    assert np.abs(np.corrcoef(some) - np.eye(3)).max() < 0.5 and np.std(some) == approx(1, abs=0.2)
+
+
+def test_drawn_scores_tell_no_more_than_sums_of_products():
+    """The server knows the numbers that are drawn: they must not be multiples of single rows."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 2)), rng.normal(size=40)
+    model = LinearModel(alpha=0.0).bind(2)
+    pool = open_rows(model, X, y, np.repeat([0, 1], 20), 2)
+    for normal in (False, True):
+        about = {"counted": np.array([True, False]), "normal": normal, "n_draws": 30}
+        asked = np.zeros((1, 3)), np.zeros(2, dtype=int), np.zeros((1, 3, 3))
+        sums, _, _, rows, *_ = pool.ask(differences_asked.ScoreDraws, *asked, **about)
+        design = np.column_stack([X, np.ones(40)])[:20]
+        products = design.T @ design if normal else rows[0]
+        (generator,) = differences_asked._generators(0, np.array([0]))
+        order = np.diag(products).argsort()
+        root = np.linalg.cholesky(products[np.ix_(order, order)])
+        wanted = root @ generator.standard_normal((3, 30))
+        assert_allclose(sums[0, order, 1:], wanted, atol=1e-7 * np.abs(wanted).max())
 
 
 def test_only_the_draws_are_of_a_sample(monkeypatch):
@@ -48,9 +66,13 @@ def test_noise_of_a_sample_is_drawn_once_for_both_sums(monkeypatch, few_rows):
     monkeypatch.setattr("skcfl.reports.differences.MOST_DRAWN", 25)
     rng, n = np.random.default_rng(0), 6 if few_rows else 30
     groups, X = np.repeat(np.arange(60), n), rng.normal(size=(60 * n, 2))
-    y, drawn, kind = X.sum(axis=1), [], NormalNoise if few_rows else Signs
-    of = kind.of
-    monkeypatch.setattr(kind, "of", lambda *about: drawn.append(about[1]) or of(*about))
+    y, drawn, generators = X.sum(axis=1), [], differences_asked._generators
+
+    def spy(draw, places):
+        drawn.extend(places)
+        return generators(draw, places)
+
+    monkeypatch.setattr(differences_asked, "_generators", spy)
     model = FedAvgRegressor().fit(X, y, groups=groups)
-    # 511 draws, 64 a hash, of no difference and of intercepts only.
-    assert len(drawn) == 2 * 8 and model._how_sure.no_difference.n_draws == 511
+    # Of no difference and of intercepts only; of the models of all clients there are no draws.
+    assert len(drawn) == 2 * 25 + 60 and model._how_sure.no_difference.n_draws == 511
