@@ -98,8 +98,8 @@ class Reports(Host):
         -----
         The tests need a linear model of up to 256 parameters. They compare the clients' scores
         at a common model with drawn ones that vary as the rows show (a wild bootstrap): neither
-        the distribution of the noise nor its size has to be known. With squared error and fewer than
-        two rows for each parameter noise is taken to be normal and of one size.
+        the distribution of the noise nor its size has to be known. With squared error and fewer
+        than two rows for each parameter noise is taken to be normal and of one size.
 
         Examples
         --------
