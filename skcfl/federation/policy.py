@@ -19,8 +19,10 @@ from .query_log import QueryLog
 from .row_calls import ROW_CALLS, TOLD_BY, check_calls
 from .sites import Refused, WrappedSite, answer_without
 
-#: Calls with an entry for each bin, leaf or level, which may be that of one row.
-BY_PART = {"below", "distinct", *(name for name, call in CALLS.items() if call.about == "parts")}
+#: Calls with an entry for each bin, leaf, level or local cluster: it, or the difference of two,
+#: may be that of one row.
+BY_PART = {"below", "distinct"}
+BY_PART |= {name for name, call in CALLS.items() if call.about in ("parts", "counts")}
 
 
 class SitePolicy:
@@ -49,8 +51,9 @@ class SitePolicy:
     calls : collection of str or None, default=None
         The calls that are answered, by their names in ``skcfl.calls.CALLS`` and
         ``skcfl.federation.row_calls.ROW_CALLS``; None is all of them, with a `min_rows`
-        or `min_clients` above 1 without those of curves, trees and crossed groupings, as single
-        rows or clients may make an entry of their sums; and nothing of the kind is made of the
+        or `min_clients` above 1 without those of curves, trees, crossed groupings and local
+        centres, as single rows or clients may make an entry of their sums, or the difference of
+        two; and nothing of the kind is made of the
         rows then.  Those that send nothing up always are.
     max_calls : int or None, default=None
         How many calls are answered, in all fits of one host together; None is any number.

@@ -491,6 +491,10 @@ def test_answers_about_classes_and_centres_of_few_rows():
     means = site.answer("class_statistics", {"w": np.ones((2, 3))})
     assert means["answered"].tolist() == [False, True]
     many, one = ({"n_centres": n, "draw": (0, 0)} for n in (20, 1))
+    with pytest.raises(Refused, match="local_centres.*do not name it"):  # differences of centres
+        site.answer("local_centres", one)
+    named = SitePolicy(min_rows=5, calls={"local_centres"})
+    site = rows_of([20, 20], named, y)[0].site(model)
     centres = site.answer("local_centres", many)
     assert centres["answered"].tolist() == [False, False] and not centres["centres"].any()
     assert plain.site(model).answer("local_centres", many)["counts"].any()
