@@ -161,7 +161,7 @@ class GeneratedSite(Site):
         self.last = (self.centers + rho[:, None] * v) / (1.0 + rho[:, None])
         return {"x": self.last.copy()}
 
-    def _conjugate(self, s, x0, own, largest):
+    def _conjugate(self, s, x0, own, largest, allowed):
         return {"bounds": 0.5 * (s**2).sum(axis=1) + (s * self.centers).sum(axis=1)}
 
     def _spectrum(self):
@@ -173,7 +173,7 @@ class GeneratedSite(Site):
     def _fingerprints(self, key, targets):
         return {"digests": self.centers[:, :2].copy()}
 
-    def _enclosure(self, theta, box, labels, dense):
+    def _enclosures(self, theta, box, labels, dense, members):
         p = theta.shape[1]
         total = np.bincount(labels, minlength=len(theta)).astype(float)
         floor = total[:, None, None] * np.eye(p) if dense else total[:, None] * np.ones(3)

@@ -40,7 +40,7 @@ html_theme_options = {
     "show_toc_level": 2,
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
-    "pygments_light_style": "tango",
+    "pygments_light_style": "a11y-high-contrast-light",
 }
 html_context = {"default_mode": "auto"}
 html_static_path = ["_static"]

@@ -126,7 +126,7 @@ def draw(scores, score, model, path):
     )
     left.margins(x=0.15)
     RandomEffectsDisplay.from_estimator(model, ax=right)
-    right.set_title("In what clients differ most, with 95 % intervals")
+    right.set_title("In what clients differ most (95 %)")
     for ax in (left, right):
         ax.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()

@@ -2,9 +2,12 @@
 
 import ast
 import importlib
+import inspect
 from pathlib import Path
 
 import pytest
+
+from skcfl.calls import CALLS
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ROOT / "benchmarks", ROOT / "examples"
@@ -42,3 +45,12 @@ def test_imports_of_scripts(path):
 def test_a_missing_name_is_seen():
     assert not is_there("skcfl.graphs", "no_such_graph")
     assert not is_there("skcfl.no_such_module", "graph")
+
+
+def test_generated_clients_take_what_calls_send(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    methods = vars(importlib.import_module("at_scale").GeneratedSite)
+    answered = {name: methods[f"_{name}"] for name in CALLS if f"_{name}" in methods}
+    assert len(answered) > 15
+    for name, method in answered.items():
+        inspect.signature(method).bind(None, **dict.fromkeys(CALLS[name].down))

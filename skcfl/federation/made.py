@@ -54,7 +54,7 @@ class BehindFederation(Federation):
         return self.federation.hello(kind)
 
     def collected(self, answers: Iterator[Array]) -> Array:
-        """Entries of all rows; see :meth:`Federation.collected`."""
+        """Entries of all rows; see ``Federation.collected``."""
         return self.federation.collected(answers)
 
 
