@@ -3,8 +3,8 @@
     python benchmarks/how_sure.py [draws]
 
 prints the figures of doc/benchmarks/how_sure.rst, 200 draws by default, in about five minutes on
-one core: p-values of "do clients differ" without differences and with some, intervals of standard deviations
-and of means, and the mean adjusted Rand index of clusters in rows drawn again.
+one core: p-values of "do clients differ" without differences and with some, intervals of standard
+deviations and of means, and the mean adjusted Rand index of clusters in rows drawn again.
 """
 
 import sys
