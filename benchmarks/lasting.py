@@ -229,7 +229,7 @@ def running(sites=SITES):
         command = ["nvflare", "provision", "-p", str(PROJECT), "-w", str(folder / "workspace")]
         subprocess.run([*command, "--force"], check=True, capture_output=True)
         for participant in ["localhost", *sites]:
-            allow_jobs(kits(folder) / participant)
+            allow_jobs(kits(folder) / participant, rows="lasting:Wards")
             start(folder, participant)
         try:
             wait_for_sites(folder, sites)

@@ -6,6 +6,7 @@ is in :mod:`skcfl.federation.nvflare`.
 
 import base64
 import importlib
+import json
 import logging
 import time
 from pathlib import Path
@@ -18,13 +19,15 @@ from .fit_page import FitReport, fit_report
 from .host import SiteHost, SiteRows
 from .remote import RemoteFederation
 from .serialization import RESULTS, dumps, loads
-from .sites import PlaceLost
+from .sites import PlaceLost, Refused
 from .wire import WireTransport
 
 #: File of the fitted estimator, in the job's folder at the server.
 FITTED = "skcfl_fitted.bin"
 #: Files of what was fitted, asked and answered, in the same folder.
 REPORT, PAGE = "skcfl_report.json", "skcfl_report.html"
+#: Entry of the file of resources of a kit: the classes of rows that jobs may name.
+ALLOWED_ROWS = "skcfl_rows"
 
 logger = logging.getLogger(__name__)
 
@@ -193,9 +196,39 @@ class SiteApp:
         if self._host is None:
             from nvflare.collab import collab
 
-            job = collab.fl_ctx.get_job_id()
-            self._host = SiteHost(found_rows(self.rows)(collab.site_name), job)
+            self._host = site_host(self.rows, collab)
         return self._host.handle(message)
+
+
+def site_host(path, collab):
+    """Make the host of the rows that a job names, if the site allows them.
+
+    Parameters
+    ----------
+    path : str
+        The job's name for a class, "module:Class".
+    collab : nvflare.collab.collab
+        What NVFlare says about the job and the site.
+
+    Returns
+    -------
+    host : SiteHost
+        The host, with an object of this class.
+
+    Raises
+    ------
+    Refused
+        If the class is not in the list of the site's kit; nothing of it has been imported.
+    """
+    site, file = collab.site_name, collab.workspace.get_resources_file_path()
+    resources = json.loads(Path(file).read_text(encoding="utf-8")) if file else {}
+    allowed = list(resources.get(ALLOWED_ROWS, ()))
+    if path not in allowed:
+        raise Refused(
+            f"site {site!r} lets jobs name the rows {allowed}, got {path!r}: the site decides, by "
+            "skcfl.federation.nvflare.allow_jobs(kit, rows=...)"
+        )
+    return SiteHost(found_rows(path)(site), collab.fl_ctx.get_job_id())
 
 
 def found_rows(path):
@@ -212,13 +245,10 @@ def found_rows(path):
         A subclass of SiteRows.
     """
     module, _, name = path.partition(":")
-    return check_rows(getattr(importlib.import_module(module), name), path)
-
-
-def check_rows(cls, name):
-    """Return a subclass of SiteRows, or raise a TypeError about what is called `name`."""
+    cls = getattr(importlib.import_module(module), name)
     if not (isinstance(cls, type) and issubclass(cls, SiteRows)):
-        raise TypeError(f"{name} must be a subclass of skcfl.federation.SiteRows, got {cls!r}.")
+        kind = type(cls).__name__
+        raise TypeError(f"{path} must be a subclass of skcfl.federation.SiteRows, got a {kind}.")
     return cls
 
 

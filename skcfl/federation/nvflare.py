@@ -15,7 +15,7 @@ from typing import Any
 
 from .._checks import needs, whole_number
 from ..exceptions import FederationError, MessageError
-from .collab import FITTED, REPORT, FitApp, SiteApp, encoded
+from .collab import ALLOWED_ROWS, FITTED, REPORT, FitApp, SiteApp, encoded
 from .federation import checked
 from .remote import TIMEOUT
 from .serialization import RESULTS, loads
@@ -58,7 +58,7 @@ def fit_recipe(
         Any estimator of skcfl, not fitted.
     rows : str
         The sites' subclass of :class:`~skcfl.federation.SiteRows`, "module:Class". Every site has
-        the module itself: a job brings no code, and a site decides what is loaded and answered.
+        the module itself and allows the class, see :func:`allow_jobs`: a job brings no code.
     name : str, default="skcfl"
         Name of the job.
     min_clients : int, default=1
@@ -131,7 +131,7 @@ def fit_recipe(
         text = encoded(estimator, trusted)
     except MessageError as error:
         raise ValueError(f"estimator cannot be sent: {error}") from error
-    if not isinstance(rows, str) or len([part for part in rows.split(":") if part]) != 2:
+    if not _names_class(rows):
         raise ValueError(
             f"rows must be 'module:Class', which every site has, got {rows!r}: jobs bring no code."
         )
@@ -148,19 +148,31 @@ def fit_recipe(
     return recipe
 
 
-def allow_jobs(kit: str | PathLike[str]) -> None:
+def allow_jobs(kit: str | PathLike[str], rows: str | Collection[str] | None = None) -> None:
     """Let jobs of ``fit_recipe`` make their classes at a server or a site of NVFlare.
 
     NVFlare makes of a job that brings no code only the classes in the ``class_allow_list`` of
-    ``local/resources.json``. This adds those of skcfl to the list, once for all jobs.
+    ``local/resources.json``. This adds those of skcfl to the list, once for all jobs, and writes
+    which rows of a site jobs may name.
 
     Parameters
     ----------
     kit : path-like
         Startup kit of the server or site: the folder that has ``startup`` and ``local``.
+    rows : str or collection of str, default=None
+        The site's subclasses of :class:`~skcfl.federation.SiteRows` that jobs may name, each
+        "module:Class". Jobs that name anything else are refused, and nothing is imported for
+        them. They replace those of an earlier call; None leaves these, and a server needs none.
+
+    Examples
+    --------
+    At a site, ``allow_jobs("/path/to/kit", rows="clinic:Clinic")``.
     """
     from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
+    names = [rows] if isinstance(rows, str) or not isinstance(rows, Collection) else list(rows)
+    if rows is not None and not all(map(_names_class, names)):
+        raise ValueError(f"rows must be 'module:Class', or several of them, got {rows!r}.")
     local = Path(kit) / "local"
     local.mkdir(parents=True, exist_ok=True)
     own, default = local / "resources.json", local / "resources.json.default"
@@ -169,6 +181,8 @@ def allow_jobs(kit: str | PathLike[str]) -> None:
         resources = json.loads(file.read_text(encoding="utf-8"))
     allowed = resources.setdefault("class_allow_list", list(DEFAULT_CLASS_ALLOW_LIST))
     allowed += [name for name in CLASSES if name not in allowed]
+    if rows is not None:
+        resources[ALLOWED_ROWS] = names
     own.write_text(json.dumps(resources, indent=2), encoding="utf-8")
 
 
@@ -242,6 +256,11 @@ def _known_reasons(folder):
     return found
 
 
+def _names_class(text):
+    """Whether this is "module:Class"."""
+    return isinstance(text, str) and len([part for part in text.split(":") if part]) == 2
+
+
 def _need_nvflare():
     with needs("This needs NVFlare 2.9 or newer: python -m pip install 'skcfl[nvflare]'"):
         from nvflare.collab import CollabRecipe
@@ -257,6 +276,6 @@ def _need_nvflare():
         def process_env(self, env):
             super().process_env(env)
             if isinstance(env, SimEnv):
-                allow_jobs(Path(env.workspace_root) / self.job_name)
+                allow_jobs(Path(env.workspace_root) / self.job_name, rows=self.client.rows)
 
     return FitRecipe

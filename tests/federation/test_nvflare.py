@@ -25,6 +25,7 @@ from skcfl.federation.collab import FitApp, SiteApp, encoded, found_rows
 from skcfl.federation.nvflare import CLASSES, allow_jobs, fit_recipe, load_fitted
 from skcfl.federation.recording import COMPARED
 from skcfl.federation.remote import TIMEOUT
+from skcfl.federation.sites import Refused
 from skcfl.models import LinearModel
 from skcfl.models.losses import make_loss
 
@@ -45,6 +46,9 @@ class Closed(Clinic):
         return super().load()
 
 
+TABLE = DATA.X.tolist()
+
+
 class Failed(Exception):
     """NVFlare's error: its cause is text where the site raised, else an exception."""
 
@@ -58,7 +62,11 @@ class FakeCollab:
 
     def __init__(self, folder):
         self.folder, self.sites, self.timeouts = folder, {}, []
-        self.workspace = types.SimpleNamespace(get_run_dir=lambda job: str(folder / job))
+        self.workspace = types.SimpleNamespace(
+            get_run_dir=lambda job: str(folder / job),
+            get_resources_file_path=lambda: self.resources,
+        )
+        self.resources = None
         self.fl_ctx = types.SimpleNamespace(get_job_id=lambda: "job")
         self.site_name, self.is_aborted, self.aborts_after = None, False, None
         self.context, self.threads = object(), threading.local()
@@ -178,6 +186,10 @@ def fake(tmp_path, monkeypatch):
     for cls, name in ((FitApp, "fit"), (SiteApp, "exchange")):
         monkeypatch.setattr(cls, name, getattr(cls, name))
     monkeypatch.setattr("skcfl.federation.wire.time.sleep", lambda seconds: None)
+    # The kit of both sites.
+    rows = [f"clinic:{name}" for name in ("Clinic", "Closed", "Missing")]
+    allow_jobs(tmp_path / "site", rows=rows)
+    fake.resources = str(tmp_path / "site" / "local" / "resources.json")
     return fake
 
 
@@ -259,6 +271,7 @@ def test_classes_are_allowed_once(fake, tmp_path):
     file = tmp_path / "wards" / "local" / "resources.json"
     resources = json.loads(file.read_text())
     assert resources["class_allow_list"] == ["nvflare.some.Class", *CLASSES]
+    assert resources[collab.ALLOWED_ROWS] == ["clinic:Clinic"]
     kit = tmp_path / "kit"
     (kit / "local").mkdir(parents=True)
     default = {"format_version": 2, "snapshot": 3, "class_allow_list": ["own.Class"]}
@@ -267,6 +280,40 @@ def test_classes_are_allowed_once(fake, tmp_path):
         allow_jobs(kit)
         own = json.loads((kit / "local" / "resources.json").read_text())
         assert own == {**default, "class_allow_list": ["own.Class", *CLASSES]}
+
+
+def test_a_site_says_which_rows_jobs_may_name(fake, tmp_path):
+    """Another list replaces the one before it; without one the list stays."""
+    file = tmp_path / "kit" / "local" / "resources.json"
+    for rows, wanted in [
+        ("a:B", ["a:B"]),
+        (("a:C", "d:E"), ["a:C", "d:E"]),
+        (None, ["a:C", "d:E"]),
+    ]:
+        allow_jobs(tmp_path / "kit", rows=rows)
+        assert json.loads(file.read_text())[collab.ALLOWED_ROWS] == wanted
+    for rows in ("clinic", Clinic, ["a:B", 3]):
+        with pytest.raises(ValueError, match="rows must be 'module:Class', or several of them"):
+            allow_jobs(tmp_path / "kit", rows=rows)
+
+
+@pytest.mark.parametrize("rows", ["os:environ", "clinic:SiteRows", "never_imported:Clinic"])
+def test_a_site_refuses_other_rows_and_imports_nothing(fake, tmp_path, monkeypatch, rows):
+    monkeypatch.setattr(importlib, "import_module", lambda name: pytest.fail(f"imports {name}"))
+    allow_jobs(tmp_path / "site", rows="clinic:Clinic")
+    fake.site_name = "south"
+    wanted = rf"site 'south' lets jobs name the rows \['clinic:Clinic'\], got '{rows}'"
+    with pytest.raises(Refused, match=wanted):
+        SiteApp(rows).exchange(b"")
+    fake.resources = None
+    with pytest.raises(Refused, match=r"rows \[\], got"):
+        SiteApp("clinic:Clinic").exchange(b"")
+
+
+def test_what_a_name_names_is_not_quoted(fake):
+    with pytest.raises(TypeError) as raised:
+        found_rows("clinic:TABLE")
+    assert str(raised.value).endswith("SiteRows, got a list.")
 
 
 def test_classes_that_are_allowed_exist():
