@@ -153,7 +153,9 @@ def allow_jobs(kit: str | PathLike[str], rows: str | Collection[str] | None = No
 
     NVFlare makes of a job that brings no code only the classes in the ``class_allow_list`` of
     ``local/resources.json``. This adds those of skcfl to the list, once for all jobs, and writes
-    which rows of a site jobs may name.
+    which rows of a site jobs may name. It also writes
+    ``"allow_log_streaming": false``: errors in a site's log may quote rows, and NVFlare uploads it
+    otherwise. A site that runs has to be started again for that.
 
     Parameters
     ----------
@@ -181,6 +183,8 @@ def allow_jobs(kit: str | PathLike[str], rows: str | Collection[str] | None = No
         resources = json.loads(file.read_text(encoding="utf-8"))
     allowed = resources.setdefault("class_allow_list", list(DEFAULT_CLASS_ALLOW_LIST))
     allowed += [name for name in CLASSES if name not in allowed]
+    # Otherwise NVFlare uploads error_log.txt of a site, in which errors quote rows.
+    resources["allow_log_streaming"] = False
     if rows is not None:
         resources[ALLOWED_ROWS] = names
     own.write_text(json.dumps(resources, indent=2), encoding="utf-8")

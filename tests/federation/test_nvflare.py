@@ -263,7 +263,10 @@ def test_a_search_asks_from_several_threads(fake):
 
 
 def test_classes_are_allowed_once(fake, tmp_path):
-    """In the simulator by itself, at servers and sites by hand; what else is set stays."""
+    """In the simulator by itself, at servers and sites by hand; what else is set stays.
+
+    Sites do not send their logs.
+    """
     recipe = fit_recipe(FedAvgRegressor(), "clinic:Clinic", name="wards")
     recipe.process_env(types.SimpleNamespace(workspace_root=str(tmp_path / "poc")))
     assert not (tmp_path / "poc").exists()
@@ -274,12 +277,18 @@ def test_classes_are_allowed_once(fake, tmp_path):
     assert resources[collab.ALLOWED_ROWS] == ["clinic:Clinic"]
     kit = tmp_path / "kit"
     (kit / "local").mkdir(parents=True)
-    default = {"format_version": 2, "snapshot": 3, "class_allow_list": ["own.Class"]}
+    default = {
+        "format_version": 2,
+        "allow_log_streaming": True,
+        "snapshot": 3,
+        "class_allow_list": ["own.Class"],
+    }
     (kit / "local" / "resources.json.default").write_text(json.dumps(default))
     for _ in range(2):
         allow_jobs(kit)
         own = json.loads((kit / "local" / "resources.json").read_text())
-        assert own == {**default, "class_allow_list": ["own.Class", *CLASSES]}
+        wanted = {"class_allow_list": ["own.Class", *CLASSES], "allow_log_streaming": False}
+        assert own == {**default, **wanted}
 
 
 def test_a_site_says_which_rows_jobs_may_name(fake, tmp_path):
