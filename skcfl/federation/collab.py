@@ -219,6 +219,8 @@ def site_host(path, collab):
     ------
     Refused
         If the class is not in the list of the site's kit; nothing of it has been imported.
+    PlaceLost
+        If the class is missing, or cannot be made: the log of the site has the error.
     """
     site, file = collab.site_name, collab.workspace.get_resources_file_path()
     resources = json.loads(Path(file).read_text(encoding="utf-8")) if file else {}
@@ -228,7 +230,16 @@ def site_host(path, collab):
             f"site {site!r} lets jobs name the rows {allowed}, got {path!r}: the site decides, by "
             "skcfl.federation.nvflare.allow_jobs(kit, rows=...)"
         )
-    return SiteHost(found_rows(path)(site), collab.fl_ctx.get_job_id())
+    try:
+        return SiteHost(found_rows(path)(site), collab.fl_ctx.get_job_id())
+    except PlaceLost:  # the text is that of skcfl
+        raise
+    except Exception as error:
+        # NVFlare sends the whole text to the server, and it may quote a row.
+        logger.error("The rows %r could not be made", path, exc_info=error)
+        kind = type(error).__name__
+        text = f"the site's rows {path!r} could not be made: {kind}, see its log"
+        raise PlaceLost(text) from None
 
 
 def found_rows(path):
@@ -243,9 +254,22 @@ def found_rows(path):
     -------
     cls : type
         A subclass of SiteRows.
+
+    Raises
+    ------
+    PlaceLost
+        If there is no such module, or no such class in it.
     """
     module, _, name = path.partition(":")
-    cls = getattr(importlib.import_module(module), name)
+    try:
+        found = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise  # a module that the site's own one imports
+        raise PlaceLost(f"the site has no module {module!r}") from None
+    if not hasattr(found, name):
+        raise PlaceLost(f"the site's module {module!r} has no class {name!r}")
+    cls = getattr(found, name)
     if not (isinstance(cls, type) and issubclass(cls, SiteRows)):
         kind = type(cls).__name__
         raise TypeError(f"{path} must be a subclass of skcfl.federation.SiteRows, got a {kind}.")

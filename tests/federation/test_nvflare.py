@@ -4,6 +4,7 @@ import importlib
 import json
 import sys
 import threading
+import traceback
 import types
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from skcfl.federation.collab import FitApp, SiteApp, encoded, found_rows
 from skcfl.federation.nvflare import CLASSES, allow_jobs, fit_recipe, load_fitted
 from skcfl.federation.recording import COMPARED
 from skcfl.federation.remote import TIMEOUT
-from skcfl.federation.sites import Refused
+from skcfl.federation.sites import PlaceLost, Refused
 from skcfl.models import LinearModel
 from skcfl.models.losses import make_loss
 
@@ -47,6 +48,15 @@ class Closed(Clinic):
 
 
 TABLE = DATA.X.tolist()
+
+
+class Broken(Clinic):
+    def __init__(self, name):
+        raise ValueError("Jane Doe, born 1961")
+
+
+class NoPolicy(Clinic):
+    policy = "min_rows=10"
 
 
 class Failed(Exception):
@@ -188,6 +198,7 @@ def fake(tmp_path, monkeypatch):
     monkeypatch.setattr("skcfl.federation.wire.time.sleep", lambda seconds: None)
     # The kit of both sites.
     rows = [f"clinic:{name}" for name in ("Clinic", "Closed", "Missing")]
+    rows += ["clinic:TABLE", "clinic:Broken", "clinic:NoPolicy", "needy:Clinic", "nowhere:Clinic"]
     allow_jobs(tmp_path / "site", rows=rows)
     fake.resources = str(tmp_path / "site" / "local" / "resources.json")
     return fake
@@ -319,6 +330,29 @@ def test_a_site_refuses_other_rows_and_imports_nothing(fake, tmp_path, monkeypat
         SiteApp("clinic:Clinic").exchange(b"")
 
 
+@pytest.mark.parametrize(
+    "rows, reason, logged",
+    [
+        ("clinic:Broken", "could not be made: ValueError, see its log", "Jane Doe"),
+        ("clinic:NoPolicy", "could not be made: TypeError, see its log", "policy must be"),
+        ("clinic:TABLE", "could not be made: TypeError, see its log", "SiteRows, got a list."),
+        ("needy:Clinic", "could not be made: ModuleNotFoundError, see its log", "'not_there'"),
+        ("nowhere:Clinic", "the site has no module 'nowhere'", None),
+        ("clinic:Missing", "the site's module 'clinic' has no class 'Missing'", None),
+    ],
+)
+def test_rows_that_cannot_be_made(fake, tmp_path, monkeypatch, caplog, rows, reason, logged):
+    """The server gets a short text, and the site's log the error."""
+    (tmp_path / "needy.py").write_text("import not_there")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(PlaceLost) as raised:
+        SiteApp(rows).exchange(b"")
+    assert str(raised.value).endswith(reason)
+    sent = "".join(traceback.format_exception(raised.value))
+    assert sent.count("Error") == reason.count("Error") and "Jane" not in sent
+    assert logged in caplog.text if logged else not caplog.records
+
+
 def test_what_a_name_names_is_not_quoted(fake):
     with pytest.raises(TypeError) as raised:
         found_rows("clinic:TABLE")
@@ -368,7 +402,7 @@ def test_a_job_that_fails_says_why(fake):
 
 def test_a_site_that_never_answers(fake):
     with (
-        pytest.warns(UserWarning, match="site '.*': AttributeError: .*'Missing'"),
+        pytest.warns(UserWarning, match="site '.*': PlaceLost: .* has no class 'Missing'"),
         pytest.raises(FederationError, match="2 of 2 places do not answer"),
     ):
         run(fake, FedAvgRegressor(), "clinic:Missing")
