@@ -37,6 +37,8 @@ LEAST_LEFT = 0.1
 SINGULAR = 1e-10
 # Parts of a variance: what is added to it, and what other parameters leave of it at least.
 RIDGE, LEAST_USED = 1e-10, 1e-8
+# Digits of sizes that parameters are ordered by.
+DIGITS = 9
 # Bytes of drawn scores of all clients up to which they are kept for the next call.
 KEPT_BYTES = 2**26
 
@@ -263,7 +265,7 @@ class Scores:
         free = (copies * (weights > 0)).sum(axis=1) - used.sum(axis=1) - (self.within & (n > 0))
         size = np.einsum("cpp->cp", rows)
         # Squares of sums of rows vary by products of two rows; drawn ones by squares of rows, too.
-        share = quotient((V**4).sum(axis=2), size**2)
+        share = quotient((V**4 / copies[:, None]).sum(axis=2), size**2)
         excess = 1.0 - np.sqrt(np.maximum(1.0 - share, 0.0))
         out, scatter = np.empty((c, C * D, 1 + n_draws)), np.zeros(1 + n_draws)
         out[:, :, 0] = n[:, None] * self.reduced(n)[1]
@@ -305,7 +307,10 @@ def _roots(squares):
     Parameters are in the order of their sizes, so that draws do not depend on which column of the
     rows a feature is.
     """
-    order = np.einsum("cpp->cp", squares).argsort(axis=1, kind="stable")
+    sizes = np.einsum("cpp->cp", squares)
+    # Rounding decides no tie.
+    sizes = np.round(quotient(sizes, sizes.max(axis=1, keepdims=True)), DIGITS)
+    order = sizes.argsort(axis=1, kind="stable")
     squares = np.take_along_axis(squares, order[:, :, None], axis=1)
     squares = np.take_along_axis(squares, order[:, None, :], axis=2)
     sizes = np.einsum("cpp->cp", squares)
