@@ -9,8 +9,8 @@ row of weight three is three rows; one with a weight of 2.5 is one. Rows say lit
 if clients have few: with squared error scores are then drawn as those of normal noise of one size,
 and the sum of squares of the noise about the models with them, so that the size does not matter.
 
-Draws say no more of a client's rows than sums of products do: a server knows the normal numbers,
-and has only their products with the root of such a sum.
+Draws say no more of a client's rows than sums of products, and of fourth powers, do: a server
+knows the normal numbers, and has only their products with the root of such a sum.
 
 If intercepts may differ (`within`) each client first fits its intercept, and scores are of the
 slopes only, with the intercept projected out.
