@@ -14,7 +14,7 @@ from sklearn.utils import _safe_indexing
 
 from .._checks import is_missing
 from .._typing import Array
-from ..clients.ids import check_ids, encode, locate
+from ..clients.ids import check_ids, encode, family, locate
 from ..federation.ledger import Ledger
 from ..federation.made import MadeFederation, MadeHello, distinct_values, quantiles
 from ..federation.made_columns import Columns, bends, spline_of
@@ -25,6 +25,8 @@ from .table_columns import positions_of
 OUTER_KNOTS = 0.01, 0.99
 # Least distance of two knots, as a part of that of the outer ones.
 LEAST_STEP = 1e-3
+# Integers from here on are not all floats.
+ROUNDED = 2.0**53
 
 
 @dataclass
@@ -36,7 +38,7 @@ class Design:
     columns : Columns or None
         How they are made; None if they are the same.
     encodings : dict of int to ndarray
-        Levels of the groupings by position of their column, where these are no numbers.
+        Levels of the groupings by position of their column, where floats do not hold them.
     places : list of int
         Positions of the columns of the groupings, where the user has them.
     """
@@ -51,14 +53,15 @@ class Design:
         return self.columns.made(X)[:, : len(self.columns.names)]
 
     def encoded(self, X: Any, positions: Iterable[int] | None = None) -> Any:
-        """X with numbers in the place of levels that are none.
+        """X with codes in the place of levels that floats do not hold.
 
         With positions of the columns of the groupings their levels are learned.
         """
         among = self.encodings if positions is None else positions
         self.places = self.places if positions is None else list(positions)
         found = {j: np.asarray(_safe_indexing(X, j, axis=1)) for j in among}
-        found = {j: column for j, column in found.items() if column.dtype.kind not in "biuf"}
+        if positions is not None:
+            found = {j: column for j, column in found.items() if not _are_exact(column)}
         is_frame = hasattr(X, "isetitem")
         if found:
             made: Any = X.copy(deep=False) if is_frame else np.array(X, dtype=object)
@@ -73,7 +76,13 @@ class Design:
                 )
             ids = check_ids(column, None, f"column {name} of X")
             if positions is None:
-                codes, _ = locate(self.encodings[j], ids)
+                levels = self.encodings[j]
+                if family(levels) != family(ids):
+                    raise ValueError(
+                        f"column {name} of X holds levels of type {ids.dtype}, and of type "
+                        f"{levels.dtype} in fit: pass levels of the type of the fit."
+                    )
+                codes, _ = locate(levels, ids)
             else:
                 self.encodings[j], codes = encode(ids)
             if is_frame:
@@ -100,6 +109,11 @@ class Design:
             steps.append((f"curve {j}", spline_of(values), [j]))
             rows[:, j] = values[[1, -1]]
         return behind(ColumnTransformer(steps).fit(rows), plain, np.hstack(parts))
+
+
+def _are_exact(levels: Array) -> bool:
+    """If True, levels are numbers that floats hold."""
+    return levels.dtype.kind in "biuf" and bool((np.abs(levels.astype(float)) < ROUNDED).all())
 
 
 def behind(transformer: Any, plain: Any, coef: Array) -> Any:
@@ -275,6 +289,12 @@ def made(
         width = len(values) + int(values[0]) - 4
         new_names += [f"{names[j]} curve {k + 1}" for k in range(width)]
     levels = distinct_values(draft.federation, model, wide, codes) if codes else []
+    for j, values in zip(codes, levels, strict=True):
+        if not _are_exact(values):
+            raise ValueError(
+                f"levels of column {names[j]} of X must be below 2**53 in a federation, where "
+                "they are floats: number them from 0."
+            )
     recipe += [("codes", j, values) for j, values in zip(codes, levels, strict=True)]
     draft.groupings = [
         (

@@ -194,6 +194,32 @@ def test_names_of_levels_change_nothing():
     assert_allclose(other.predict(named_levels, groups=groups), predicted, rtol=1e-6)
 
 
+def test_large_integers_are_as_many_levels():
+    """Floats cannot tell integers beyond 2**53 apart."""
+    X, y, groups = generated()
+    table = pd.DataFrame(X, columns=["x", "item", "room"]).astype({"item": int, "room": int})
+    large = table.assign(item=2**60 + table["item"], room=2**60 + table["room"])
+    model = PartialPoolingRegressor(crossed="item", nested="room", **ML)
+    of_small, of_large = (clone(model).fit(rows, y, groups=groups) for rows in (table, large))
+    assert_allclose(of_large.loglik_, of_small.loglik_, rtol=1e-9)
+    assert of_large.crossed_effects_["item"].keys() == set(large["item"])
+    predicted = of_large.predict(large, groups=groups)
+    assert_allclose(predicted, of_small.predict(table, groups=groups), rtol=1e-6)
+    with pytest.raises(ValueError, match="'item' of X of dtype float64 holds .* int or str"):
+        clone(model).fit(large.astype(float), y, groups=groups)
+    federation = InProcessFederation(large.to_numpy(float), y, groups)
+    with pytest.raises(ValueError, match=r"column x1 of X must be below 2\*\*53"):
+        PartialPoolingRegressor(crossed=[1], **ML).fit_federation(federation)
+
+
+def test_numbers_are_no_codes_of_levels_that_were_text():
+    X, y, groups = generated()
+    table = pd.DataFrame({"x": X[:, 0], "item": [f"i{k:g}" for k in X[:, 1]]})
+    model = PartialPoolingRegressor(crossed="item", **ML).fit(table, y, groups=groups)
+    with pytest.raises(ValueError, match="'item' of X holds levels of type int64, and of type"):
+        model.predict(table.assign(item=X[:, 1].astype("int64")), groups=groups)
+
+
 def test_targets_without_noise_have_fits():
     X, _, groups = generated(n_clients=8, n=10)
     effects = np.random.default_rng(1).normal(size=8)[groups] + X[:, 1]
