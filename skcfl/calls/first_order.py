@@ -158,6 +158,22 @@ class OwnLosses(Objectives):
         return np.where(pool.client_weights > 0, losses, 0.0)
 
 
+class LeastLosses(Call):
+    """Least mean loss that predictions of each client's rows can have, whatever the model.
+
+    Returns
+    -------
+    values : ndarray of shape (n_clients,)
+        Zero of most losses, and not of counts: the half deviance is the loss above it.
+    """
+
+    up = {"values": "n"}
+    proof = True
+
+    def kernel(cls, clients, block, slots):
+        return (clients.model.least_losses(block, np.ones(len(block.clients))),)
+
+
 class ObjectivesGradients(Objectives):
     """Values and gradients of ``f_i`` at ``w_i`` in one pass.
 

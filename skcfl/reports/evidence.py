@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import xlogy
 from sklearn.utils import check_random_state
 
-from ..calls.first_order import Losses, OwnLosses
+from ..calls.first_order import LeastLosses, Losses, OwnLosses
 from ..exceptions import FederationError
 from ..federation.presence import needing_all
 from ..numerics.newton import MAX_DENSE
@@ -38,9 +38,9 @@ class Evidence:
     centre, spread : ndarray of shape (n_columns,)
         Mean row and standard deviations of the design's columns, in the units of the pool.
     losses : ndarray of shape (m,)
-        Mean loss of each client under its own model.
+        Mean loss of each client under its own model, above the least that predictions can have.
     cluster_losses : ndarray of shape (m, K) or None
-        The same under each cluster's.
+        Mean losses under each cluster's model.
     deviations : dict of str to ndarray or None
         Standard deviations of the clients' coefficients, with intervals.
     n_calls : int
@@ -113,7 +113,7 @@ def gather(pool, labels, cluster_params, params, deviations=None, elsewhere=Fals
     try:
         with needing_all(pool):
             _ask(pool, evidence, labels, cluster_params, params, deviations)
-    except (FederationError, np.linalg.LinAlgError) as error:
+    except (FederationError, np.linalg.LinAlgError, NotImplementedError) as error:
         evidence.reason = f"the clients could not be asked: {error}"
     if pool.presence.absences.n_silences > silences:
         # Sums of one call and the next are not of the same clients.
@@ -153,6 +153,8 @@ def _ask(pool, evidence, labels, cluster_params, params, deviations):
             getattr(evidence.common, name)[sizes < 2] = np.nan
         evidence.common.theta[sizes < 2] = cluster_params[sizes < 2]
     losses = pool.ask(OwnLosses, params)
+    if not model.grounded:
+        losses = losses - pool.ask(LeastLosses)
     evidence.losses = np.where(np.isnan(losses), 0.0, losses)
     if 1 < K <= MOST_CLUSTERS and K < pool.n_clients:
         evidence.cluster_losses = np.asarray(pool.ask(Losses, cluster_params), dtype=float)

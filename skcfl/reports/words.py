@@ -13,7 +13,9 @@ CLEAR, THERE = 0.01, 0.05
 SURE = 0.9
 # Entries of lists, effects of tables, and candidates that are shown.
 SHOWN, EFFECTS, CANDIDATES = 5, 6, 12
-# Outliers: losses, to the power 1/3, at least so many robust standard deviations above the median.
+# Outliers: losses, to the power 1/3, at least so many robust standard deviations above the median,
+# and so many that n rows have by chance: sqrt(2 / (9 n)) of it, if deviances of rows are those of
+# normal noise (Wilson and Hilferty, 1931).
 FAR = 5.0
 # The median absolute deviation of a normal variable with standard deviation 1.
 MAD = 0.6745
@@ -326,6 +328,8 @@ class _Words:
         worst = some[np.argsort(-known.losses[some], kind="stable")][:SHOWN]
         squared = getattr(est.model_, "loss", None) == "squared_error"
         name = "root mean squared error" if squared else "mean loss"
+        if not est.model_.grounded:
+            name = "mean half deviance"
         total = np.average(known.losses[some], weights=known.weights[some])
         values = np.append(known.losses, total)
         if squared:  # rounding leaves losses below zero
@@ -347,7 +351,9 @@ class _Words:
             cubes = np.cbrt(np.maximum(known.losses[some], 0.0))
             middle = np.median(cubes)
             size = np.median(np.abs(cubes - middle)) / MAD
-            for i in some[cubes > middle + FAR * size] if size > 0 else []:
+            by_chance = middle * np.sqrt(2.0 / (9.0 * known.sizes[some]))
+            far = cubes > middle + FAR * np.maximum(size, by_chance)
+            for i in some[far] if size > 0 else []:
                 found[known.ids[i]] = "loss far above the others'"
         for i in np.flatnonzero(np.asarray(getattr(est, "suspicion_", [])) > 1.0):
             found[est.groups_[i]] = "suspicious, see suspicion_"

@@ -239,6 +239,7 @@ def _calls(pool, rng):
     vectors = np.stack([theta, theta[::-1]], axis=1)
     diagonal = theta, rho.mean() * np.ones(p), shares, 0.7, np.inf
     yield _asks("posterior_products", *diagonal, vectors)
+    yield _asks("least_losses")
     for within in (False, True)[: 1 + bool(pool.model.fit_intercept)]:
         about = {"within": within, "frame": _shifted(pool.model.n_columns) if within else None}
         yield _asks("score_sums", theta, labels, **about)

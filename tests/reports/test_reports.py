@@ -10,6 +10,7 @@ from cases import make
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named, parts_of
 from scipy.optimize import brentq
+from scipy.special import xlogy
 from scipy.stats import chi2
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -266,6 +267,32 @@ def test_outliers_are_named():
     y[groups == 7] += 30 * np.sign(X[groups == 7, 0] - 30)
     report = skcfl.FedAvgRegressor().fit(X, y, groups=groups).report()
     assert report.findings["outliers"] == [7] and report.findings["worst"][0] == 7
+
+
+@pytest.mark.parametrize("loss", ["poisson", "gamma"])
+def test_clients_of_all_sizes_of_counts_are_compared(loss):
+    """By their half deviance: small counts have a small loss without fitting badly."""
+    rng = np.random.default_rng(0)
+    groups, x = np.repeat(np.arange(30), 40), rng.normal(size=1200)
+    level = np.exp(rng.normal(4.0, 1.0, size=30))
+    y = rng.poisson(level[groups] * np.exp(0.3 * x)) + 0.5 * (loss == "gamma")
+    bad = np.argsort(level)[15]
+    y = np.where(groups == bad, np.round(y * np.exp(rng.normal(size=1200))) + 0.5, y)
+    model = skcfl.LocalModelsRegressor(loss=loss).fit(x[:, None], y, groups=groups)
+    report, mean = model.report(), model.predict(x[:, None], groups=groups)
+    assert report.findings["worst"][0] == bad and report.findings["outliers"] == [bad]
+    rows = {"poisson": xlogy(y, y / mean) - y + mean, "gamma": y / mean - np.log(y / mean) - 1}
+    own = np.bincount(groups, rows[loss]) / 40
+    (section,) = [s for s in report.sections if s.title.endswith("served worst?")]
+    assert_allclose([row[2] for row in section.parts[0].rows], np.sort(own)[:-6:-1], rtol=1e-3)
+
+
+def test_few_clients_that_are_alike_have_no_outliers():
+    groups = np.repeat(np.arange(5), 20)
+    for seed in range(30, 45):
+        X = np.random.default_rng(seed).normal(size=(100, 2))
+        model = skcfl.FedAvgRegressor().fit(X[:, :1], X.sum(axis=1), groups=groups)
+        assert not model.report().findings["outliers"]
 
 
 def test_classes_have_effects_of_their_own():
