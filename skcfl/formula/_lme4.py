@@ -450,12 +450,14 @@ def _target(plan: _Plan, response: Any, data: Any) -> tuple[Any, Any, Any, float
     """
     rows = np.arange(len(data))
     if plan.response in data:
-        return rows, np.asarray(data[plan.response]), None, 0.0
+        return rows, _finite(np.asarray(data[plan.response]), plan.response), None, 0.0
     if response.kind != "proportion":
-        return rows, np.asarray(response.eval_new_data(data)).ravel(), None, 0.0
+        y = np.asarray(response.eval_new_data(data)).ravel()
+        return rows, _finite(y, plan.response), None, 0.0
     (component,) = response.components
     successes, trials = (part.eval(data, component.env) for part in component.call.args)
     counts = np.array([successes, trials - successes], dtype=float)
+    _finite(counts.T, plan.response)
     ways = (gammaln(counts.sum(axis=0) + 1) - gammaln(counts + 1).sum(axis=0)).sum()
     return np.tile(rows, 2), np.repeat([1, 0], len(data)), counts.ravel(), float(ways)
 
@@ -464,14 +466,35 @@ def _frame(plan: _Plan, common: Any, data: Any) -> Any:
     """Columns of the fixed effects, and of the other groupings."""
     import pandas as pd
 
-    matrix = common.evaluate_new_data(data).design_matrix
+    matrix = np.asarray(common.evaluate_new_data(data).design_matrix, dtype=float)
+    for name, columns in common.slices.items():
+        _finite(matrix[:, columns], name)
     names = _names_of(common)
     kept = [k for k, name in enumerate(_all_names(common)) if name != "Intercept"]
-    frame = pd.DataFrame(np.asarray(matrix, dtype=float)[:, kept], columns=names)
+    frame = pd.DataFrame(matrix[:, kept], columns=names)
     for name, factor in _named(plan, names).items():
-        columns = [data[part].astype(str) for part in factor if part != plan.client]
-        frame[name] = ["/".join(parts) for parts in zip(*columns, strict=True)]
+        levels = [data[part].astype(str) for part in factor if part != plan.client]
+        frame[name] = [_label(each) for each in zip(*levels, strict=True)]
     return frame if frame.shape[1] else frame.assign(**{NOTHING: 0.0})
+
+
+def _label(levels: tuple[str, ...]) -> str:
+    """One text for the levels of several variables, another one for other levels."""
+    if len(levels) == 1:
+        return levels[0]
+    return "/".join(level.replace("\\", "\\\\").replace("/", "\\/") for level in levels)
+
+
+def _finite(values: Any, term: str) -> Any:
+    """The values of a term, or an error that names it."""
+    if values.dtype.kind == "f":
+        wrong = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+        if wrong.any():
+            raise ValueError(
+                f"the term {term} is NaN or infinite in {int(wrong.sum())} of {len(values)} rows: "
+                "leave these rows out, or write another term."
+            )
+    return values
 
 
 def _require(variables: list[str], data: Any) -> None:

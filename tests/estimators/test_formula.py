@@ -364,6 +364,41 @@ def test_rows_that_lack_values_are_counted(name):
             ask(frame)
 
 
+@pytest.mark.filterwarnings("ignore:invalid value|divide by zero:RuntimeWarning")
+@pytest.mark.parametrize(
+    "text, term",
+    [
+        ("score ~ np.log(ses) + (1 | school)", "np.log(ses)"),
+        ("score ~ sex:np.log(ses) + (1 | school)", "sex:np.log(ses)"),
+        ("score ~ I(1 / whole) + (1 | school)", "I(1 / whole)"),
+        ("np.log(ses) ~ sex + (1 | school)", "np.log(ses)"),
+    ],
+)
+def test_terms_without_values_are_refused(text, term):
+    """As are variables without: the rows would be filled in with a mean."""
+    frame = schools().assign(whole=1.0).iloc[:200]
+    frame["ses"] = frame["ses"].abs()
+    model = formula.fit(text, frame)
+    frame.loc[frame.index[:7], ["ses", "whole"]] = -1.0, 0.0
+    message = re.escape(f"the term {term} is NaN or infinite in 7 of 200 rows")
+    with pytest.raises(ValueError, match=message):
+        formula.fit(text, frame)
+    with pytest.raises(ValueError, match=message):
+        model.score(frame)
+
+
+def test_pairs_of_levels_are_not_joined_to_one():
+    """Whatever they are called: "1/2" and "3" are not "1" and "2/3"."""
+    frame = schools()
+    plain = formula.fit("score ~ 1 + (1 | school) + (1 | item:sex)", frame)
+    names = dict(zip("uvwxyz", ["1", "1/2", "1\\", "1\\/2", "", "/2"], strict=True))
+    odd = frame.assign(item=frame["item"].map(names), sex=frame["sex"].map({"f": "2/3", "m": "3"}))
+    model = formula.fit("score ~ 1 + (1 | school) + (1 | item:sex)", odd)
+    assert len(model.estimator_.crossed_effects_["item:sex"]) == 12
+    assert "u/f" in plain.estimator_.crossed_effects_["item:sex"]
+    assert_allclose(model.loglik_, plain.loglik_)
+
+
 def test_other_refusals():
     with pytest.raises(ValueError, match="must be a DataFrame of pandas, got dict"):
         formula.fit("score ~ ses + (1 | school)", {})
