@@ -5,7 +5,16 @@ from scipy import sparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_array, check_X_y
 
-from .._checks import LEAST, Count, about, check_size, only_numbers, refuse_masked, refuse_missing
+from .._checks import (
+    LEAST,
+    Count,
+    about,
+    check_size,
+    needs,
+    only_numbers,
+    refuse_masked,
+    refuse_missing,
+)
 from ..numerics.regression_trees import FEATURE, LEAF
 from .wrong_columns import describe_wrong_columns
 
@@ -81,10 +90,27 @@ def as_table(X):
         X = X.tocsr()
     elif not hasattr(X, "shape"):
         X = np.asarray(X, dtype=object)  # a list of rows keeps the types of its columns
+    elif hasattr(X, "columns") and hasattr(X, "to_pandas"):
+        X = _of_another_library(X)
     if len(X.shape) != 2:
         with about("X"):
             check_array(X, accept_sparse="csr")
     return X
+
+
+def _of_another_library(X):
+    """A frame, such as one of polars, as one of pandas unless all of its columns are numbers."""
+    if all(
+        hasattr(dtype, "is_numeric") and dtype.is_numeric()
+        for dtype in getattr(X, "dtypes", [None])
+    ):
+        return X
+    library = type(X).__module__.partition(".")[0]
+    with needs(
+        f"X is a frame of {library} with columns that are no numbers: these need pandas and "
+        "pyarrow, which are not installed."
+    ):
+        return X.to_pandas()
 
 
 def as_rows(X):

@@ -46,10 +46,12 @@ def describe_wrong_columns(X, estimator):
             if kind in STEPS:
                 steps.append(f"({STEPS[kind]}, [{some}])")
     if found[DATES]:
-        first = repr(found[DATES][0])
+        k = names.index(found[DATES][0])
+        written = f"X[{names[k]!r}]" if is_frame else f"X[:, {k}]"
+        days = days_of(X.iloc[:, k] if is_frame else X[:, k], written)
         texts.append(
-            f"Turn them into numbers before, in two lines: X = X.copy(); X[{first}] = "
-            f'(X[{first}] - X[{first}].min()) / numpy.timedelta64(1, "D").'
+            f"Turn them into numbers before, in two lines{' of pandas' * is_frame}: X = X.copy(); "
+            f"{written} = {days}."
         )
     if steps:
         encoder = f'make_column_transformer({", ".join(steps)}, remainder="passthrough")'
@@ -62,6 +64,25 @@ def describe_wrong_columns(X, estimator):
             )
         texts.append(f"Encode them before, in two lines: encode = {encoder}; {then}.")
     return " ".join(texts)
+
+
+def days_of(column, written):
+    """An expression for the days of a column of dates since its first one.
+
+    Parameters
+    ----------
+    column : Series or ndarray
+        The dates.
+    written : str
+        An expression for them.
+    """
+    dtype = column.dtype
+    if hasattr(dtype, "categories"):
+        dtype = dtype.categories.dtype
+        written = f"{written}.astype({written}.cat.categories.dtype)"
+    if hasattr(dtype, "freq"):
+        written += ".dt.to_timestamp()"
+    return f'({written} - {written}.min()) / numpy.timedelta64(1, "D")'
 
 
 def kind_of(column):

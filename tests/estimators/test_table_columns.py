@@ -192,6 +192,93 @@ def test_columns_that_cannot_be_encoded(column, message):
         PartialPoolingRegressor().fit(X.assign(z=column), Y, groups=GROUPS)
 
 
+DAYS = pd.date_range("2020", periods=240)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        DAYS,
+        DAYS.tz_localize("UTC"),
+        DAYS.date,
+        DAYS - DAYS[0],
+        pd.period_range("2020-01-01", periods=240, freq="D"),
+        pd.Categorical(DAYS),
+        pd.Categorical(DAYS.where(DAYS != DAYS[3])),
+        pd.Categorical(pd.period_range("2020-01-01", periods=240, freq="D")),
+    ],
+)
+def test_the_line_for_dates_makes_days_of_them(column):
+    rows = X[["age"]].assign(z=column)
+    with pytest.raises(ValueError, match="Column 'z' of X: dates or times") as error:
+        LocalModelsRegressor().fit(rows, Y, groups=GROUPS)
+    _, _, line = str(error.value).partition(" of pandas: ")
+    names = {"X": rows, "numpy": np}
+    exec(line.removesuffix("."), names)
+    days = pd.Series(np.arange(240.0)).where(pd.Series(column).notna())
+    assert_array_equal(names["X"]["z"], days)
+
+
+class OtherFrame:
+    """A frame as other libraries have it."""
+
+    def __init__(self, frame, dtypes):
+        self.frame, self.shape, self.columns = frame, frame.shape, list(frame)
+        if dtypes is not None:
+            self.dtypes = dtypes
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.frame, dtype=dtype)
+
+    def to_pandas(self):
+        if "none" in self.columns:
+            raise ModuleNotFoundError("pyarrow")
+        return self.frame
+
+
+class OtherType:
+    def __init__(self, name):
+        self.name = name
+
+    def is_numeric(self):
+        return self.name == "number"
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_frames_of_other_libraries_are_encoded_as_those_of_pandas(typed):
+    codes = pd.DataFrame({"age": X["age"], "z": ["101", "205", "0309"] * 80})
+    types = [OtherType("number"), OtherType("text")] if typed else None
+    wanted = LocalModelsRegressor(alpha=1.0).fit(codes, Y, groups=GROUPS)
+    model = clone(wanted).fit(OtherFrame(codes, types), Y, groups=GROUPS)
+    assert list(model.coef_names_) == ["z_101", "z_205", "age"]
+    predicted = wanted.predict(codes, groups=GROUPS)
+    assert_array_equal(model.predict(OtherFrame(codes, types), groups=GROUPS), predicted)
+    dates = OtherFrame(codes.assign(z=DAYS), types)
+    with pytest.raises(ValueError, match="Column 'z' of X: dates or times"):
+        clone(model).fit(dates, Y, groups=GROUPS)
+
+
+def test_frames_of_other_libraries_may_need_pandas():
+    frame = X[["age"]].assign(none=1.0)
+    numbers = OtherFrame(frame, [OtherType("number")] * 2)
+    assert LocalModelsRegressor(alpha=1.0).fit(numbers, Y, groups=GROUPS).n_features_in_ == 2
+    with pytest.raises(ImportError, match="no numbers: these need pandas and pyarrow"):
+        LocalModelsRegressor().fit(OtherFrame(frame, [OtherType("text")] * 2), Y, groups=GROUPS)
+
+
+def test_frames_of_polars():
+    polars = pytest.importorskip("polars")
+    codes = pd.DataFrame({"age": X["age"], "z": ["101", "205", "0309"] * 80})
+    columns = {name: polars.Series(codes[name].tolist()) for name in codes}
+    kinds = [columns, columns | {"z": columns["z"].cast(polars.Categorical)}]
+    for frame in map(polars.DataFrame, kinds):
+        model = LocalModelsRegressor(alpha=1.0).fit(frame, Y, groups=GROUPS)
+        assert sum(name.startswith("z_") for name in model.coef_names_) == 2
+    with pytest.raises(ValueError, match="Column 'z' of X: dates or times"):
+        dates = polars.DataFrame(columns | {"z": DAYS.date.tolist()})
+        LocalModelsRegressor().fit(dates, Y, groups=GROUPS)
+
+
 def test_the_first_level_is_as_declared():
     kind = pd.CategoricalDtype(["low", "middle", "high"])
     z = pd.Series(["low", "high"] * 120, dtype=kind)
