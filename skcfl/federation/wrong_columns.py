@@ -90,7 +90,7 @@ def kind_of(column):
     dtype = column.dtype
     kind = getattr(dtype, "kind", "O")
     if kind in "mM":
-        return "dates or times"
+        return DATES
     if kind in "SU":
         return "text or categories"
     if kind in "biu" and isinstance(dtype, np.dtype):
@@ -100,7 +100,7 @@ def kind_of(column):
     values = np.asarray(column, dtype=object).tolist()
     there = [value for value in values if not is_missing(value)]
     if any(hasattr(value, "year") or hasattr(value, "total_seconds") for value in there):
-        return "dates or times"
+        return DATES
     if any(isinstance(value, str | bytes) and not _is_number(value) for value in there):
         return "text or categories"
     return "missing values (NaN, None or NA)" if len(there) < len(values) else ""

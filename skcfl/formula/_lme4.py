@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._checks import needs
 from ..estimators import PartialPoolingClassifier, PartialPoolingRegressor
+from ..federation.wrong_columns import DATES, days_of, kind_of
 
 # Estimators by family.
 FAMILIES = {
@@ -433,6 +434,9 @@ def _designed(plan: _Plan, data: Any) -> tuple[Any, Any]:
             f"formula {text!r} has the name {error}, which is no column, no function of the "
             f"package formulae, and none of {', '.join(FUNCTIONS)}."
         ) from error
+    except ValueError as error:
+        _require_types(sorted(variables & library.model_description(text).var_names), data, error)
+        raise
     common, response = matrices.common, matrices.response.term.term
     common.data, common.design_matrix = None, common.design_matrix[:0].copy()
     for term in [*common.terms.values(), response]:
@@ -514,6 +518,23 @@ def _require(variables: list[str], data: Any) -> None:
             f"data lacks values of {names} in {int(empty.any(axis=1).sum())} of {len(data)} rows: "
             f"leave them out, data.dropna(subset={names}), as lme4 does, or fill them in."
         )
+
+
+def _require_types(variables: list[str], data: Any, error: Exception) -> None:
+    """Raise an error that names the first variable of a type that formulae does not know."""
+    from pandas.api.types import is_numeric_dtype, is_string_dtype
+
+    for name in variables:
+        column, written = data[name], f"data[{name!r}]"
+        if column.ndim > 1:
+            raise ValueError(f"data has {column.shape[1]} columns {name!r}: keep one.") from error
+        if is_numeric_dtype(column) or is_string_dtype(column) or column.dtype == "category":
+            continue
+        made = days_of(column, written) if kind_of(column) == DATES else f"{written}.astype(str)"
+        raise ValueError(
+            f"variable {name!r} of the formula has dtype {column.dtype}, and must be numbers, "
+            f"text or categories: {written} = {made} makes it so."
+        ) from error
 
 
 def _refused(formula: str, term: str, why: str) -> ValueError:

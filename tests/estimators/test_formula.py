@@ -399,6 +399,27 @@ def test_pairs_of_levels_are_not_joined_to_one():
     assert_allclose(model.loglik_, plain.loglik_)
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.date_range("2020", periods=400),
+        pd.period_range("2020-01", periods=400, freq="M"),
+        pd.to_timedelta(range(400), unit="D"),
+        ["a", 1] * 200,
+    ],
+)
+def test_variables_of_unknown_types_are_named_with_a_line_that_helps(column):
+    frame = schools().assign(odd=column)
+    with pytest.raises(ValueError, match="variable 'odd' of the formula has dtype") as error:
+        formula.fit("score ~ odd + ses + (1 | school)", frame)
+    line = re.search("categories: (.*) makes it so.", str(error.value))[1]
+    exec(line, {"data": frame, "numpy": np})
+    assert formula.fit("score ~ odd + ses + (1 | school)", frame).score(frame) > 0.5
+    twice = pd.concat([frame, frame[["ses"]]], axis=1)
+    with pytest.raises(ValueError, match="data has 2 columns 'ses'"):
+        formula.fit("score ~ ses + (1 | school)", twice)
+
+
 def test_other_refusals():
     with pytest.raises(ValueError, match="must be a DataFrame of pandas, got dict"):
         formula.fit("score ~ ses + (1 | school)", {})
