@@ -417,7 +417,12 @@ def candidates(est):
     tried = getattr(est, "lam_search_", None)
     if path is not None and len(path["n_clusters"]) > 1:
         columns = ["clusters", "covariance", "log-likelihood", "BIC", "ICL"]
-        names = ("n_clusters", "covariance_type", "loglik", "bic", "icl")
+        names = ["n_clusters", "covariance_type", "loglik", "bic", "icl"]
+        scales = np.where(np.isfinite(path.get("df", np.inf)), "own", "one")
+        if np.unique(scales).size > 1:
+            path = {**path, "scale": scales}
+            columns.insert(2, "scale")
+            names.insert(2, "scale")
     elif search is not None and "held_out_loss" in search:
         columns = ["clusters", "held-out loss", "gain", "std. error", "better"]
         names = ("n_clusters", "held_out_loss", "gain", "standard_error", "accepted")

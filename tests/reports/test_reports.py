@@ -295,6 +295,19 @@ def test_few_clients_that_are_alike_have_no_outliers():
         assert not model.report().findings["outliers"]
 
 
+def test_candidates_differ_by_what_they_are_called():
+    """Clients with noise of one size, and each with its own, competed."""
+    X, y, groups = table()
+    y += np.random.default_rng(1).standard_t(1.5, size=30)[groups] * np.sin(7.0 * y)
+    model = skcfl.PartialPoolingRegressor(basis="linear", random_state=0).fit(X, y, groups=groups)
+    (section,) = [s for s in model.report().sections if s.title == "How many clusters?"]
+    (found,) = [part for part in section.parts if not isinstance(part, str)]
+    at = found.columns.index("scale")
+    assert {row[at] for row in found.rows} == {"one", "own"}
+    called = [tuple(row[: at + 1]) for row in found.rows]
+    assert len(set(called)) == len(called)
+
+
 def test_classes_have_effects_of_their_own():
     rng = np.random.default_rng(0)
     X, groups = rng.normal(size=(240, 2)), np.repeat(np.arange(8), 30)
