@@ -36,11 +36,11 @@ class CheckpointError(ValueError):
 
 
 class MissingClientWarning(UserWarning):
-    """Issued when clients that answer other calls never answer one kind of call.
+    """Issued when clients that answer other calls have no part in the fit, or not in all of it.
 
-    Such clients, for example of a site with another version, have no part in the fit from then
-    on: ``missing_clients_`` has their ids. The message names the clients and the call, and says
-    how often it was left unanswered.
+    Clients that never answer one kind of call, for example of a site with another version, have
+    no part in the fit from then on. A fit starts again, twice at most, with clients that were away
+    when they were needed and are back. ``missing_clients_`` has the ids, the message the reason.
 
     Examples
     --------

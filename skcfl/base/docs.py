@@ -157,8 +157,8 @@ class Shared:
     floats_down_ : int
         Numbers sent by the server to the clients in the whole fit.
     missing_clients_ : ndarray of shape (n_missing,)
-        Ids of the clients that did not answer at the end of the fit, or never answered one kind
-        of call (:class:`skcfl.federation.Faults`).
+        Ids of the clients that did not answer at the end of the fit, never answered one kind of
+        call (:class:`skcfl.federation.Faults`), or were away when needed in all attempts.
     absences_ : list of dict
         When a client did not answer: its id ("client"), the calls and the seconds of the fit from
         its first silence to its next answer, None if there was none.

@@ -326,7 +326,7 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
                 while presence.undecided.any():
                     task.pool.roll_call()
                 if task.pool.travels:
-                    presence.check_comparison()
+                    presence.check_skipped(last=True)
                 result = self._of_all(task, result)
                 if task.pool.model.fits_whole:
                     about = task.federation, task.hello, task.pool, result

@@ -205,8 +205,8 @@ class ClientPool:
         answers, answered, sent = exchange.answers, exchange.answered, exchange.sent
         self.answered = answered
         self.presence.note(self.places, answered, whole)
-        if answered is not None and self.presence.compares:
-            # Not those who are there and do not answer, as under a policy.
+        if answered is not None and not final:
+            # Not clients that are there and do not answer, as under a policy.
             self.presence.skipped[self.places[exchange.away & ~answered]] = True
         if call.keep and sent.get("keep", True):
             models = answers[call.keep]

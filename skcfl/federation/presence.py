@@ -14,7 +14,7 @@ from .absences import Absences
 PATIENCE = 20
 # Calls in a row that a client has to miss to be lost for good, times its longest silence before.
 LOST = 10
-# Times that a fit starts again because candidates were compared without some of the clients.
+# Times that a fit starts again because calls that need all clients lacked some of them.
 MOST_REPEATS = 2
 
 
@@ -31,7 +31,7 @@ class ClientsLost(Exception):
 def comparing(pool, by_sums=False):
     """Compare candidates in here.
 
-    The fit starts again if clients elsewhere were away meanwhile, and are back.
+    The fit starts again at once if clients elsewhere were away when needed, and are back.
 
     Parameters
     ----------
@@ -40,15 +40,10 @@ def comparing(pool, by_sums=False):
     by_sums : bool, default=False
         Whether candidates are compared by sums over the clients, so that all calls need all.
     """
-    presence = pool.presence
-    before, presence.compares = presence.compares, True
-    try:
-        with needing_all(pool, by_sums):
-            yield
-    finally:
-        presence.compares = before
+    with needing_all(pool, by_sums):
+        yield
     if pool.travels:
-        presence.check_comparison()
+        pool.presence.check_skipped()
 
 
 @contextmanager
@@ -100,8 +95,8 @@ class Presence:
         self.incomplete = False
         #: Clients that gave no answer to a final call, so that their models are not known.
         self.unfinished = none.copy()
-        #: Whether candidates are being compared, and who was away where all were needed then.
-        self.compares, self.skipped = False, none.copy()
+        #: Clients that were away in a call that needs all.
+        self.skipped = none.copy()
         #: Whether calls that else go on without silent clients need all of them.
         self.needs_all = False
         #: Times that the fit has started again with those who came back.
@@ -258,19 +253,31 @@ class Presence:
             if (self.rejected | lost).any():
                 raise ClientsLost
 
-    def check_comparison(self):
-        """Raise ClientsLost if candidates were compared without clients that are back.
+    def check_skipped(self, last=False):
+        """Raise ClientsLost if calls that need all clients lacked some that are back.
 
-        What was computed meanwhile lacks them, so that candidates have won or lost by it.
+        What was computed meanwhile lacks them: a graph, a start, the choice of a candidate. A fit
+        that may not start again any more names them missing at its end, which is `last`.
         """
-        may_repeat = self.starts_again and self.repeats < MOST_REPEATS
-        if may_repeat and self._back.any():
+        back = self._back
+        if not (self.starts_again and back.any()):
+            return
+        if self.repeats < MOST_REPEATS:
             self.repeats += 1
             raise ClientsLost
+        if last:
+            self.unfinished |= back
+            warnings.warn(
+                f"{int(back.sum())} of {len(back)} clients were away when they were needed, in "
+                f"each of {1 + MOST_REPEATS} attempts: {_named(np.asarray(self.ids)[back])}. What "
+                "was computed meanwhile lacks them (missing_clients_).",
+                MissingClientWarning,
+                stacklevel=caller_level(),
+            )
 
     @property
     def _back(self):
-        """Clients without whom candidates were compared, and who answer again."""
+        """Clients that were away when they were needed, and answer again."""
         return self.skipped & (self.missed == 0) & ~self.rejected & ~self.left_out
 
     def why_again(self):
@@ -278,9 +285,9 @@ class Presence:
         away = (self.rejected | self.lost) & ~self.left_out
         if not away.any():
             return (
-                f"{int(self._back.sum())} of {len(away)} clients were away while candidates were "
-                f"compared, and answer again: {_named(np.asarray(self.ids)[self._back])}. The fit "
-                "starts again with them."
+                f"{int(self._back.sum())} of {len(away)} clients were away when they were needed, "
+                f"and answer again: {_named(np.asarray(self.ids)[self._back])}. The fit starts "
+                "again with them."
             )
         return (
             f"{int(away.sum())} of {len(away)} clients were lost or rejected: "

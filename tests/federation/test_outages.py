@@ -118,10 +118,13 @@ def test_a_fit_without_faults_does_not_wait(monkeypatch):
         (skcfl.GTVRegressor(tol=1e-2, search=LamSearch(lams=[0.1, 3.0])), 16),
         (skcfl.ConvexClusteredFLRegressor(tol=1e-2, search=LamSearch("bic")), 416),
         (pooling(), 30),
+        (skcfl.GTVRegressor(lam=0.1), 11),
+        (skcfl.IFCARegressor(n_clusters=3, random_state=0), 18),
+        (skcfl.DittoRegressor(lam=0.1), 14),
     ],
-    ids=["held out", "bic", "sums"],
+    ids=["held out", "bic", "sums", "graph", "polish", "last models"],
 )
-def test_what_was_chosen_without_a_site_is_chosen_again(model, first, caplog):
+def test_what_was_found_without_a_site_is_found_again(model, first, caplog):
     """Candidates that were judged while clients were away look better, or worse."""
     wanted = clone(model).fit_federation(sites()[0])
     found = clone(model).fit_federation(sites(range(first, first + 3))[0])
@@ -129,6 +132,14 @@ def test_what_was_chosen_without_a_site_is_chosen_again(model, first, caplog):
     assert found.missing_clients_.size == 0
     assert_array_equal(found.labels_, wanted.labels_)
     assert_array_equal(found.params_, wanted.params_)
+
+
+def test_clients_that_are_away_in_every_attempt_are_missing():
+    federation, second = sites()
+    second.fails = lambda number: ConnectionError("refused") if number % 12 > 8 else None
+    with pytest.warns(skcfl.exceptions.MissingClientWarning, match="each of 3 attempts"):
+        model = skcfl.GTVRegressor(lam=0.1).fit_federation(federation)
+    assert_array_equal(model.missing_clients_, SECOND)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +172,7 @@ def test_a_pull_is_chosen_by_those_who_have_answered():
         random_state=None,
         can_answer=lambda call: True,
         deal_folds=lambda number, rng: folds,
-        presence=SimpleNamespace(compares=False, needs_all=False),
+        presence=SimpleNamespace(needs_all=False),
         travels=False,
     )
     lam, search = choose_pull(pool, np.array([3.0, 2.0, 1.0]), lambda train, lams: lams)
