@@ -151,7 +151,7 @@ def record_level(name, seed, out):
         released = federation.released(epsilon, bounds=UNITS, random_state=seed)
         for label, model, rows in (
             ("FedAvg", FedAvgRegressor(alpha=1e-4, **plain), released),
-            ("Ditto", DittoRegressor(**plain), released),
+            ("Ditto", DittoRegressor(lam=1.0, **plain), released),
             ("PartialPooling", pooling, released.pooled()),
         ):
             model.fit_federation(rows)

@@ -21,7 +21,7 @@ from .._checks import LARGEST, whole_number
 from .._typing import Array, MatrixLike
 from ..calls.answer_bounds import OutOfBounds
 from ..calls.releases import rounded
-from ..exceptions import PrivacyError
+from ..exceptions import FederationError, PrivacyError
 from ..numerics.gaussian_mechanism import multiplier_of
 from .bounds import check_ids, require
 from .checking import check_features, check_targets
@@ -29,7 +29,8 @@ from .federation import InProcessFederation
 from .file_lock import locked
 from .masked_sums import started
 from .privacy import BOUNDS, DEVIATIONS, ClientPrivacy
-from .sites import PlaceLost, Refused
+from .rows import Rows
+from .sites import PlaceLost, Refused, WrappedSite
 
 if TYPE_CHECKING:
     from ..models import LocalModel
@@ -45,6 +46,39 @@ LEAST_DISPERSION = 0.05
 RELEASED = {"ids", "moments", "noise"}
 #: What it declares.
 DECLARED = {"epsilon", "delta", "features", "target"}
+#: Why nothing is chosen on parts of pseudo-rows.
+NO_FOLDS = (
+    "Released second moments have no rows to hold out, by which lam='auto', n_clusters='auto' and "
+    "other automatic choices compare models. Give the values, or release with n_folds and compare "
+    "fits to train(k) on held_out(k); LamSearch('bic') chooses lam without held-out rows."
+)
+
+
+class PseudoRows(Rows):
+    """Rows that are scored with others only: single ones mean nothing."""
+
+    def take(self, index):
+        """Refuse to score the models of a fold on some of the rows."""
+        raise ValueError(NO_FOLDS)
+
+
+class PseudoSite(WrappedSite):
+    """Site with rows that are neither held out nor the observations of a test."""
+
+    def _of(self, site, clients=slice(None)):
+        return PseudoSite(site)
+
+    def answer(self, call, arguments):
+        """Answers, but to tests, which need the distribution of rows."""
+        if call == "score_draws":
+            raise FederationError("tests and intervals need rows, not released second moments")
+        return self.site.answer(call, arguments)
+
+    def derive(self, step, *arguments):
+        """Sites of the same clients, or of some of them, with all rows."""
+        if step in {"held_out", "folds"}:
+            raise ValueError(NO_FOLDS)
+        return super().derive(step, *arguments)
 
 
 class ReleasedFederation(InProcessFederation):
@@ -52,6 +86,7 @@ class ReleasedFederation(InProcessFederation):
 
     Made by ``federation.released(...)``. Any estimator with squared error fits them that has
     ``fit_intercept=False`` and ``standardize=False``: a column of ones is among the features.
+    Pseudo-rows are not held out, so that "auto" choices that hold rows out raise a ValueError.
     Targets and features are in declared units, see :meth:`design` and :meth:`target`.
 
     Parameters
@@ -85,7 +120,7 @@ class ReleasedFederation(InProcessFederation):
     >>> federation = InProcessFederation(X, y, hospital)
     >>> bounds = {"features": (-2, 2), "target": (-2, 2)}
     >>> released = federation.released(4.0, bounds=bounds, random_state=0)
-    >>> model = DittoRegressor(fit_intercept=False, standardize=False)
+    >>> model = DittoRegressor(lam=0.1, fit_intercept=False, standardize=False)
     >>> model.fit_federation(released).cluster_coef_[0, 1:].round(1)
     array([ 1. , -0.5])
     >>> released.target(model.predict(released.design(X), groups=hospital)).shape
@@ -117,7 +152,9 @@ class ReleasedFederation(InProcessFederation):
                 "fit_intercept=False and standardize=False, as one column of the pseudo-rows is "
                 f"the intercept's; got {model!r:.200}."
             )
-        return super().rows(model, hello)
+        (rows,) = super().rows(model, hello)
+        about = rows.X, rows.y, rows.codes, rows.sample_weight, rows.places, self.n_jobs
+        return [PseudoRows(*about, wraps=[PseudoSite])]
 
     def design(self, X: MatrixLike) -> Array:
         """Rows as the pseudo-rows are: a column of ones, and the features in declared units.

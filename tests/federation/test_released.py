@@ -82,6 +82,28 @@ def test_quadratic_methods_run_unchanged(name):
     assert r2_score(TEST[1], predicted) > 0.35
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        skcfl.ConvexClusteredFLRegressor(**PLAIN),
+        skcfl.GTVRegressor(search=skcfl.LamSearch(cv=3, lams=[0.1, 1.0]), **PLAIN),
+        skcfl.DittoRegressor(**PLAIN),
+        skcfl.IFCARegressor(**PLAIN),
+        skcfl.CLoVERegressor(**PLAIN),
+        skcfl.PerFedAvgRegressor(**PLAIN),
+    ],
+)
+def test_pseudo_rows_are_not_held_out(model):
+    with pytest.raises(ValueError, match="no rows to hold out.*release with n_folds"):
+        model.fit_federation(released())
+
+
+def test_pseudo_rows_are_not_tested():
+    report = FedAvgRegressor(**PLAIN).fit_federation(released()).report()
+    assert np.isnan(report.findings["p_no_difference"])
+    assert "need rows, not released second moments" in str(report)
+
+
 def test_partial_pooling_knows_the_noise():
     plain = PartialPoolingRegressor(1, basis="linear").fit(*DATA[:2], groups=DATA[2])
     wanted = plain.score(*TEST[:2], groups=TEST[2])
