@@ -68,7 +68,7 @@ class FitReport:
             for name, value in content.items()
             if not isinstance(value, list | dict) and name != "estimator" and value is not None
         ]
-        parts.append(_table(("", ""), rows))
+        parts.append(_table((), rows))
         history = content.get("history", {})
         pictures = [
             f"<figure>{_line(history[name])}<figcaption>{title}</figcaption></figure>"
@@ -77,29 +77,31 @@ class FitReport:
         ]
         parts += pictures
         if content.get("cluster_sizes"):
-            sizes = list(enumerate(content["cluster_sizes"][:MOST_LISTED]))
-            parts.append("<h2>Clusters</h2>" + _table(("cluster", "clients"), sizes))
+            sizes = list(enumerate(content["cluster_sizes"]))
+            parts.append("<h2>Clusters</h2>" + _listed(("cluster", "clients"), sizes))
         for name in ("missing_clients", "rejected_clients"):
             if some := content.get(name):
-                dots = ", ..." if len(some) > MOST_LISTED else ""
-                listed = escape(", ".join(map(str, some[:MOST_LISTED])) + dots)
+                listed = escape(", ".join(map(str, some[:MOST_LISTED])))
                 parts.append(f"<h2>{name.replace('_', ' ').capitalize()}</h2><p>{listed}</p>")
+                parts.append(_cut(len(some)))
         if absences := content.get("absences"):
             columns = "client", "from call", "to call", "from second", "to second"
-            rows = [[_written(value) for value in one.values()] for one in absences]
-            parts.append("<h2>Who was away</h2>" + _bars(absences, content.get("seconds")))
-            parts.append(_table(columns, rows[:MOST_LISTED]))
+            some, n = _longest(absences), len(absences)
+            parts.append("<h2>Who was away</h2>" + _cut(n, "The longest "))
+            parts.append(_bars(some, n, content.get("seconds")))
+            parts.append(_table(columns, [one.values() for one in some]))
         if releases := content.get("releases"):
-            rows = list(zip(*releases.values(), strict=True))[:MOST_LISTED]
-            parts.append("<h2>What was released</h2>" + _table(tuple(releases), rows))
+            rows = list(zip(*releases.values(), strict=True))
+            parts.append("<h2>What was released</h2>" + _listed(tuple(releases), rows))
         if failures := content.get("failures"):
             items = "".join(f"<li>{escape(str(reason))}</li>" for reason in failures)
             parts.append(f"<h2>Sites that did not answer</h2><ul>{items}</ul>")
         title = escape(content["estimator"])
         return (
-            f'<!doctype html><html lang="en"><meta charset="utf-8"><title>A fit of skcfl</title>'
-            f"<style>{STYLE}</style><h1>A fit of skcfl</h1><p><code>{title}</code></p>"
-            f"{''.join(parts)}</html>\n"
+            '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" '
+            'content="width=device-width"><title>A fit of skcfl</title>'
+            f"<style>{STYLE}</style><main><h1>A fit of skcfl</h1><p><code>{title}</code></p>"
+            f"{''.join(parts)}</main></html>\n"
         )
 
     def _repr_html_(self) -> str:
@@ -196,12 +198,38 @@ def _written(value):
 
 
 def _table(columns, rows):
-    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(_written(cell))}</td>" for cell in row) + "</tr>"
-        for row in rows
-    )
-    return f"<table><tr>{head}</tr>{body}</table>"
+    """A table; without columns each row begins with its name."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
+    body = [f"<tr>{head}</tr>"] if columns else []
+    for row in rows:
+        cells = [f"<td>{escape(_written(cell))}</td>" for cell in row]
+        if not columns:
+            cells[0] = f'<th scope="row">{escape(row[0])}</th>'
+        body.append(f"<tr>{''.join(cells)}</tr>")
+    return f"<table>{''.join(body)}</table>"
+
+
+def _listed(columns, rows):
+    """A table of as many rows as the page lists."""
+    return _table(columns, rows[:MOST_LISTED]) + _cut(len(rows))
+
+
+def _cut(number, which=""):
+    """Sentence that says how many of a number of entries are there; nothing if all are."""
+    if number <= MOST_LISTED:
+        return ""
+    return f"<p>{which}{MOST_LISTED} of {number}; the JSON has all.</p>"
+
+
+def _longest(absences):
+    """As many silences as the page lists, in their order."""
+
+    def seconds(k):
+        until = absences[k]["to_seconds"]
+        return np.inf if until is None else until - absences[k]["from_seconds"]
+
+    longest = sorted(range(len(absences)), key=seconds, reverse=True)[:MOST_LISTED]
+    return [absences[k] for k in sorted(longest)]
 
 
 def _svg(inner, label):
@@ -231,10 +259,9 @@ def _line(values):
     return _svg(line + ends, f"a line from {values[0]:.4g} to {values[-1]:.4g}")
 
 
-def _bars(absences, seconds):
-    """A bar for each silence, over the time of the fit."""
-    some = absences[:MOST_LISTED]
-    times = [one[name] or 0.0 for one in absences for name in ("from_seconds", "to_seconds")]
+def _bars(some, number, seconds):
+    """A bar for each of some of a number of silences, over the time of the fit."""
+    times = [one[name] or 0.0 for one in some for name in ("from_seconds", "to_seconds")]
     end = max([*times, seconds or 0.0, 1e-9])
     step = (HEIGHT - 10) / len(some)
     bars = []
@@ -246,4 +273,5 @@ def _bars(absences, seconds):
             f'width="{max((WIDTH - 20) * length, 1.0):.1f}" height="{0.8 * step:.1f}" '
             f'fill="#d62728"><title>{escape(one["client"])}</title></rect>'
         )
-    return _svg("".join(bars), f"{len(absences)} silences over {end:.4g} seconds")
+    shown = f"{len(some)} of {number}" if number > len(some) else number
+    return _svg("".join(bars), f"{shown} silences over {end:.4g} seconds")

@@ -77,9 +77,23 @@ def test_who_was_away_and_when():
     page = report.to_html()
     bars = re.findall(r'<rect x="(.+?)" y="(.+?)" width="(.+?)" height="(.+?)"', page)
     assert "Who was away" in page and len(bars) == min(len(absences), 50)
+    assert f"The longest 50 of {len(absences)}; the JSON has all." in page
+    # The client that never comes back is away for longest, wherever it stands.
+    assert "<td>client05</td>" in page
     left, top, width, height = np.array(bars, dtype=float).T
     assert (left + width <= WIDTH).all() and (top + height <= HEIGHT).all()
     assert Tags(page).open == []
+
+
+def test_the_page_says_what_it_leaves_out():
+    some = list(range(60))
+    releases = {"round": some, "noise": some}
+    about = {"estimator": "M()", "calls": 1, "cluster_sizes": some, "missing_clients": some}
+    page = FitReport({**about, "releases": releases}).to_html()
+    assert page.count("<p>50 of 60; the JSON has all.</p>") == 3
+    assert "<th></th>" not in page and '<th scope="row">calls</th><td>1</td>' in page
+    less = FitReport({"estimator": "M()", "cluster_sizes": some[:50]}).to_html()
+    assert "the JSON has all" not in less
 
 
 def test_absences_by_hand():
