@@ -144,7 +144,7 @@ def stop_for_a_while(ways, seconds):
     print(
         f"one site away for {seconds} s, timeout {ways[1].timeout} s: {took:.1f} s, "
         f"{found.calls_} exchanges, {len(found.missing_clients_)} clients missing, away "
-        f"{sorted(spans, key=str)} (from call, to call), largest difference {difference:.1e}"
+        f"{sorted(spans, key=str)} (from request, to request), largest difference {difference:.1e}"
     )
     time.sleep(1.0)
     again = model.fit_federation(federation)

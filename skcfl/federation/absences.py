@@ -6,7 +6,9 @@ import numpy as np
 
 
 class Absences:
-    """Silences of clients, each from the first call without an answer to the next answer.
+    """Silences of clients, each from the first request without an answer to the next answer.
+
+    Requests are numbered in their order, also those of parallel tasks; retries have no number.
 
     Parameters
     ----------
@@ -19,7 +21,7 @@ class Absences:
         self._open, self._found = {}, []
 
     def note(self, places, answered):
-        """Note a call to some clients, and which of them have answered; None is all."""
+        """Note a request to some clients, and which of them have answered; None is all."""
         self.calls += 1
         if answered is None and not self._open:
             return
@@ -44,9 +46,9 @@ class Absences:
         Returns
         -------
         absences : list of dict
-            "client", the number of the first call that it left unanswered and of the one that it
-            answered again ("from_call", "to_call"), and the seconds of the fit at both. The end is
-            None if the client did not come back.
+            "client", the number of the first request that it left unanswered and of the one that
+            it answered again ("from_call", "to_call"), and the seconds of the fit at both. The
+            end is None if the client did not come back.
         """
         still = [(place, first, None, since, None) for place, (first, since) in self._open.items()]
         return [

@@ -85,7 +85,7 @@ class FitReport:
                 parts.append(f"<h2>{name.replace('_', ' ').capitalize()}</h2><p>{listed}</p>")
                 parts.append(_cut(len(some)))
         if absences := content.get("absences"):
-            columns = "client", "from call", "to call", "from second", "to second"
+            columns = "client", "from request", "to request", "from second", "to second"
             some, n = _longest(absences), len(absences)
             parts.append("<h2>Who was away</h2>" + _cut(n, "The longest "))
             parts.append(_bars(some, n, content.get("seconds")))

@@ -78,6 +78,8 @@ def test_who_was_away_and_when():
     bars = re.findall(r'<rect x="(.+?)" y="(.+?)" width="(.+?)" height="(.+?)"', page)
     assert "Who was away" in page and len(bars) == min(len(absences), 50)
     assert f"The longest 50 of {len(absences)}; the JSON has all." in page
+    # Parallel requests, one exchange of calls_, have a number each.
+    assert '<th scope="col">from request</th>' in page
     # The client that never comes back is away for longest, wherever it stands.
     assert "<td>client05</td>" in page
     left, top, width, height = np.array(bars, dtype=float).T
