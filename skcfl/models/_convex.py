@@ -171,6 +171,7 @@ class ConvexModel(LocalModel):
         It is the first guess, the mean of the other clients' targets, if no row has a weight.
         """
         x, converged = self._minimise(block, x0)
+        x = self._settled(block.astype(np.float64), x)
         known = block.weights.any(axis=1, keepdims=True)
         return x if known.all() else np.where(known, x, self._first_guess(block)), converged
 
@@ -192,6 +193,10 @@ class ConvexModel(LocalModel):
             oracle, self._fix(x, rho), oracle.scale(), max_iter=max_iter, allowed=allowed
         )
         return self._fix(x, rho), converged
+
+    def _settled(self, block, x):
+        """Minimisers (c, p), with parameters that have no minimum where rounding has no say."""
+        return x
 
     def _fix(self, x, rho):
         """Directions that nothing determines at zero; a pull or a penalty determines them."""

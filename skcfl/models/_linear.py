@@ -13,7 +13,7 @@ from .._option_objects import parameters
 from .._typing import ClassWeight
 from ..numerics.matrices import quotient
 from ..numerics.newton import invert_scaled, solve_scaled
-from ._contrasts import along_contrasts, contrast_blocks
+from ._contrasts import along_contrasts, contrast_blocks, with_absent_classes
 from ._convex import MAX_DENSE, ConvexModel
 from ._least_squares import Narrow, Sparse, Wide
 from ._level_grams import LevelsMixin
@@ -416,6 +416,9 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
     def _loss_size(self, block):
         start = np.full((len(block.clients), self.n_outputs, block.shape[1]), self._constant)
         return np.abs(self._loss(block, start))
+
+    def _settled(self, block, x):
+        return with_absent_classes(self, block, x) if self.kernel.coupled else x
 
     def _first_guess(self, block):
         return np.tile(self.origin, (len(block.clients), 1))

@@ -354,6 +354,28 @@ def test_clients_of_one_class_or_without_events(loss):
     assert (np.abs(w.reshape(3, -1, 6)[:, :, :-1]) <= 1e-6).all()
 
 
+def test_classes_without_rows_are_where_rounding_has_no_say():
+    """Their intercepts have no minimiser, and other clients of a block move no client's models."""
+    rng = np.random.default_rng(0)
+    groups, X = np.repeat(np.arange(4), [15, 9, 30, 20]), rng.normal(size=(74, 3))
+    y = np.argmax(X + rng.normal(size=(74, 3)), axis=1)
+    y[groups == 0] %= 2
+    y[groups == 1] = 1 + y[groups == 1] % 2
+    model = LinearModel("log_loss", alpha=0.02).bind(3, n_classes=3)
+    together, _ = open_rows(model, X, y, groups, 4).ask(Solve)
+    for client, absent in ((0, 2), (1, 0)):
+        mine = groups == client
+        alone, _ = open_rows(model, X[mine], y[mine], np.zeros(mine.sum(), dtype=int), 1).ask(
+            Solve
+        )
+        assert_allclose(together[client], alone[0], rtol=1e-9, atol=1e-12)
+        W = alone.reshape(3, 4)
+        z = X[mine] @ W[:, :3].T + W[:, 3]
+        shares = np.exp(z - z.max(axis=1, keepdims=True))
+        shares /= shares.sum(axis=1, keepdims=True)
+        assert_allclose(shares[:, absent].max(), np.finfo(float).eps, rtol=1e-6)
+
+
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 @pytest.mark.parametrize("noise", [1e-3, 1.0, 1e3, 1e5])
 @pytest.mark.parametrize("outlier", [0.0, 1e8])
