@@ -13,6 +13,7 @@ and can choose neither a bound nor a share.
 
 from __future__ import annotations
 
+import logging
 from math import floor, log2
 from typing import Any, ClassVar, NamedTuple
 
@@ -22,6 +23,8 @@ from scipy.special import logsumexp
 from ..clients.training import TrainingTerms, train
 from .call import without_instances
 from .posteriors_asked import _posteriors_of
+
+logger = logging.getLogger(__name__)
 
 #: Every release by its name, which is that of its class in lower case.
 RELEASES: dict[str, type[Release]] = {}
@@ -161,7 +164,7 @@ class Release:
         parts: dict[int, dict[str, np.ndarray]] = {}
 
         def work(block: Any, slots: Any) -> None:
-            arrays = cls.kernel(site, block, slots, **arguments)
+            arrays = cls._arrays(site, block, slots, arguments, blocks)
             parts[int(slots[0])] = clipped_sums(
                 arrays, blocks, None if drawn is None else drawn[slots]
             )
@@ -173,6 +176,24 @@ class Release:
             name: sum((part[name] for part in ordered), np.zeros(b.shape))
             for name, b in blocks.items()
         }
+
+    @classmethod
+    def _arrays(
+        cls, site: Any, block: Any, slots: Any, arguments: Any, blocks: dict[str, Block]
+    ) -> dict[str, np.ndarray]:
+        """Arrays of clients; NaN where one raises, since an error would be an answer, too."""
+        try:
+            return cls.kernel(site, block, slots, **arguments)
+        except Exception as error:
+            if len(slots) == 1:
+                logger.error("%s of a client failed", cls.name, exc_info=error)
+                shapes = {name: b.shape for name, b in blocks.items() if name != "clipped"}
+                return {name: np.full((1, *shape), np.nan) for name, shape in shapes.items()}
+        each = [
+            cls._arrays(site, block.take(slice(k, k + 1)), slots[k : k + 1], arguments, blocks)
+            for k in range(len(slots))
+        ]
+        return {name: np.concatenate([arrays[name] for arrays in each]) for name in each[0]}
 
     @classmethod
     def answer(

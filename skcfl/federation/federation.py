@@ -439,13 +439,15 @@ class InProcessFederation(Federation):
                 raise ValueError("y has classes that are not among those of the model.")
             y = np.searchsorted(classes, y)
         X = X if X.dtype == dtype else X.astype(dtype)
-        if np.dtype(model.dtype) != X.dtype:  # networks compute in single precision
+        # An error about rows would be an answer without noise.
+        noisy = self._account is not None and self._account.privacy.epsilon < np.inf
+        if np.dtype(model.dtype) != X.dtype and not noisy:  # networks are in single precision
             numbers = {"X": X, "y": None if classes is not None else y}
             for name, values in {**numbers, "sample_weight": weights}.items():
                 if values is not None:
                     check_size(values, name, model.dtype)
         if y is not None:
-            model.check_target(y)
+            model.check_target(self._account.declared_target if noisy else y)
         if self._account is not None:
             rows = Rows(X, y, self.codes, weights, places, self.n_jobs)
             return PrivateRows(rows, self._account, model, self.ids, self._parties_are_clients)

@@ -246,13 +246,16 @@ class SiteHost:
             logger.error("%s does not answer: %s", self._label, error)
             return "lost", str(error)
         logger.error("%s does not answer", self._label, exc_info=error)
+        policy = self.rows.policy
+        secret = policy is not None and policy.privacy is not None
+        # Even the type of an error may tell of private rows.
+        kind = "an error" if secret else type(error).__name__
         if isinstance(error, ValueError | TypeError) and str(error).startswith(self._label):
-            policy = self.rows.policy
-            if policy is None or (policy.min_rows == 1 and policy.privacy is None):
+            if not secret and (policy is None or policy.min_rows == 1):
                 return "invalid", str(error)
             # What is wrong may quote a row.
-            return "invalid", f"{self._label}: {type(error).__name__}, see its log"
-        return "lost", f"{type(error).__name__}, see its log"
+            return "invalid", f"{self._label}: {kind}, see its log"
+        return "lost", f"{kind}, see its log"
 
     def _load(self):
         try:

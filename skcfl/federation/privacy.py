@@ -343,6 +343,11 @@ class Account:
         """What a server is sent."""
         return self.privacy.terms(self.spent)
 
+    @property
+    def declared_target(self) -> Array:
+        """The declared bounds of the target, none where they are not declared."""
+        return np.asarray((self.privacy.bounds or {}).get("target", ()), dtype=float)
+
     def charge(self, multiplier: float) -> None:
         """Book a release before it is computed; raise Refused if the budget does not allow it."""
         if self._multiplier == 0.0 and multiplier == 0.0:

@@ -138,6 +138,28 @@ def test_a_client_without_finite_numbers_adds_nothing(bad):
     assert_allclose(sums["b"], [0.3])
 
 
+def test_a_client_with_rows_that_raise_adds_nothing(monkeypatch):
+    """An error would be an answer without noise."""
+    X, y, ids = DATA
+    model, some = LinearModel(alpha=0.0, standardize=False).bind(3), ids < 6
+    arguments = arguments_of(Moves, model, 2, np.random.default_rng(0))
+    rest = some & (ids != 4)
+    wanted = Moves.sums(
+        site_of(InProcessFederation(X[rest], y[rest], ids[rest]), model), arguments
+    )
+    site, kernel = site_of(InProcessFederation(X[some], y[some], ids[some]), model), Moves.kernel
+
+    def raises(site, block, slots, **arguments):
+        if (ids[some][0] + slots == 4).any():
+            raise IndexError("a row")
+        return kernel(site, block, slots, **arguments)
+
+    monkeypatch.setattr(Moves, "kernel", raises)
+    found = Moves.sums(site, arguments)
+    for name in wanted:
+        assert_allclose(found[name], wanted[name], rtol=1e-9, atol=1e-12)
+
+
 def arguments_of(release, model, K, rng, scale=1.0):
     theta = scale * rng.standard_normal((K, model.n_params))
     if release is Moves:
@@ -575,9 +597,20 @@ def test_errors_of_a_private_site_do_not_depend_on_its_targets():
 
     classes = np.unique(y), np.unique(y)[1:], np.zeros(1)
     assert len({answer(LinearModel(), some) for some in classes}) == 1
-    # Not even the text of a check quotes one.
+    # A loss that the declared bounds do not suit is refused, whatever the targets.
     said = answer(LinearModel("poisson"), None)
-    assert said[1] == "Site 'north': ValueError, see its log"
+    assert said[1] == "Site 'north': an error, see its log"
+
+
+def test_targets_out_of_their_declared_bounds_show_in_no_error():
+    policy = SitePolicy(privacy=ClientPrivacy(8.0, bounds={"features": (-2, 2), "target": (0, 9)}))
+    X, y, ids = DATA
+    model, answers = LinearModel("poisson").bind(3), []
+    for targets in (np.abs(y), y):
+        host = Wire(Given("north", (X, targets, ids), policy)).host
+        settings = np.arange(len(np.unique(ids))), model, np.dtype(float), None
+        answers.append(host.handle(dumps((1, [(1, 0, "rows", settings)], [], "mask_key", ()))))
+    assert loads(answers[0])[:2] == loads(answers[1])[:2]
 
 
 def test_a_server_that_asks_for_more_releases_gets_an_error():
@@ -628,7 +661,7 @@ def test_the_page_of_a_private_fit_says_what_was_released():
     assert report.content["rows"] is None
     assert '"epsilon"' in report.to_json()
     page = report.to_html()
-    assert "moves" in page and "<td>epsilon</td><td>4</td>" in page
+    assert "moves" in page and ">epsilon</th><td>4</td>" in page
 
 
 def test_places_have_to_declare_the_same():
