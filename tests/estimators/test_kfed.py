@@ -13,9 +13,12 @@ from sklearn.preprocessing import StandardScaler
 from trials import some
 
 from skcfl import KFED
+from skcfl.calls import CALLS
 from skcfl.exceptions import FederationError, RejectedClientWarning, SingleClientWarning
 from skcfl.federation import FanOutFederation, Faults, InProcessFederation, SitePolicy
 from skcfl.federation.remote import RemoteFederation
+from skcfl.federation.row_calls import ROW_CALLS
+from skcfl.federation.sites import Refused
 from skcfl.testing import StrictFederation
 
 
@@ -255,10 +258,13 @@ def test_clients_that_answer_later():
 def test_policy():
     """Clients of few rows do not show them."""
     keep = (NAMES != "site 2") | (np.cumsum(NAMES == "site 2") <= 5)
-    policy = SitePolicy(min_rows=6)
-    federation = InProcessFederation(X[keep], None, NAMES[keep], policy=policy)
+    named = SitePolicy(min_rows=6, calls={*CALLS, *ROW_CALLS})
+    federation = InProcessFederation(X[keep], None, NAMES[keep], policy=named)
     model = KFED(4, n_local=2, random_state=0).fit_federation(federation)
     assert model.missing_clients_.tolist() == ["site 2"] and not model.local_centers_[2].any()
+    unnamed = InProcessFederation(X, None, NAMES, policy=SitePolicy(min_rows=6))
+    with pytest.raises(Refused, match="does not answer local_centres"):
+        KFED(4, random_state=0).fit_federation(unnamed)
 
 
 # --------------------------------------------------------------------------- new clients

@@ -1,5 +1,6 @@
 """Sites that are away for a moment: what is chosen meanwhile, and when they are asked again."""
 
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +23,19 @@ SECOND = [f"s1/{name}" for name in IDS[3:6]]
 PAUSES = 0.001, 0.002, 0.002, 0.002
 
 pytestmark = pytest.mark.filterwarnings("ignore:No answer of site")
+
+
+class AtOnce:
+    """A thread that has ended when it is started: messages come in one order."""
+
+    def __init__(self, target, args, **about):
+        self.start = lambda: target(*args)
+
+
+@pytest.fixture(autouse=True)
+def _calls_back_at_once(monkeypatch):
+    now = SimpleNamespace(Thread=AtOnce, Lock=threading.Lock)
+    monkeypatch.setattr("skcfl.federation.wire.threading", now)
 
 
 def sites(away=range(0), pauses=(), **settings):
