@@ -35,6 +35,8 @@ LONGEST = 2.0
 LEAST_LEFT = 0.1
 # Singular values below this part of the largest are rounding.
 SINGULAR = 1e-10
+# Sizes of sums of products up to which they have lost their digits.
+SMALLEST = 1e-290
 # Parts of a variance: what is added to it, and what other parameters leave of it at least.
 RIDGE, LEAST_USED = 1e-10, 1e-8
 # Digits of sizes that parameters are ordered by.
@@ -214,11 +216,13 @@ class Scores:
         """Predictions with the intercepts of least loss of each client."""
         weights, state = self.block.weights[:, None, :], self.state
         longest = np.inf if self.kernel.quadratic else LONGEST
-        for _ in range(1 if self.kernel.quadratic else INTERCEPT_STEPS):
+        # Curvatures of coupled outputs are up to twice their diagonals: longer steps swing.
+        length, most = (0.5, 3) if self.kernel.coupled else (1.0, 1)
+        for _ in range(1 if self.kernel.quadratic else most * INTERCEPT_STEPS):
             g = (weights * self.kernel.gradient(state, self.block.y)).sum(axis=2)
             h = (weights * self.kernel.own_curvature(state, self.block.y, 1.0)).sum(axis=2)
             step = np.divide(g, h, out=np.zeros_like(g), where=h > 0)
-            state = state - np.clip(step, -longest, longest)[:, :, None]
+            state = state - length * np.clip(step, -longest, longest)[:, :, None]
         return state
 
     def losses(self):
@@ -264,7 +268,7 @@ class Scores:
         root, used, order = _roots(spread)
         free = (copies * (weights > 0)).sum(axis=1) - used.sum(axis=1) - (self.within & (n > 0))
         size = np.einsum("cpp->cp", rows)
-        # Squares of sums of rows vary by products of two rows; drawn ones by squares of rows, too.
+        # The square of a sum of rows varies by products of two rows; a drawn one by squares, too.
         share = quotient((V**4 / copies[:, None]).sum(axis=2), size**2)
         excess = 1.0 - np.sqrt(np.maximum(1.0 - share, 0.0))
         out, scatter = np.empty((c, C * D, 1 + n_draws)), np.zeros(1 + n_draws)
@@ -314,10 +318,13 @@ def _roots(squares):
     squares = np.take_along_axis(squares, order[:, :, None], axis=1)
     squares = np.take_along_axis(squares, order[:, None, :], axis=2)
     sizes = np.einsum("cpp->cp", squares)
-    ridge = np.where(sizes > 0, RIDGE * sizes, 1.0)
-    root = np.linalg.cholesky(squares + ridge[:, :, None] * np.eye(ridge.shape[1]))
-    used = (sizes > 0) & (np.einsum("cpp->cp", root) ** 2 > LEAST_USED * sizes)
-    return root * used[:, None, :], used, order
+    used = sizes > SMALLEST
+    scale = np.sqrt(np.where(used, sizes, np.inf))
+    units = squares / scale[:, :, None] / scale[:, None, :]
+    np.einsum("cpp->cp", units)[:] += np.where(used, RIDGE, 1.0)
+    root = np.linalg.cholesky(units)
+    used = used & (np.einsum("cpp->cp", root) ** 2 > LEAST_USED)
+    return np.where(used[:, None, :], root * np.sqrt(sizes)[:, :, None], 0.0), used, order
 
 
 def _generators(draw, places):

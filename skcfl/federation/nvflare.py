@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from inspect import signature
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,9 @@ def fit_recipe(
     if isinstance(estimator, type) or not hasattr(estimator, "fit_federation"):
         got = "a class" if isinstance(estimator, type) else type(estimator).__name__
         raise TypeError(f"estimator must be one of skcfl, with fit_federation(), got {got}.")
+    if evidence and "evidence" not in signature(estimator.fit_federation).parameters:
+        name = type(estimator).__name__
+        raise ValueError(f"evidence must be False for {name}: its report needs none. Got True.")
     *_, max_share = checked(min_clients, retries, max_share)
     min_sites = whole_number(min_sites, "min_sites")
     if not timeout > 0:

@@ -205,7 +205,7 @@ class ClientPool:
         answers, answered, sent = exchange.answers, exchange.answered, exchange.sent
         self.answered = answered
         self.presence.note(self.places, answered, whole)
-        if answered is not None and not final:
+        if answered is not None and not (final or call.proof or call is Present):
             # Not clients that are there and do not answer, as under a policy.
             self.presence.skipped[self.places[exchange.away & ~answered]] = True
         if call.keep and sent.get("keep", True):

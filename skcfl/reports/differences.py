@@ -8,13 +8,13 @@ makes them.  Two statistics are
 
 with means and deviations over the draws: one for differences in all coefficients, one for
 differences in few.  The test takes the one that is rarer, and the same in each draw.  Drawn scores
-are normal, with the covariances that the rows' gradients show, and their squares vary as those of
-sums of rows with random signs (a wild bootstrap): rows are assumed to be independent, and nothing
-else about the noise.  Given the draws the models move as they would have been fitted to them, by
-``moves = inverse sum_i s_i``.  If clients have few rows and the loss is squared error, scores are
-drawn as of normal noise of one size, and Q is divided by the scatter of the rows, which makes the
-test exact for such noise.  With intercepts that may differ, each client's intercept is projected
-out first.
+are normal, with the covariances that the rows' gradients show, and the square of each parameter's
+varies as that of a sum of rows with random signs (a wild bootstrap): rows are assumed to be
+independent, and nothing else about the noise.  Given the draws the models move as they would have
+been fitted to them, by ``moves = inverse sum_i s_i``.  If clients have few rows and the loss is
+squared error, scores are drawn as of normal noise of one size, and Q is divided by the scatter of
+the rows, which makes the test exact for such noise.  With intercepts that may differ, each
+client's intercept is projected out first.
 """
 
 from dataclasses import dataclass, replace

@@ -14,8 +14,8 @@ SURE = 0.9
 # Entries of lists, effects of tables, and candidates that are shown.
 SHOWN, EFFECTS, CANDIDATES = 5, 6, 12
 # Outliers: losses, to the power 1/3, at least so many robust standard deviations above the median,
-# and so many that n rows have by chance: sqrt(2 / (9 n)) of it, if deviances of rows are those of
-# normal noise (Wilson and Hilferty, 1931).
+# and so many that n rows of regressors have by chance: sqrt(2 / (9 n)) of it, if deviances of rows
+# are those of normal noise (Wilson and Hilferty, 1931). Losses of classes vary less.
 FAR = 5.0
 # The median absolute deviation of a normal variable with standard deviation 1.
 MAD = 0.6745
@@ -351,8 +351,10 @@ class _Words:
             cubes = np.cbrt(np.maximum(known.losses[some], 0.0))
             middle = np.median(cubes)
             size = np.median(np.abs(cubes - middle)) / MAD
-            by_chance = middle * np.sqrt(2.0 / (9.0 * known.sizes[some]))
-            far = cubes > middle + FAR * np.maximum(size, by_chance)
+            far = cubes > middle + FAR * size
+            if self.est.model_.estimator_type == "regressor":
+                by_chance = middle * np.sqrt(2.0 / (9.0 * known.sizes[some]))
+                far &= cubes > middle + FAR * by_chance
             for i in some[far] if size > 0 else []:
                 found[known.ids[i]] = "loss far above the others'"
         for i in np.flatnonzero(np.asarray(getattr(est, "suspicion_", [])) > 1.0):

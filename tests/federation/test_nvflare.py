@@ -13,6 +13,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skcfl import (
+    KFED,
     ConvexClusteredFLRegressor,
     FedAvgRegressor,
     IFCARegressor,
@@ -271,6 +272,11 @@ def test_a_search_asks_from_several_threads(fake):
     search.fit(DATA.X, DATA.y, groups=NAMES)
     assert_allclose(found.coef_, search.coef_, rtol=1e-10)
     assert found.calls_ == search.calls_
+
+
+def test_evidence_is_for_reports_that_need_it(fake):
+    with pytest.raises(ValueError, match="evidence must be False for KFED"):
+        fit_recipe(KFED(2), "clinic:Clinic", evidence=True)
 
 
 def test_classes_are_allowed_once(fake, tmp_path):

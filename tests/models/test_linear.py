@@ -23,6 +23,7 @@ from skcfl.calls.proofs_asked import Conjugate
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
 from skcfl.models.losses import Quantile, Tweedie
+from skcfl.models.losses.log_loss import Multinomial
 
 seeds = st.integers(0, 2**32 - 1)
 # Losses with a curvature that has no bound.
@@ -374,6 +375,29 @@ def test_classes_without_rows_are_where_rounding_has_no_say():
         shares = np.exp(z - z.max(axis=1, keepdims=True))
         shares /= shares.sum(axis=1, keepdims=True)
         assert_allclose(shares[:, absent].max(), np.finfo(float).eps, rtol=1e-6)
+
+
+def test_minima_of_other_coupled_losses_stay():
+    """Smoothed labels give a class without rows a probability."""
+
+    class Smoothed(Multinomial):
+        def value(self, z, y):
+            chosen = np.take_along_axis(z, self._codes(z, y), axis=-2)[..., 0, :]
+            return super().value(z, y) + 0.1 * (chosen - z.mean(axis=-2))
+
+        def gradient(self, z, y):
+            is_chosen = self._codes(z, y) == np.arange(z.shape[-2])[:, None]
+            return super().gradient(z, y) + 0.1 * (is_chosen - 1.0 / z.shape[-2])
+
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 2)), rng.integers(2, size=60)
+    model = LinearModel("log_loss", alpha=0.1).bind(2, n_classes=3)
+    model.kernel = Smoothed()
+    w, _ = open_rows(model, X, y, np.zeros(60, dtype=int), 1).ask(Solve)
+    W = w.reshape(3, 3)
+    z = X @ W[:, :2].T + W[:, 2]
+    shares = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    assert_allclose(shares[:, 2].mean(), 0.1 / 3, rtol=1e-6)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e6])

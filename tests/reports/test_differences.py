@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import kstest
 from trials import some
 
+import skcfl
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
 from skcfl.reports.differences import common_models
@@ -107,6 +108,29 @@ def test_own_intercepts_of_classes():
     dummies, all_one = np.column_stack([X, np.eye(20)[groups]])[keep], np.zeros(keep.sum(), int)
     wanted = common(pool_of(dummies, y[keep], all_one, "log_loss", fit_intercept=False))
     assert_allclose(common(pool, True).theta[0, :2], wanted.theta[0, :2], atol=1e-4)
+
+
+def test_own_intercepts_of_classes_that_a_client_lacks():
+    """Steps along the diagonal of softmax's curvature must not swing."""
+    found = []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        groups, X = np.repeat(np.arange(40), 5), rng.standard_normal((200, 2))
+        z = np.column_stack([X @ [0.8, 0.0], X @ [0.0, 0.8], np.zeros(200)])
+        y = np.argmax(z + rng.gumbel(size=z.shape), axis=1)
+        model = LinearModel(loss="log_loss", alpha=0.0).bind(2, n_classes=3)
+        pool = open_rows(model, X, y, groups, 40, random_state=0)
+        found.append(common(pool, True).test.p_value)
+    assert np.mean(np.array(found) <= 0.01) < 0.1 and np.mean(np.array(found) == 1.0) < 0.1
+
+
+def test_scores_that_are_next_to_nothing():
+    """Separable classes: products of the gradients of some clients have no digits left."""
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        groups, X = np.repeat(np.arange(20), 12), rng.standard_normal((240, 3))
+        fit = skcfl.FedAvgClassifier().fit(X, X @ [1, 1, 0.0] > 0, groups=groups)
+        assert fit._how_sure.reason == ""
 
 
 def test_clients_of_one_row_and_one_client_have_no_say():

@@ -414,3 +414,16 @@ def test_clients_elsewhere_are_asked_for_the_fit_alone():
     assert "in other places, and are asked for fits only" in str(model.report())
     with pytest.raises(ValueError, match="posteriors, which are kept of rows in this process"):
         model.update(DATA.X, DATA.y, groups=DATA.groups)
+
+
+def test_a_client_with_swapped_classes_is_an_outlier():
+    """Losses of classes scatter less than deviances of normal noise."""
+    found = []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        groups, X = np.repeat(np.arange(20), 60), rng.standard_normal((1200, 2))
+        y = 2.0 * X[:, 0] + rng.logistic(size=1200) > 0
+        y[groups == 0] ^= True
+        model = skcfl.FedAvgClassifier().fit(X, y, groups=groups)
+        found.append(list(model.report().findings["outliers"]))
+    assert found == [[0]] * 5
