@@ -4,6 +4,7 @@ from math import prod
 
 import numpy as np
 
+from .._checks import LARGEST
 from ..exceptions import MessageError
 from .letters import LETTERS
 
@@ -39,6 +40,9 @@ def check_settings(call, arguments, sizes):
             least, models = OF_MODELS[name], np.asarray(value)
             if not ((models >= least) & (models < sizes["K"])).all():
                 raise MessageError(f"{call.name} takes {name} from {least} to {sizes['K'] - 1}.")
+        elif name == "dtype":
+            if np.dtype(value) not in LARGEST:
+                raise MessageError(f"{call.name} takes dtype float32 or float64, got {value}.")
         elif name in MASKS:
             if np.asarray(value).dtype.kind != "b":
                 raise MessageError(f"{call.name} takes {name} of booleans.")

@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _get_feature_names
 
-from .._checks import about, check_size, whole_number
+from .._checks import about, check_float, check_size, whole_number
 from .._typing import Array, ClientIds, DTypeLike, Kind, MatrixLike, RandomState, Targets, Weights
 from ..clients.ids import check_ids, encode, locate
 from ..exceptions import PrivacyError
@@ -438,6 +438,7 @@ class InProcessFederation(Federation):
             if known is None or not np.isin(known, classes).all():
                 raise ValueError("y has classes that are not among those of the model.")
             y = np.searchsorted(classes, y)
+        check_float(dtype)  # integers would cut values off where the server chooses
         X = X if X.dtype == dtype else X.astype(dtype)
         # An error about rows would be an answer without noise.
         noisy = self._account is not None and self._account.privacy.epsilon < np.inf

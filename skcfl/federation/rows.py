@@ -57,7 +57,7 @@ class Rows(Endpoint):
         #: Weights of the rows before they were weighed by their classes, or capped.
         self.given = None if guard is None else self.weights
         # Rows are scaled where they are used, so that there is no second copy of all of them.
-        self.scaling = None
+        self.scaling, self.is_scaled = None, False
         #: Clients that the policy lets answer, whatever part of their rows is asked about.
         self.eligible = np.ones(len(self.places), dtype=bool)
         #: Rows of the clients that were not lost, and numbers of the clients without those, by
@@ -194,9 +194,26 @@ class Rows(Endpoint):
     def scaled(self, scaling):
         """The rows in the units of a scaling."""
         scaling.checked(self._X.shape[1])
+        self._check_units(scaling, self._X.dtype)
         if sparse.issparse(self._X):
-            return self._with(_X=scaling.transform(self._X))
-        return self._with(scaling=scaling)
+            return self._with(_X=scaling.transform(self._X), is_scaled=True)
+        return self._with(scaling=scaling, is_scaled=True)
+
+    def _check_units(self, scaling, dtype):
+        """Raise Refused if sums over scaled rows could be about the rows on one side of a value.
+
+        Two scalings, or one with a huge mean, round rows to few values, which a server chooses.
+        """
+        if self.guard is None:
+            return
+        if self.is_scaled:
+            raise Refused("its rows have been scaled once, and are not scaled again")
+        if self.guard.policy.min_rows > 1:
+            feature = scaling.rounded_away(self._X, dtype)
+            if feature is not None:
+                raise Refused(
+                    f"the mean or scale of feature {feature} is too large for its values here"
+                )
 
     def site(self, model):
         """Site of the rows under a model; all clients are there."""
@@ -204,6 +221,8 @@ class Rows(Endpoint):
 
     def site_of(self, model, index):
         """Site of the rows at `index`, each of them once, under a model."""
+        if model.scaling_ is not None:
+            self._check_units(model.scaling_, model.dtype)
         X, y, codes, weights = self._some(index)
         site = InProcessSite(
             model,
@@ -236,6 +255,8 @@ class Rows(Endpoint):
     def made(self, recipe, trees=None, n_outputs=1):
         """The rows with columns that are made of theirs, see ``made_columns.Columns``."""
         if self.guard is not None:
+            if self.is_scaled:
+                raise Refused("nothing is made of rows that have been scaled")
             for kind in (*(name for name, *_ in recipe), *["trees"] * (trees is not None)):
                 self.guard.check_made(kind)
         made, offset = made_columns(self.X, recipe), None

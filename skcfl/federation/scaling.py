@@ -41,6 +41,10 @@ SUSPECT = 8.0
 # The same at one client, relative to the median over the clients, that is another unit: a thousand
 # times, such as millimetres for metres, with room for clients that differ.
 ANOTHER_UNIT = 500.0
+# Largest mean and scale under `min_rows`, relative to the largest value of a feature: larger means
+# leave a feature few values by rounding, and larger scales make single precision zero.
+MOST_MEAN = {np.dtype(np.float64): 1e6, np.dtype(np.float32): 1e4}
+MOST_SCALE = 1e20
 # What stays in cache from one operation to the next, where no sums depend on it.
 CACHED_BYTES = 2**17
 
@@ -175,6 +179,31 @@ class Scaling:
         check_numbers("mean", self.mean, (n_features,))
         check_numbers("scale", self.scale, (n_features,), least=np.finfo(float).tiny)
         return self
+
+    def rounded_away(self, X, dtype):
+        """First feature that rounding would leave few different values, None if there is none.
+
+        Parameters
+        ----------
+        X : {ndarray, CSR matrix} of shape (n_rows, n_features)
+            Features, not scaled.
+        dtype : dtype
+            Type of the scaled features.
+
+        Returns
+        -------
+        feature : int or None
+            Features that are zero in all rows are none: they have nothing to round.
+        """
+        if X.shape[0] == 0:
+            return None
+        high, low = X.max(axis=0), X.min(axis=0)
+        if sparse.issparse(X):
+            high, low = high.toarray().ravel(), low.toarray().ravel()
+        largest = np.maximum(high, -low).astype(float)
+        beyond = np.abs(self.mean) > MOST_MEAN[np.dtype(dtype)] * largest
+        beyond = (largest > 0) & (beyond | (self.scale > MOST_SCALE * largest))
+        return int(beyond.argmax()) if beyond.any() else None
 
     @property
     def may_be_level(self):

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from .._checks import Count
+from .._checks import Count, check_float
 from .._option_objects import DocLinkMixin, TakesOptions
 from .._typing import Array, DTypeLike, RandomState
 
@@ -183,6 +183,7 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
         _check_count(n_features, "n_features", 10**8)
         if n_classes is not None:
             _check_count(n_classes, "n_classes", 10**6)
+        check_float(dtype)
         if hasattr(self, "_parameter_constraints"):
             self._validate_params()
         bound = clone(self)

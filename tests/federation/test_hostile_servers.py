@@ -1,0 +1,78 @@
+"""What a server asks to learn single rows or clients, and sites under a policy refuse."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+from site_tables import Given
+
+from skcfl.federation import SitePolicy
+from skcfl.federation.host import SiteHost
+from skcfl.federation.policy import FitGuard, Guard
+from skcfl.federation.rows import Rows
+from skcfl.federation.scaling import Scaling
+from skcfl.federation.serialization import dumps, loads
+from skcfl.federation.sites import Refused
+from skcfl.models import MLP, LinearModel
+
+MODEL = LinearModel(alpha=0.1, standardize=False).bind(2)
+SAME = [("same", 0, None), ("same", 1, None)]
+
+
+def rows_of(sizes, policy, form=np.asarray):
+    """Rows of clients of some sizes under a policy."""
+    codes, rng = np.repeat(np.arange(len(sizes)), sizes), np.random.RandomState(0)
+    X, y = rng.normal(size=(len(codes), 2)), rng.normal(size=len(codes))
+    own = form(X), y, codes, None, np.arange(len(sizes))
+    return Rows(*own, guard=FitGuard(Guard(policy)))
+
+
+def units(mean=0.0, scale=1.0):
+    return Scaling(np.array([mean, 0.0]), np.array([scale, 1.0]))
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix], ids=["dense", "sparse"])
+def test_rows_are_scaled_once_and_before_anything_else_is_made(form):
+    """Several roundings are indicators of the rows above a value that the server chooses."""
+    rows = rows_of([20], SitePolicy(min_rows=5), form)
+    scaled = rows.scaled(units(scale=2.0))
+    assert scaled.site(MODEL).n_clients == 1
+    with pytest.raises(Refused, match="scaled once, and are not scaled again"):
+        scaled.scaled(units())
+    with pytest.raises(Refused, match="nothing is made of rows that have been scaled"):
+        scaled.made(SAME)
+    network, _ = MLP((2,)).bind(2).with_scaling(units())
+    assert rows.site(network).n_clients == 1
+    with pytest.raises(Refused, match="not scaled again"):
+        scaled.site(network)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "numbers"),
+    [(float, {"mean": -(2.0**60)}), (np.float32, {"mean": 1e6}), (np.float32, {"scale": 1e30})],
+)
+def test_no_scaling_rounds_rows_away(dtype, numbers):
+    rows = rows_of(
+        [20], SitePolicy(min_rows=5), lambda X: np.c_[X[:, 0], 0 * X[:, 0]].astype(dtype)
+    )
+    with pytest.raises(Refused, match="mean or scale of feature 0 is too large for its values"):
+        rows.scaled(units(**numbers))
+    # Zeros have nothing to round, and other sites may measure in thousands of the units.
+    rows.scaled(Scaling(np.array([1e3, 1e9]), np.array([1e3, 1e9])))
+    rows_of([20], SitePolicy()).scaled(units(**numbers))
+
+
+@pytest.mark.parametrize("kind", ["int64", "float16", "bool", "U8"])
+def test_rows_and_models_are_floats(kind):
+    """Integers would cut the values of features off where the server chooses."""
+    rows = rows_of([20], SitePolicy(min_rows=5))
+    host = SiteHost(Given("north", (rows.X, rows.y, None)))
+    model, dtype = LinearModel().bind(2), np.dtype(kind)
+    steps = [(1, 0, "rows", (np.arange(1), model, dtype, None))]
+    reply = loads(host.handle(dumps((1, steps, [], "testable", ()))))
+    message = "dtype must be float32 or float64"
+    assert reply[0] == "invalid" and message in reply[1]
+    with pytest.raises(ValueError, match=message):
+        LinearModel().bind(2, dtype=dtype)
+    about = {"theta": np.zeros((1, 3)), "labels": np.zeros(1, int), "weights": None}
+    with pytest.raises(ValueError, match="gradient_sums takes dtype float32 or float64"):
+        rows.site(MODEL).answer("gradient_sums", {**about, "dtype": dtype})
