@@ -30,7 +30,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..numerics.by_cluster import least_number, sum_by_cluster
+from ..numerics.by_cluster import least_number, sum_by_cluster, without_small
 from ..numerics.matrices import in_a_row
 from .answer_bounds import ANY
 from .finite_sums import are_finite, non_finite
@@ -42,6 +42,9 @@ WHOLE = frozenset({"labels", "fixed", "begun", "steps", "members", "counted", "s
 # skcfl.federation.serialization: what benchmarks/wires.py --bytes finds.
 REQUEST_BYTES, REPLY_BYTES, ARRAY_BYTES, VALUE_BYTES = 60, 20, 46, 10
 _EITHER = Parameter.POSITIONAL_OR_KEYWORD
+
+#: Arguments that multiply how far clients move.
+MOVED_BY = ("steps", "step_size", "rho", "move")
 
 #: Every call by its name, which is that of its class in lower case.
 CALLS: dict[str, type[Call]] = {}
@@ -277,7 +280,8 @@ class Call:
     def least_summed(cls, site, arguments, answers, units):
         """The least number of clients that a sum of the answers of a site is over.
 
-        Clients of unequal weights count as fewer, where these are not the weights of their rows.
+        Clients of unequal weights count as fewer, where these are not the weights of their rows;
+        clients that are to take no steps beside others do not count.
 
         Parameters
         ----------
@@ -297,6 +301,9 @@ class Call:
         parts = np.where(units > 0, parts * arguments.get("counted", 1.0), 0.0)
         labels = answers.get("choice", arguments.get("labels"))
         labels = np.zeros(len(units), dtype=np.intp) if labels is None else labels
+        for name in MOVED_BY:
+            if cls.whose_down.get(name) == "n":
+                parts = without_small(parts, arguments[name], labels)
         return least_number(parts, units, labels)
 
     @classmethod

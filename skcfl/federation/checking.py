@@ -50,6 +50,26 @@ def check_numbers(name, values, shape, least=-np.inf):
     return values
 
 
+def check_positions(name, values, n):
+    """Raise a ValueError if values are no positions below n, each at most once.
+
+    Parameters
+    ----------
+    name : str
+        What they are.
+    values : array-like
+        The positions.
+    n : int or float
+        What they are less than.
+    """
+    values = np.asarray(values)
+    whole = values.ndim == 1 and values.dtype.kind in "iu"
+    if not (
+        whole and ((values >= 0) & (values < n)).all() and len({*values.tolist()}) == len(values)
+    ):
+        raise ValueError(f"{name} must be positions, each once, from 0 to {n - 1}.")
+
+
 def check_trees(name, trees, n_features, n_outputs=1):
     """Trees of rows with some features, as floats; a ValueError says what is sent otherwise.
 

@@ -12,6 +12,7 @@ from ..calls.answers import check_arguments
 from ..calls.call import CALLS
 from ..calls.letters import sizes_of
 from ..numerics.threads import BLAS
+from .checking import check_positions
 from .federation import InProcessFederation
 from .privacy import PrivateRows
 from .released import kept_release
@@ -206,6 +207,7 @@ class HostedParts:
     def rows(self, places, model, dtype, classes):
         """The rows of all parts, whose clients are at `places` of the whole federation."""
         self.load()
+        check_positions("places", places, np.inf)
         ends = np.cumsum([len(part.ids) for *_, part in self._parts])
         own = []
         for (_, name, part), some in zip(self._parts, np.split(places, ends[:-1]), strict=True):

@@ -14,6 +14,7 @@ from .._checks import about, whole_number
 from ..calls.answers import check_arguments
 from ..calls.call import CALLS
 from ..calls.letters import sizes_of
+from .checking import check_positions
 from .privacy import ClientPrivacy
 from .query_log import QueryLog
 from .row_calls import ROW_CALLS, TOLD_BY, check_calls
@@ -493,9 +494,7 @@ class PolicySite(WrappedSite):
         """Sites that keep to the policy; of some clients each of them once."""
         self.guard.check_made(step)
         if step == "subset":
-            clients = np.asarray(arguments[0])
-            if clients.ndim != 1 or len(np.unique(clients)) < len(clients):
-                raise ValueError("clients must be positions, each once.")
+            check_positions("clients", arguments[0], self.n_clients)
         return super().derive(step, *arguments)
 
     def _of(self, site, clients=None):

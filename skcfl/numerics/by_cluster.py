@@ -6,6 +6,9 @@ from scipy.sparse.csgraph import connected_components
 
 # Clusters up to which weighted sums are products of dense matrices, which is faster.
 FEW = 32
+# Factors of parts, relative to the largest in their cluster, that count as zero: step sizes of
+# clients with features in thousands of the unit of others are larger.
+ALMOST_NOTHING = 1e-7
 
 
 def numbered(labels):
@@ -95,6 +98,26 @@ def least_number(parts, units, labels):
         numbers = effective_number(parts[some]), effective_number(parts[some] / units[some])
         least = min(least, np.nan_to_num(max(numbers)))
     return least
+
+
+def without_small(parts, sizes, labels):
+    """Parts, zero where what they are multiplied by is almost nothing beside others in a cluster.
+
+    Parameters
+    ----------
+    parts, sizes : ndarray of shape (n,)
+        Parts, and what each is multiplied by; NaN is nothing.
+    labels : ndarray of shape (n,)
+        Cluster of each.
+
+    Returns
+    -------
+    parts : ndarray of shape (n,)
+    """
+    sizes = np.where(parts != 0, np.nan_to_num(np.abs(sizes)), 0.0)
+    most = np.zeros(int(labels.max(initial=0)) + 1)
+    np.maximum.at(most, labels, sizes)
+    return np.where(sizes < ALMOST_NOTHING * most[labels], 0.0, parts)
 
 
 def share_in_cluster(weights, labels, n_clusters=None):

@@ -76,3 +76,36 @@ def test_rows_and_models_are_floats(kind):
     about = {"theta": np.zeros((1, 3)), "labels": np.zeros(1, int), "weights": None}
     with pytest.raises(ValueError, match="gradient_sums takes dtype float32 or float64"):
         rows.site(MODEL).answer("gradient_sums", {**about, "dtype": dtype})
+
+
+ONE, ALL = np.eye(3)[0], np.ones(3)
+TRAINED = {"theta": np.zeros((1, 3)), "labels": np.zeros(3, int), "weights": None}
+BATCHES = {"optimizer": "sgd", "batch_size": None, "draw": None}
+STEPS = {**TRAINED, **BATCHES, "steps": np.ones(3, int), "step_size": ALL}
+PROXIMAL = {**TRAINED, "rho": ALL, "move": ALL, "n_moves": 1}
+MOVED = {
+    "trained_moves": {**STEPS, "monotone": False},
+    "nearest_moves": {**STEPS, "monotone": False, "begun": STEPS["labels"]},
+    "meta_moves": {**STEPS, "inner": 0.1 * ALL, "exact": False},
+    "moreau_moves": {**STEPS, **PROXIMAL},
+    "proximal_moves": PROXIMAL,
+}
+MOVED["nearest_moves"].pop("labels")
+
+
+@pytest.mark.parametrize("call", MOVED)
+def test_clients_that_do_not_move_do_not_count(call):
+    """A sum of moves is over the clients that take steps of some length."""
+
+    def answer(**changed):
+        site = rows_of([20, 20, 20], SitePolicy(min_clients=3)).site(MODEL)
+        return site.answer(call, {**MOVED[call], **changed})["moves"]
+
+    assert np.isfinite(answer()).all()
+    for name in MOVED[call].keys() & {"steps", "step_size", "rho", "move"}:
+        own = MOVED[call][name]
+        unequal = [ONE, [1.0, 1e-9, 1e-9], [np.nan, 0.0, 1.0], [np.inf, 0.0, 1.0]]
+        for some in unequal[: 1 if name == "steps" else None]:
+            with pytest.raises(Refused, match=r"over [0-2] of its clients"):
+                answer(**{name: np.asarray(some, dtype=own.dtype)})
+        assert np.isfinite(answer(**{name: own * np.array([1, 2, 3])})).all()

@@ -597,6 +597,9 @@ def test_targets_are_no_classes():
             federation.rows(LinearModel().bind(DATA.X.shape[1]), replace(hello, classes=classes))
 
 
+POSITIONS = np.zeros(25, int), [0, -2], [2], [0.0], [[0]], [True, False]
+
+
 def test_settings_of_other_shapes_are_refused():
     """An array with an entry a row, where there is one for all, would tell rows apart."""
     rows, plain = rows_of([20, 20], SitePolicy(min_rows=5))
@@ -610,7 +613,7 @@ def test_settings_of_other_shapes_are_refused():
         ("mean must be numbers of shape", scored(rows).squares, np.zeros(40)),
         ("index must have the place of a model for each client", rows.scored, MODEL, *places),
         *(("n_folds must be an integer from 2", rows.folds, n, 0, False) for n in (1, 10**6, 2.5)),
-        ("clients must be positions, each once", site.subset, np.zeros(25, int)),
+        *(("clients must be positions, each once", site.subset, some) for some in POSITIONS),
         ("degree from 1 to 5", plain.made, [("curve", 0, np.r_[2e4, KNOTS])]),
         ("at most 100 knots", plain.made, [("curve", 0, np.arange(1.0, 103))]),
         ("got 0 trees of 1000000 outputs", plain.made, [], np.zeros((0, 1, 5)), 10**6),
