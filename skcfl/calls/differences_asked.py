@@ -33,6 +33,8 @@ INTERCEPT_STEPS = 20
 LONGEST = 2.0
 # Least part of a residual that is left where a row determines its own prediction.
 LEAST_LEFT = 0.1
+# What leverages may be beyond 0 and 1 at a site: weights that differ by decades take up to 1e-3.
+ROOM = 0.01
 # Singular values below this part of the largest are rounding.
 SINGULAR = 1e-10
 # Sizes of sums of products up to which they have lost their digits.
@@ -168,7 +170,8 @@ class ScoreDraws(Call):
         known, drawn = block.cache.pop("scores", (None, None))
         if known != key:
             scores = Scores(clients.model, block, theta[labels], within, frame)
-            drawn = scores.drawn(n, inverse[labels], clients.places[slots], **how)
+            checked = clients.row_ids is not None  # under a policy
+            drawn = scores.drawn(n, inverse[labels], clients.places[slots], checked, **how)
         own, curvature, rows, scatter, odd, spare = drawn
         squares, meat = np.zeros(own.shape[1:]), np.zeros((K, p, p))
         if moves is None and len(clients.places) * own[0].nbytes <= KEPT_BYTES:
@@ -243,19 +246,27 @@ class Scores:
         e[:, self.free] = 0.0
         return e
 
-    def drawn(self, n, inverse, places, normal, n_draws, draw):
+    def drawn(self, n, inverse, places, checked, normal, n_draws, draw):
         """Scores and drawn ones (c, p, 1 + m), curvatures, squares of rows (c, p, p), scatter.
 
         The scatter (1 + m,) is that of the residuals and of the noise that is drawn in their
         place.  Residuals are enlarged by what the row itself has taken of them (HC2: MacKinnon
         and White 1985).  Last are the number of rows with odd weights, and what the sums of
-        squares of drawn scores (p, 1 + m) have too much.
+        squares of drawn scores (p, 1 + m) have too much.  If `checked`, leverages of models with
+        one output are between 0 and 1, as those of inverses of curvatures are: others would weigh
+        rows one by one.
         """
         c, length, D = self.block.shape
         C, weights = self.model.n_outputs, n[:, None] * self.block.weights
         copies = copies_of(weights) if self.block.copies is None else self.block.copies
         odd, copies = (copies == 0).sum(), np.maximum(copies, 1.0)
-        leverages = self._leverages(n, inverse) / copies
+        leverages = self._leverages(n, inverse)
+        if checked and C == 1 and not (np.abs(leverages - 0.5) <= 0.5 + ROOM).all():
+            raise ValueError(
+                "score_draws takes inverses of the sums of the clients' curvatures: leverages of "
+                "rows must be between 0 and 1."
+            )
+        leverages = leverages / copies
         larger = 1.0 / np.sqrt(np.maximum(1.0 - leverages, LEAST_LEFT))
         pull = (weights * larger / np.sqrt(copies))[:, None, :] * self.gradients
         X = self.block.dense()

@@ -243,7 +243,8 @@ def _calls(pool, rng):
     for within in (False, True)[: 1 + bool(pool.model.fit_intercept)]:
         about = {"within": within, "frame": _shifted(pool.model.n_columns) if within else None}
         yield _asks("score_sums", theta, labels, **about)
-        inverse, moves = np.tile(np.eye(p), (3, 1, 1)), np.tile(v[0, :, None], (3, 1, 8))
+        # Leverages stay below 1.
+        inverse, moves = np.tile(1e-3 * np.eye(p), (3, 1, 1)), np.tile(v[0, :, None], (3, 1, 8))
         about |= {"n_draws": 7, "normal": within and pool.model.quadratic}
         for m in (None, moves):
             yield _asks("score_draws", theta, labels, inverse, m, **about)

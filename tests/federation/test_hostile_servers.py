@@ -109,3 +109,19 @@ def test_clients_that_do_not_move_do_not_count(call):
             with pytest.raises(Refused, match=r"over [0-2] of its clients"):
                 answer(**{name: np.asarray(some, dtype=own.dtype)})
         assert np.isfinite(answer(**{name: own * np.array([1, 2, 3])})).all()
+
+
+def test_leverages_of_rows_are_between_0_and_1():
+    """Others would make nearly all of the sums over the rows those of one row."""
+    own = {"theta": np.zeros((1, 3)), "labels": np.zeros(1, int), "counted": np.ones(1, bool)}
+    own |= {"within": False, "frame": None}
+    rows = rows_of([20], SitePolicy(min_rows=5))
+    site, apart = rows.site(MODEL), np.array([1.0, 0.0, -rows.X[3, 0]])
+    inverse = np.linalg.inv(site.answer("score_sums", dict(own))["curvature"])
+    more = {"moves": None, "normal": False, "n_draws": 2, "draw": 0}
+    for wrong in (-1e9 * np.outer(apart, apart)[None], 1e3 * inverse, np.nan * inverse):
+        with pytest.raises(ValueError, match="leverages of rows must be between 0 and 1"):
+            site.answer("score_draws", {**own, **more, "inverse": wrong})
+    assert np.isfinite(
+        site.answer("score_draws", {**own, **more, "inverse": inverse})["sums"]
+    ).all()
