@@ -40,6 +40,8 @@ class Fingerprints(Call):
     defaults = {"targets": True}
     up = {"digests": "n 2"}
     free = frozenset({"key", "targets"})
+    whole = False
+    proof = True
     unbounded = frozenset({"digests"})
     bounds = {"digests": DIGESTS}
 

@@ -19,7 +19,7 @@ from ..clients.ids import check_ids, encode
 from ..clients.last_answers import Forgotten
 from ..exceptions import MessageError
 from .hosted_parts import Host
-from .policy import check_policy
+from .policy import check_policy, is_silent
 from .row_calls import ROW_CALLS
 from .serialization import MAX_BYTES, dumps, loads, number_of
 from .sites import PlaceLost, Refused
@@ -198,13 +198,15 @@ class SiteHost:
             status, value = "error", error
         if status == "error":
             return (*self._failure(value), None)
-        return status, value, self._note(value)
+        return status, value, self._note(value, *request[4][:1])
 
-    def _note(self, value):
+    def _note(self, value, call=None):
         """Why some of the clients do not answer, None if all do."""
         answered = value.get("answered") if isinstance(value, dict) else None
         if answered is None or answered.all() or self.rows.policy is None:
             return None
+        if is_silent(self.rows.policy, call):
+            return f"its calls do not name {call}, and min_rows is {self.rows.policy.min_rows}"
         few = f"have fewer than min_rows={self.rows.policy.min_rows} rows"
         return f"clients, or parts of their rows, {few}"
 

@@ -55,7 +55,8 @@ class SitePolicy:
         or `min_clients` above 1 without those of curves, trees, crossed groupings and local
         centres, as single rows or clients may make an entry of their sums, or the difference of
         two; and nothing of the kind is made of the
-        rows then.  Those that send nothing up always are.
+        rows then.  Clients are silent to "fingerprints" under such a `min_rows`.  Those that send
+        nothing up always are.
     max_calls : int or None, default=None
         How many calls are answered, in all fits of one host together; None is any number.
     query_log : str or path, default=None
@@ -149,6 +150,15 @@ def check_policy(policy: SitePolicy | None) -> None:
     """Raise a TypeError for what is neither a policy nor None."""
     if policy is not None and not isinstance(policy, SitePolicy):
         raise TypeError(f"policy must be a SitePolicy or None, got {type(policy).__name__}.")
+
+
+def is_silent(policy, call):
+    """Whether clients are silent to a call: to digests of their rows, under `min_rows`.
+
+    Sums leave few possible tables of small integers, and the digest tells which it is. The fit
+    goes on: without digests the server does not know that clients have the same rows.
+    """
+    return call == "fingerprints" and policy.calls is None and policy.min_rows > 1
 
 
 def known_classes(y, codes, guard, account):
@@ -456,6 +466,8 @@ class PolicySite(WrappedSite):
         few = np.zeros(self.n_clients, dtype=bool)
         if least == 1:
             return few
+        if is_silent(self.guard.policy, call):
+            return sizes > 0
         drawn = np.floor(arguments.get("share", 1.0) * sizes)
         if (size := arguments.get("batch_size")) is not None:
             drawn = np.minimum(size, drawn)

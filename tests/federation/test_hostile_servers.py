@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 from scipy import sparse
-from site_tables import Given
+from site_tables import Given, Wire
 
-from skcfl.federation import SitePolicy
+from skcfl import ConvexClusteredFLRegressor
+from skcfl.federation import InProcessFederation, SitePolicy
 from skcfl.federation.host import SiteHost
 from skcfl.federation.policy import FitGuard, Guard
+from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.rows import Rows
 from skcfl.federation.scaling import Scaling
 from skcfl.federation.serialization import dumps, loads
@@ -125,3 +127,28 @@ def test_leverages_of_rows_are_between_0_and_1():
     assert np.isfinite(
         site.answer("score_draws", {**own, **more, "inverse": inverse})["sums"]
     ).all()
+
+
+def test_no_digest_tells_which_of_few_tables_a_client_has():
+    """A server knows the key: it tries all tables of small integers that have the same sums."""
+    asked = "fingerprints", {"key": 5, "targets": True}
+    answer = rows_of([20, 3], SitePolicy(min_rows=5)).site(MODEL).answer(*asked)
+    assert not answer["answered"].any() and not answer["digests"].any()
+    named = SitePolicy(min_rows=5, calls={"fingerprints"})
+    answer = rows_of([20, 3], named).site(MODEL).answer(*asked)
+    assert answer["answered"].tolist() == [True, False]
+    assert rows_of([20, 3], SitePolicy()).site(MODEL).answer(*asked)["digests"].all()
+
+
+def test_fits_go_on_without_digests():
+    """They do not know that models are equal, and say so."""
+    rows = rows_of([20, 20, 20], SitePolicy())
+    X, y = rows.X, rows.y
+    X[20:40], y[20:40] = X[:20], y[:20]
+    site = Given("north", (X, y, np.repeat(list("abc"), 20)))
+    site.policy = SitePolicy(min_rows=5)
+    model = ConvexClusteredFLRegressor(lam=0.0, alpha=0.1)
+    with pytest.warns(UserWarning, match="its calls do not name fingerprints, and min_rows is 5"):
+        model.fit_federation(RemoteFederation([Wire(site)]))
+    assert not model.partition_optimal_ and model.missing_clients_.size == 0
+    assert model.fit_federation(InProcessFederation(X, y, rows.codes)).partition_optimal_
