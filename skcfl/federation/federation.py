@@ -33,7 +33,7 @@ from .recording import recorded
 from .rows import Rows
 from .scaling import Scaling, outlying
 from .shares import check_share, largest_weight
-from .sites import ask_each
+from .sites import Refused, ask_each
 from .turns import in_turns
 
 if TYPE_CHECKING:
@@ -430,14 +430,19 @@ class InProcessFederation(Federation):
         if self._account is not None:
             self._account.check_unit()
         X, y, weights = self.X, self.y, self.sample_weight
-        if model.estimator_type is None:
-            y = None
+        classifier = model.estimator_type == "classifier"
+        if classes is not None and not classifier:
+            raise Refused(f"classes are those of classifiers, the model is {model!r:.80}")
+        if model.estimator_type is None or (classifier and classes is None):
+            y = None  # without classes predictions can be made
         elif classes is not None:
             # An answer about classes that the server chooses would tell the targets, one by one.
             known = known_classes(y, self.codes, self._guard, self._account)
             if known is None or not np.isin(known, classes).all():
                 raise ValueError("y has classes that are not among those of the model.")
             y = np.searchsorted(classes, y)
+        elif np.asarray(y).dtype.kind in "iub":
+            y = np.asarray(y, dtype=float)  # integers are codes of classes
         check_float(dtype)  # integers would cut values off where the server chooses
         X = X if X.dtype == dtype else X.astype(dtype)
         # An error about rows would be an answer without noise.

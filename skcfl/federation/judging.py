@@ -49,6 +49,7 @@ class FoldRows(Endpoint):
 
         `params` (m, n_clients, n_params) are the models; scores are means over the rows.
         """
+        self.rows.check_model(model)
         if len(self.test) == 0:
             return np.zeros(len(params)), 0.0
         guard = self.rows.guard

@@ -119,6 +119,15 @@ class Rows(Endpoint):
         self.guard.check_sum(np.count_nonzero(allowed))
         return index[allowed[self.codes[index]]]
 
+    def check_model(self, model):
+        """Raise Refused if a policy would take the targets for others than a model does."""
+        if self.guard is None:
+            return
+        codes = self.y is not None and self.y.dtype.kind in "iu"
+        kind = None if self.y is None else "classifier" if codes else "regressor"
+        if model.estimator_type != kind:
+            raise Refused(f"its rows are for a {kind}, the model is a {model.estimator_type}")
+
     def class_totals(self, n_classes):
         """Total weight of the rows of each class."""
         index = self.answerable("class_totals")
@@ -221,6 +230,7 @@ class Rows(Endpoint):
 
     def site_of(self, model, index):
         """Site of the rows at `index`, each of them once, under a model."""
+        self.check_model(model)
         if model.scaling_ is not None:
             self._check_units(model.scaling_, model.dtype)
         X, y, codes, weights = self._some(index)
@@ -379,6 +389,8 @@ class Rows(Endpoint):
 
     def scored(self, model, table, index, classes):
         """The rows beside the predictions of their clients' models; see ScoredRows."""
+        if self.y is not None:  # predictions need no targets
+            self.check_model(model)
         return ScoredRows(self, model, table, index, classes)
 
 

@@ -591,10 +591,41 @@ def test_targets_are_no_classes():
         federation.hello("classifier")
     hello = federation.hello("regressor")
     assert len(hello.ids) == len(np.unique(DATA.groups[:28]))
+    model = LinearModel("log_loss").bind(DATA.X.shape[1], 14)
     # Neither does an error say whether all targets are among classes that the server chooses.
     for classes in (np.arange(14), np.arange(13)):
         with pytest.raises(Refused, match="28 rows have 14 different targets"):
-            federation.rows(LinearModel().bind(DATA.X.shape[1]), replace(hello, classes=classes))
+            federation.rows(model, replace(hello, classes=classes))
+
+
+def test_models_of_another_kind_than_the_targets():
+    """A classifier would take numbers for classes that nobody has counted."""
+    y, policy = np.r_[np.zeros(39), 1.0], SitePolicy(min_rows=5)
+    classifier = LinearModel("log_loss").bind(2, 2)
+    for targets, model in ((y, classifier), (y.astype(int), MODEL)):
+        rows, plain = rows_of([20, 20], policy, targets)
+        fold, theta = rows.folds(2, 0, False)[0], np.zeros((1, 2, 3))
+        for ask, *more in (
+            (rows.site,),
+            (fold.site,),
+            (fold.scores, None, theta, None),
+            (rows.scored, theta[0], np.zeros(2, int), None),
+        ):
+            with pytest.raises(Refused, match="its rows are for a [a-z]+, the model is a"):
+                ask(model, *more)
+        plain.site(model)
+    for targets in (y, y.astype(bool), y.astype(int)):
+        federation = InProcessFederation(DATA.X[:40, :2], targets, np.zeros(40), policy=policy)
+        hello = federation.hello("classifier")
+        with pytest.raises(Refused, match="classes are those of classifiers"):
+            federation.rows(MODEL, hello)
+        hello = replace(hello, classes=None)
+        (rows,) = federation.rows(classifier, hello)
+        with pytest.raises(Refused, match="its rows are for a None, the model is a classifier"):
+            rows.site(classifier)
+        assert len(rows.scored(classifier, np.zeros((1, 3)), [0], None).outputs("predict")) == 40
+        (rows,) = federation.rows(MODEL, hello)
+        assert rows.y.dtype == float
 
 
 POSITIONS = np.zeros(25, int), [0, -2], [2], [0.0], [[0]], [True, False]
