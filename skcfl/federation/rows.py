@@ -96,6 +96,8 @@ class Rows(Endpoint):
     def answerable(self, call, index=None):
         """Rows at `index` that an answer may be about; Refused is raised if there are none.
 
+        Under a policy rows of weight zero are not among them: it has not counted them.
+
         Parameters
         ----------
         call : str
@@ -117,7 +119,7 @@ class Rows(Endpoint):
         if not allowed.any():
             raise Refused(f"no client has min_rows={self.guard.policy.min_rows} rows for {call}")
         self.guard.check_sum(np.count_nonzero(allowed))
-        return index[allowed[self.codes[index]]]
+        return index[allowed[self.codes[index]] & (self.weights[index] > 0)]
 
     def check_model(self, model):
         """Raise Refused if a policy would take the targets for others than a model does."""

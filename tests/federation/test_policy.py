@@ -237,6 +237,20 @@ def test_no_exit_tells_of_a_client_of_few_rows(name):
     assert_allclose(answers[0], answers[2], rtol=1e-12)
 
 
+def test_rows_of_weight_zero_are_no_rows():
+    """A policy does not count them, so that no exit tells of one."""
+    weights, scores = np.arange(21) != 3, []
+    for shift in (0.0, 1e3):
+        rows, _ = rows_of([12, 9], SitePolicy(min_rows=3, calls=ROW_CALLS), weights=weights * 1.0)
+        rows.y[3] += shift
+        scores += [
+            fold.scores(MODEL, None, np.zeros((1, 2, 3)), "neg_mean_squared_error")
+            for fold in rows.folds(2, 0, False)
+        ]
+    assert scores[:2] == scores[2:]
+    assert scores[0][1] + scores[1][1] == rows.testable()[0] == rows.distinct([0])[1] == 20
+
+
 @pytest.mark.parametrize("name", EXITS)
 def test_exits_are_calls(name):
     """They are refused, and counted, as any other call."""
