@@ -380,7 +380,7 @@ class FitGuard:
         """Raise Refused if a call is not answered, or count it."""
         policy = self.policy
         if self.refusal is None:
-            sends = call not in CALLS or CALLS[call].up
+            sends = CALLS[call].up if call in CALLS else call in ROW_CALLS
             if sends and not policy.allows(call):
                 unnamed = f", as its calls do not name it and {policy.limits}"
                 self.refusal = f"it does not answer {call}{unnamed * (policy.calls is None)}"
@@ -438,6 +438,20 @@ class PolicySite(WrappedSite):
         self._units = np.bincount(self._codes, weights, minlength=site.n_clients)
         # There is nothing to know of clients without rows.
         self._mute = (site.client_sizes > 0) & ~(allowed & rows.eligible)[own]
+        # A hello says how many rows a client has and what they weigh, not how many a part has.
+        sizes, weights = (np.bincount(rows.codes, w)[own] for w in (rows.given > 0, rows.given))
+        new = site.client_sizes != sizes
+        new |= ~np.isclose(site.client_weights, weights, rtol=1e-12, atol=0.0)
+        new &= site.client_sizes > 0
+        self.client_sizes = np.where(self._mute & new, 0, site.client_sizes)
+        self.client_weights = np.where(self._mute & new, 0.0, site.client_weights)
+        self._has_news = (new & ~self._mute).any()
+
+    def facts(self):
+        """What is known of the clients: a call that counts where it says more than a hello."""
+        if self._has_news:
+            self.guard.check("facts")
+        return super().facts()
 
     def answer(self, call, arguments):
         """Answers that are agreed to, see :meth:`Site.answer`; else Refused is raised."""

@@ -140,17 +140,19 @@ class Rows(Endpoint):
         # Of the last classes there may be none here.
         n_classes = max(int(self.y.max(initial=-1)) + 1, np.size(factors))
         factors = check_numbers("factors", factors, (n_classes,), least=0.0)
-        rows = self._with(sample_weight=self.weights * factors[self.y])
-        if self.guard is not None:
-            # Two sums with other factors would tell the rows of a class.
-            every, eligible = np.arange(self.n_rows), self.eligible.copy()
-            allowed = self.guard.guard.clients_of_classes(every, self.y, *self.known)
-            eligible[: len(allowed)] &= allowed
-            rows.eligible = eligible
-            if self.guard.policy.min_clients > 1:
-                # Nor would sums be about the few clients that have rows of a class.
-                units, own = (np.bincount(self.codes, w) for w in (self.given, rows.weights))
-                self.guard.check_sum(least_number(own, units, np.zeros(len(own))))
+        if self.guard is None:
+            return self._with(sample_weight=self.weights * factors[self.y])
+        # Two sums with other factors would tell the rows of a class.
+        every, eligible = np.arange(self.n_rows), self.eligible.copy()
+        allowed = self.guard.guard.clients_of_classes(every, self.y, *self.known)
+        eligible[: len(allowed)] &= allowed
+        factors = np.where(eligible[self.codes], factors[self.y], 1.0)
+        rows = self._with(sample_weight=self.weights * factors, eligible=eligible)
+        if self.guard.policy.min_clients > 1:
+            # Nor would sums be about the few clients that have rows of a class.
+            units, parts = (np.bincount(self.codes, w) for w in (self.given, rows.weights))
+            parts = parts * eligible[: len(parts)]
+            self.guard.check_sum(least_number(parts, units, np.zeros(len(parts))))
         return rows
 
     def capped(self, most):

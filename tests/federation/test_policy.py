@@ -584,6 +584,21 @@ def test_batches_of_few_rows():
     assert "answered" not in strict.answer("local_update", {**arguments, "batch_size": 20})
 
 
+def test_facts_of_parts_are_answers():
+    """Weights of classes would tell the classes of a few rows, and sizes how many these are."""
+    y = np.r_[np.zeros(19, int), 1, np.repeat([0, 1], 20)]
+    rows, _ = rows_of([20, 40], SitePolicy(min_rows=5, max_calls=2), y)
+    model = LinearModel("log_loss", standardize=False).bind(2, 2)
+    weighed = rows.weighed(np.array([1.0, 2.0]))
+    sizes, weights, _ = weighed.site(model).facts()
+    assert (sizes.tolist(), weights.tolist()) == ([20, 40], [20.0, 60.0])
+    sizes, weights, _ = weighed.folds(4, 0, True)[0].site(model).facts()
+    assert (sizes.tolist(), weights.tolist()) == ([0, 30], [0.0, 45.0])
+    rows.site(model).facts()  # as a hello
+    with pytest.raises(Refused, match="max_calls=2"):
+        weighed.site(model).facts()
+
+
 def test_scores_of_one_row():
     rows, plain = rows_of([20, 20], SitePolicy(min_rows=5))
     few, all_rows = (one.folds(2, 0, False)[0] for one in (rows, plain))
