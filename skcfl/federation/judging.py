@@ -13,6 +13,22 @@ from .sites import Endpoint, Refused
 
 #: Scores that are one row's error, and no mean over rows.
 SCORES_OF_ONE_ROW = {"max_error", "neg_max_error", "neg_median_absolute_error"}
+#: Scores that are made of means over all rows; others may be about the rows of a single class.
+SCORES_OF_MEANS = {"accuracy", "top_k_accuracy", "r2", "explained_variance"}
+SCORES_OF_MEANS |= {"neg_log_loss", "neg_brier_score", "d2_log_loss_score", "d2_brier_score"}
+SCORES_OF_MEANS |= {
+    f"neg_{kind}"
+    for kind in (
+        "mean_absolute_error",
+        "mean_absolute_percentage_error",
+        "mean_gamma_deviance",
+        "mean_poisson_deviance",
+        "mean_squared_error",
+        "mean_squared_log_error",
+        "root_mean_squared_error",
+        "root_mean_squared_log_error",
+    )
+}
 
 
 class FoldRows(Endpoint):
@@ -55,7 +71,10 @@ class FoldRows(Endpoint):
         guard = self.rows.guard
         if guard is not None and guard.policy.min_rows > 1 and scoring in SCORES_OF_ONE_ROW:
             raise Refused(f"scoring={scoring!r} is about single rows")
-        X, y, codes, weight = self.rows.take(self.rows.answerable("scores", self.test))
+        # Scorers that are functions do not come from elsewhere.
+        by_class = isinstance(scoring, str) and scoring not in SCORES_OF_MEANS
+        index = self.rows.answerable("scores", self.test, by_class)
+        X, y, codes, weight = self.rows.take(index)
         share = len(codes) if weight is None or scoring is not None else weight.sum()
         if scoring is None:
             losses = [model.row_losses(X, y, some, codes) for some in params]

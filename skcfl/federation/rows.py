@@ -93,7 +93,7 @@ class Rows(Endpoint):
         """Weights of the rows."""
         return np.ones(self.n_rows) if self.sample_weight is None else self.sample_weight
 
-    def answerable(self, call, index=None):
+    def answerable(self, call, index=None, by_class=False):
         """Rows at `index` that an answer may be about; Refused is raised if there are none.
 
         Under a policy rows of weight zero are not among them: it has not counted them.
@@ -104,6 +104,8 @@ class Rows(Endpoint):
             A name in ``skcfl.federation.row_calls.ROW_CALLS``.
         index : slice or ndarray, default=None
             Positions of rows; None is all that are there.
+        by_class : bool, default=False
+            If True, the answer is about each of the classes.
 
         Returns
         -------
@@ -116,8 +118,11 @@ class Rows(Endpoint):
         index = np.arange(self.n_rows)[index]
         allowed = self.guard.guard.clients_of(index, *self.known)
         allowed = allowed & self.eligible[: len(allowed)]
+        if by_class:
+            allowed &= self.guard.guard.clients_of_classes(index, self.y, *self.known)
         if not allowed.any():
-            raise Refused(f"no client has min_rows={self.guard.policy.min_rows} rows for {call}")
+            few = f"rows{' of each class' * by_class} for {call}"
+            raise Refused(f"no client has min_rows={self.guard.policy.min_rows} {few}")
         self.guard.check_sum(np.count_nonzero(allowed))
         return index[allowed[self.codes[index]] & (self.weights[index] > 0)]
 

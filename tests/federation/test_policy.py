@@ -611,6 +611,31 @@ def test_scores_of_one_row():
     assert few.scores(*arguments, "r2")[1] == 20
 
 
+def test_scores_of_few_rows_of_a_class():
+    """The recall of a class with one row says which side of a model the row is on."""
+    y, theta = np.r_[np.zeros(39, int), 1], np.zeros((1, 2, 3))
+    classifier = LinearModel("log_loss").bind(2, 2)
+    for targets, model, classes, mean in (
+        (y, classifier, np.arange(2), "accuracy"),
+        (y.astype(float), MODEL, None, "r2"),
+    ):
+        rows, _ = rows_of([20, 20], SitePolicy(min_rows=5), targets)
+        folds = rows.folds(2, 0, False)
+        single = next(fold for fold in folds if targets[fold.test].any())
+        # The other client has one class only.
+        assert single.scores(model, classes, theta, "rand_score")[1] == 10
+        assert single.scores(model, classes, theta, mean)[1] == 20
+        rows, _ = rows_of([40], SitePolicy(min_rows=5), targets)
+        folds = rows.folds(2, 0, False)
+        single = next(fold for fold in folds if targets[fold.test].any())
+        for scoring in ("recall", "balanced_accuracy", "roc_auc", "f1", "rand_score"):
+            with pytest.raises(Refused, match="no client has min_rows=5 rows of each class"):
+                single.scores(model, classes, theta, scoring)
+    rows, _ = rows_of([40], SitePolicy(min_rows=5), np.arange(40) % 2)
+    for fold in rows.folds(2, 0, True):
+        assert fold.scores(classifier, np.arange(2), theta, "f1")[1] == 20
+
+
 def test_targets_are_no_classes():
     """A server that asks for classes would be told every target."""
     income = np.arange(28) // 2
