@@ -300,6 +300,7 @@ TRAINED = {
     **{"batch_size": None, "monotone": False, "draw": None},
 }
 APART = np.array([[0.0, 0, 0], [9, 9, 9]])
+ALIKE = [1.0, 1.0, 1.0]
 ONE_OF_THEM = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
 MIXED = {"theta": APART, "dispersion": 1e6, "share_steps": 1}
 PRIORS = {"root": np.full(3, 1e-3), "weights": np.full(2, 0.5), "dispersion": 1.0, "df": np.inf}
@@ -309,6 +310,8 @@ ASKED = {
     "a choice": ("best_response_sums", {"fixed": None}, ALL),
     "the nearest model": ("nearest_moves", TRAINED, ALL),
     "a tiny weight": ("gradient_sums", SUMMED, [1.0, 1e-13, 1e-200]),
+    "members elsewhere": ("hessians", {"labels": np.array([0, 1, 1])}, ALIKE),
+    "a floor": ("enclosures", {"labels": np.array([0, 1, 1]), "box": APART, "dense": True}, None),
     "a large weight": ("hessians", {"labels": NONE}, [1e200, 1.0, 1.0]),
     "shares": ("mixture_sums", {**MIXED, "shares": ONE_OF_THEM}, None),
     "tiny shares": ("mixture_sums", {**MIXED, "shares": ONE_OF_THEM + 1e-13}, None),
