@@ -42,7 +42,7 @@ def test_rows_are_scaled_once_and_before_anything_else_is_made(form):
         scaled.scaled(units())
     with pytest.raises(Refused, match="nothing is made of rows that have been scaled"):
         scaled.made(SAME)
-    network, _ = MLP((2,)).bind(2).with_scaling(units())
+    network, _ = MLP((2,), loss="squared_error").bind(2).with_scaling(units())
     assert rows.site(network).n_clients == 1
     with pytest.raises(Refused, match="not scaled again"):
         scaled.site(network)
