@@ -160,9 +160,8 @@ class Shared:
         Ids of the clients that did not answer at the end of the fit, never answered one kind of
         call (:class:`skcfl.federation.Faults`), or were away when needed in all attempts.
     absences_ : list of dict
-        When a client did not answer: its id ("client"), the numbers of the requests ("from_call",
-        "to_call") and the seconds of the fit from its first silence to its next answer, None if
-        there was none. Unlike in ``calls_``, parallel requests count singly and retries do not.
+        When a client did not answer: its id ("client"), requests ("from_call", "to_call", which
+        ``calls_`` counts otherwise) and seconds from its silence to its answer, None if none.
     rejected_clients_ : ndarray of shape (n_rejected,)
         Ids of the clients that sent non-finite numbers; they take no part.
     calls_ : int
