@@ -198,6 +198,28 @@ def test_weights_are_rows_that_are_there_several_times(loss, differences):
         assert found.test.p_value == repeated.test.p_value
 
 
+def test_few_rows_that_weigh_more_are_not_few():
+    """Three rows of weight two are six: their noise need not be of one size."""
+    rng = np.random.default_rng(0)
+    groups, X, y = np.repeat(np.arange(12), 3), rng.normal(size=(36, 1)), rng.normal(size=36)
+    once = weighted(X, y, groups, np.ones(36), loss="squared_error").test
+    twice = weighted(X, y, groups, np.full(36, 2.0), loss="squared_error").test
+    repeated = np.repeat(np.arange(36), 2)
+    rows = X[repeated], y[repeated], groups[repeated], np.ones(72)
+    assert once.one_size and not twice.one_size
+    assert_allclose(twice.ratio, weighted(*rows, loss="squared_error").test.ratio, rtol=1e-6)
+
+
+def test_noise_that_depends_on_a_feature_is_no_difference():
+    found = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        groups, X = np.repeat(np.arange(20), 12), rng.standard_normal((240, 3))
+        y = X.sum(axis=1) + rng.standard_normal(240) * np.exp(0.7 * X[:, 0])
+        found.append(common(pool_of(X, y, groups, "squared_error")).test.p_value)
+    assert np.mean(np.array(found) <= 0.05) < 0.3
+
+
 @pytest.mark.parametrize("loss", ["log_loss", "squared_error"])
 def test_draws_of_weighted_rows_depend_on_no_order_and_no_place(loss):
     X, y, groups, weights = rows = cells(0, 0.3)

@@ -30,7 +30,7 @@ def test_drawn_scores_tell_no_more_than_sums_of_products():
     for normal in (False, True):
         about = {"counted": np.array([True, False]), "normal": normal, "n_draws": 30}
         asked = np.zeros((1, 3)), np.zeros(2, dtype=int), np.zeros((1, 3, 3))
-        sums, _, _, rows, *_ = pool.ask(differences_asked.ScoreDraws, *asked, **about)
+        sums, _, _, rows, scatter, _ = pool.ask(differences_asked.ScoreDraws, *asked, **about)
         design = np.column_stack([X, np.ones(40)])[:20]
         products = design.T @ design if normal else rows[0]
         (generator,) = differences_asked._generators(0, np.array([0]))
@@ -38,6 +38,8 @@ def test_drawn_scores_tell_no_more_than_sums_of_products():
         root = np.linalg.cholesky(products[np.ix_(order, order)])
         wanted = root @ generator.standard_normal((3, 30))
         assert_allclose(sums[0, order, 1:], wanted, atol=1e-7 * np.abs(wanted).max())
+    # Squares of twenty rows' normal noise.
+    assert scatter[1:].mean() == approx(20.0, abs=4.0)
 
 
 def test_only_the_draws_are_of_a_sample(monkeypatch):
