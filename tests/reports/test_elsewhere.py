@@ -1,8 +1,11 @@
 """Reports about clients in other places, which are asked only where the fit says so."""
 
+import warnings
+
 import numpy as np
 import pytest
 from pickled_hosts import PickledHost, named, parts_of
+from site_tables import Given, Wire
 
 from skcfl import CLoVERegressor, FedAvgRegressor, PartialPoolingRegressor
 from skcfl.datasets import make_clustered_regression
@@ -53,6 +56,32 @@ def test_sums_of_other_clients_are_no_test():
     found = model.fit_federation(RemoteFederation([first, second]), evidence=True)
     assert found.missing_clients_.size == 0
     assert "some of the clients did not answer" in str(found.report())
+
+
+def test_who_is_silent_once_is_asked_again():
+    """A message of the tests is lost, and the next one is answered."""
+    model = FedAvgRegressor(alpha=0.01)
+
+    def wires():
+        north = np.isin(DATA.groups, np.unique(DATA.groups)[:4])
+        made = [("north", north), ("south", ~north)]
+        return [
+            Wire(Given(name, (DATA.X[here], DATA.y[here], DATA.groups[here])))
+            for name, here in made
+        ]
+
+    found, sites = [], wires()
+    model.fit_federation(RemoteFederation(sites))
+    for lost in (None, sites[1].messages + 4):
+        sites = wires()
+        sites[1].fails = lambda number, lost=lost: (
+            ConnectionError("refused") if number == lost else None
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fitted = model.fit_federation(RemoteFederation(sites), evidence=True)
+        found.append(fitted.report().findings["p_no_difference"])
+    assert found[0] == found[1] < 0.01
 
 
 def test_who_is_private_is_not_asked():
