@@ -11,6 +11,7 @@ from sklearn.metrics import get_scorer_names
 
 from skcfl import (
     DittoRegressor,
+    FedALARegressor,
     FedAvgRegressor,
     IFCARegressor,
     LocalModelsRegressor,
@@ -600,6 +601,16 @@ def test_facts_of_parts_are_answers():
     rows.site(model).facts()  # as a hello
     with pytest.raises(Refused, match="max_calls=2"):
         weighed.site(model).facts()
+
+
+def test_shares_of_rows_that_the_server_draws():
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(60, 2)), np.repeat(np.arange(3), 20)
+    there = InProcessFederation(X, X.sum(axis=1), groups, policy=SitePolicy(min_rows=5))
+    FedALARegressor(max_iter=3, tol=0.0).fit_federation(there)
+    there = InProcessFederation(X, X.sum(axis=1), groups, policy=SitePolicy(min_rows=5))
+    with pytest.raises(Refused, match="blended_.* about rows that are drawn"):
+        FedALARegressor(max_iter=3, tol=0.0, blend_share=0.5).fit_federation(there)
 
 
 def test_scores_of_one_row():
