@@ -270,6 +270,16 @@ def test_policy():
 # --------------------------------------------------------------------------- new clients
 
 
+def test_rows_of_new_clients_weigh():
+    new, weights = GROUPS >= 6, np.random.default_rng(0).uniform(1.0, 5.0, len(X))
+    model = KFED(4, n_local=1, random_state=0).fit(X[~new], groups=NAMES[~new])
+    adapted = model.adapt(X[new], groups=NAMES[new], sample_weight=weights[new])
+    mine = NAMES == adapted.groups_[-1]
+    assert_allclose(
+        adapted.local_centers_[-1, 0], np.average(X[mine], axis=0, weights=weights[mine])
+    )
+
+
 def test_new_clients():
     old = GROUPS < 6
     model = KFED(4, random_state=0).fit(X[old], groups=NAMES[old])
