@@ -419,11 +419,11 @@ def test_clients_elsewhere_are_asked_for_the_fit_alone():
 def test_a_client_with_swapped_classes_is_an_outlier():
     """Losses of classes scatter less than deviances of normal noise."""
     found = []
-    for seed in range(5):
+    for seed in range(10):
         rng = np.random.default_rng(seed)
         groups, X = np.repeat(np.arange(20), 60), rng.standard_normal((1200, 2))
-        y = 2.0 * X[:, 0] + rng.logistic(size=1200) > 0
+        y = X[:, 0] + rng.logistic(size=1200) > 0
         y[groups == 0] ^= True
         model = skcfl.FedAvgClassifier().fit(X, y, groups=groups)
         found.append(list(model.report().findings["outliers"]))
-    assert found == [[0]] * 5
+    assert found.count([0]) >= 5 and found.count([0]) + found.count([]) == 10
