@@ -119,13 +119,13 @@ def check_size(values, name, dtype=None):
         )
 
 
-# What numpy would take for numbers, by kind of array and by type of object.
 def check_float(dtype):
     """Raise a ValueError for a type of numbers in which rows are not stored, such as integers."""
     if np.dtype(dtype) not in LARGEST:
         raise ValueError(f"dtype must be float32 or float64, got {dtype}.")
 
 
+# What numpy would take for numbers, by kind of array and by type of object.
 NO_NUMBERS = {"S": "text", "U": "text", "M": "dates", "m": "spans of time"}
 TEXT = (str, bytes)
 DATES = (datetime.date, datetime.timedelta, np.datetime64, np.timedelta64)

@@ -54,9 +54,8 @@ class SitePolicy:
         ``skcfl.federation.row_calls.ROW_CALLS``; None is all of them, with a `min_rows`
         or `min_clients` above 1 without those of curves, trees, crossed groupings and local
         centres, as single rows or clients may make an entry of their sums, or the difference of
-        two; and nothing of the kind is made of the
-        rows then.  Clients are silent to "fingerprints" under such a `min_rows`.  Those that send
-        nothing up always are.
+        two; and nothing of the kind is made of the rows then. Clients are silent to
+        "fingerprints" under such a `min_rows`. Calls that send nothing up are always answered.
     max_calls : int or None, default=None
         How many calls are answered, in all fits of one host together; None is any number.
     query_log : str or path, default=None
