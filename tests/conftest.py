@@ -1,5 +1,6 @@
 """Settings that every test shares."""
 
+import gc
 import os
 
 # Before numpy is imported: the tests run side by side (pytest -n), one BLAS thread each.
@@ -22,6 +23,16 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE")
 settings.load_profile(PROFILE or ("ci" if os.environ.get("CI") else "dev"))
 
 
+def pytest_collection():
+    """What is collected stays: to look for garbage in it takes a third of the time."""
+    gc.disable()
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_collection_modifyitems(items):
     """Tests of hundreds of examples run in the thorough profile only; few examples run always."""
     if PROFILE != "thorough":
@@ -33,12 +44,15 @@ def pytest_collection_modifyitems(items):
 #: Directories and files of tests that read no report. Reports of fits are in tests/reports, and
 #: every method's fits ask for them in tests/test_axes.py.
 WITHOUT_REPORTS = {
-    *("estimators", "fusion", "model_selection", "models", "personal", "pooling", "rounds"),
-    *("search", "soundness", "theorems", "test_docs", "test_everyday", "test_lanes"),
-    *("test_progress", "test_tools"),
+    *("estimators", "federation", "fusion", "model_selection", "models", "personal", "pooling"),
+    *("rounds", "search", "soundness", "theorems", "test_base", "test_common", "test_docs"),
+    *("test_everyday", "test_fuzz", "test_lanes", "test_progress", "test_tools", "test_updates"),
 }
-#: Files of tests that compare searches, or search on the way to something else.
-WITH_FEW_FOLDS = {"test_axes", "test_client_loss", "test_docs", "test_progress", "test_replicas"}
+#: Directories and files of tests that compare searches, or search on the way to something else.
+WITH_FEW_FOLDS = {
+    *("federation", "test_axes", "test_base", "test_client_loss", "test_docs", "test_elsewhere"),
+    *("test_examples", "test_progress", "test_replicas", "test_tools", "test_updates"),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +62,7 @@ def cheaper_fits(request):
     if without and not request.node.get_closest_marker("reports"):
         patch = request.getfixturevalue("monkeypatch")
         patch.setattr("skcfl.reports.evidence._ask", lambda *arguments: None)
-    if request.path.stem in WITH_FEW_FOLDS:
+    if {request.path.parent.name, request.path.stem} & WITH_FEW_FOLDS:
         request.getfixturevalue("few_folds")
 
 

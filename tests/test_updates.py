@@ -201,7 +201,7 @@ def test_new_rows_have_the_weights_of_their_classes(method, factors):
     """Those of the fit, as rows that are weighed by hand."""
     y, new_y = Y > 1.5, NEW_Y > 0.0
     by_class = compute_class_weight(factors, classes=np.array([False, True]), y=y)
-    options = {"random_state": 0, "basis": "linear", "alpha": 0.05}
+    options = {"random_state": 0, "n_clusters": 2, "basis": "linear", "alpha": 0.05}
     options = {name: options[name] for name in options.keys() & signature(method).parameters}
     model = method(class_weight=factors, **options).fit(X, y, groups=GROUPS)
     by_hand = method(**options).fit(X, y, groups=GROUPS, sample_weight=by_class[y * 1])

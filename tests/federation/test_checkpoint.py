@@ -339,6 +339,7 @@ def test_checkpoints_of_other_fits(begun, monkeypatch):
     of("IFCARegressor").set_params(verbose=0, n_jobs=2).fit_federation(here(), path, resume=True)
 
 
+@pytest.mark.reports
 @pytest.mark.parametrize("name", ["IFCAClassifier", "FedAvgRegressor", "PartialPoolingRegressor"])
 @pytest.mark.parametrize("what", ["targets of some clients", "rows in another order"])
 def test_other_rows_with_the_same_moments(name, what, tmp_path, journals):

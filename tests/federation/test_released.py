@@ -98,6 +98,7 @@ def test_pseudo_rows_are_not_held_out(model):
         model.fit_federation(released())
 
 
+@pytest.mark.reports
 def test_pseudo_rows_are_not_tested():
     report = FedAvgRegressor(**PLAIN).fit_federation(released()).report()
     assert np.isnan(report.findings["p_no_difference"])
