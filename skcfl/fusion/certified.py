@@ -181,7 +181,8 @@ class CertifiedLoop:
 
     def _reached(self):
         """True if the gap is small enough."""
-        return self.best["gap"] <= self.problem.tolerance(self.best["primal"], self.tol)
+        best = self.best
+        return best["gap"] <= self.problem.tolerance(best["primal"], self.tol) < np.inf
 
     def _nearly_there(self):
         """True if the gap will do at the next check, if it falls as it did since the last."""
@@ -195,7 +196,8 @@ class CertifiedLoop:
         """Remember the best primal point and the best dual bound; `labels` of exact partitions."""
         best = self.best
         if best is None:
-            best = self.best = {"primal": np.inf, "dual": -np.inf}
+            # Until an objective is finite: a false client is rejected after some checks.
+            best = self.best = {"primal": np.inf, "dual": -np.inf, "rounding": 0.0, "W": W}
             best.update(labels=None, certified=False)
         # An exact solution is left only for another.
         exact = labels is not None

@@ -199,7 +199,9 @@ class _Surroundings:
         K, d = len(floor), self.theta.shape[1]
         if not self.dense:
             return np.ones(K), np.tile(floor[:, None], d)
-        floor = self.pool.model.pin(floor)
+        # Nothing is known of a cluster with a false client.
+        finite = np.isfinite(floor).all(axis=(1, 2), keepdims=True)
+        floor = self.pool.model.pin(np.where(finite, floor, 0.0))
         diagonal = np.maximum(np.einsum("kii->ki", floor), 0.0)
         scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         values = np.linalg.eigvalsh(floor / scale[:, :, None] / scale[:, None, :])

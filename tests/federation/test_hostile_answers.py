@@ -13,6 +13,7 @@ from trials import THOROUGH, some, spread
 from skcfl import (
     CLoVEClassifier,
     ConvexClusteredFLClassifier,
+    ConvexClusteredFLRegressor,
     FedAvgClassifier,
     FedEMClassifier,
     FedRepClassifier,
@@ -516,6 +517,21 @@ def test_a_lie_in_the_middle_of_a_fit(call, n_honest):
     assert found.missing_clients_.tolist() == NAMES[SOUTH].tolist()
     wanted = without_south(IN_FITS[call])
     assert_allclose(found.params_[~SOUTH], wanted.params_, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::skcfl.exceptions.RejectedClientWarning")
+@pytest.mark.parametrize(
+    ("call", "name", "rejected"),
+    [("objectives_gradients", "values", NAMES[SOUTH].tolist()), ("enclosures", "floor", [])],
+)
+def test_a_site_without_a_finite_number_ends_no_certified_fit(call, name, rejected):
+    """Its clients are rejected; where only a proof lacks it, nothing is proved."""
+    federation, liar = sites(("answer", call), lambda value: {**value, name: value[name] * np.nan})
+    model = ConvexClusteredFLRegressor(lam=0.05, graph="complete", max_iter=200)
+    model.fit_federation(federation)
+    assert liar.seen is not None and model.rejected_clients_.tolist() == rejected
+    assert np.isfinite(model.cluster_params_).all()
+    assert not (model.partition_optimal_ and call == "enclosures")
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
