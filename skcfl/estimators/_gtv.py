@@ -9,6 +9,7 @@ import numpy as np
 
 from .._typing import ClientIds
 from ..base.everyday import everyday
+from ..calls.first_order import Present
 from ..clients.ids import check_ids, encode, locate
 from ..fusion.primal_dual_inexact import NetworkProblem
 from ..graphs.generators import in_order, is_network
@@ -139,12 +140,15 @@ class NodesMixin:
     def _make_graph(self, pool, groups, graph=None):
         """The graph of the nodes, in the order of their sorted ids."""
         graph = self.graph if graph is None else graph
-        empty = np.flatnonzero(pool.without_rows)
-        if len(empty) and isinstance(graph, str) and graph == "knn":
-            raise ValueError(
-                "graph='knn' joins clients by their local models, but "
-                f"{_named(groups, empty)} no rows to fit one. Pass another graph."
-            )
+        if isinstance(graph, str) and graph == "knn" and pool.without_rows.any():
+            # The fit goes on without clients that are lost, of whose rows nothing is known.
+            pool.ask(Present)
+            empty = np.flatnonzero(pool.without_rows & (pool.presence.missed[pool.places] == 0))
+            if len(empty):
+                raise ValueError(
+                    "graph='knn' joins clients by their local models, but "
+                    f"{_named(groups, empty)} no rows to fit one. Pass another graph."
+                )
         if self.nodes is not None:
             graph = in_order(graph, check_ids(self.nodes))
         graph = super()._make_graph(pool, groups, graph)

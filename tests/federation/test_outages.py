@@ -154,6 +154,17 @@ def test_what_was_found_without_a_site_is_found_again(model, first, caplog):
     assert_array_equal(found.params_, wanted.params_)
 
 
+@pytest.mark.parametrize("first", [3, 5])
+def test_a_graph_of_neighbours_is_of_the_clients_that_are_there(first):
+    """A site that is lost before it has told of its rows is not one of clients without rows."""
+    model = skcfl.GTVRegressor(lam=0.1).fit_federation(sites(range(first, 10**9))[0])
+    assert_array_equal(model.missing_clients_, SECOND)
+    here = ~np.isin(DATA.groups, IDS[3:6])
+    wanted = clone(model).fit(DATA.X[here], DATA.y[here], groups=DATA.groups[here])
+    others = np.delete(np.arange(9), np.s_[3:6])
+    assert_allclose(model.params_[others], wanted.params_, rtol=1e-8)
+
+
 def test_clients_that_are_away_in_every_attempt_are_missing():
     federation, second = sites()
     second.fails = lambda number: ConnectionError("refused") if number % 12 > 8 else None
