@@ -141,7 +141,7 @@ class NodesMixin:
         """The graph of the nodes, in the order of their sorted ids."""
         graph = self.graph if graph is None else graph
         if isinstance(graph, str) and graph == "knn" and pool.without_rows.any():
-            # The fit goes on without clients that are lost, of whose rows nothing is known.
+            # Lost clients do not say whether they have rows, and the fit goes on without them.
             pool.ask(Present)
             empty = np.flatnonzero(pool.without_rows & (pool.presence.missed[pool.places] == 0))
             if len(empty):

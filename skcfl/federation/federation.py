@@ -393,7 +393,8 @@ class InProcessFederation(Federation):
         if self._account is not None:
             self._account.check_unit()
         if kind is not None and self._kind != kind:
-            self.y, self._kind = check_targets(self.y, self.X, kind), kind
+            y = self.y if self._account is None else self._account.within(self.y, kind)
+            self.y, self._kind = check_targets(y, self.X, kind), kind
         y = self.y if kind == "classifier" else None
         classes = known_classes(y, self.codes, self._guard, self._account)
         n_rows, n_features = self.X.shape

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import whole_number
+from .._checks import LEAST, whole_number
 from .._typing import Array
 from ..calls.answers import check_arguments
 from ..calls.call import CALLS
@@ -240,6 +240,15 @@ def _check_bounds(bounds: Any, needed: bool) -> dict[str, Any]:
     return checked
 
 
+def _check_declared(bounds: Any, kind: Any, noisy: bool) -> None:
+    """Raise an error if targets of a kind have no declared bounds."""
+    needed = {"classifier": "classes", "regressor": "target" if noisy else None}.get(kind)
+    if needed is not None and needed not in bounds:
+        raise ValueError(
+            f"bounds must declare {needed!r} for a {kind}, got {sorted(BOUNDS & bounds.keys())}."
+        )
+
+
 def check_terms(terms: dict[str, Any], kind: Any, n_clients: int, n_features: int) -> None:
     """Raise an error if nothing may be released under these terms, before anything is.
 
@@ -253,11 +262,7 @@ def check_terms(terms: dict[str, Any], kind: Any, n_clients: int, n_features: in
         Size of the federation.
     """
     noisy = np.isfinite(terms["epsilon"])
-    needed = {"classifier": "classes", "regressor": "target" if noisy else None}.get(kind)
-    if needed is not None and needed not in terms:
-        raise ValueError(
-            f"bounds must declare {needed!r} for a {kind}, got {sorted(BOUNDS & terms.keys())}."
-        )
+    _check_declared(terms, kind, noisy)
     shape = terms["features"].shape[1:] if "features" in terms else ()
     if shape not in ((), (n_features,)):
         raise ValueError(
@@ -347,6 +352,15 @@ class Account:
     def declared_target(self) -> Array:
         """The declared bounds of the target, none where they are not declared."""
         return np.asarray((self.privacy.bounds or {}).get("target", ()), dtype=float)
+
+    def within(self, y: Any, kind: Any) -> Any:
+        """Targets of a kind within their declared bounds, so that no error tells of them."""
+        noisy, bounds = np.isfinite(self.privacy.epsilon), self.privacy.bounds or {}
+        _check_declared(bounds, kind, noisy)
+        if not (noisy and kind == "regressor"):
+            return y
+        y = np.clip(np.asarray(y, dtype=float), *self.declared_target)
+        return np.where(np.abs(y) < LEAST, 0.0, y)
 
     def charge(self, multiplier: float) -> None:
         """Book a release before it is computed; raise Refused if the budget does not allow it."""

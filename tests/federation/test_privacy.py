@@ -613,6 +613,19 @@ def test_targets_out_of_their_declared_bounds_show_in_no_error():
     assert loads(answers[0])[:2] == loads(answers[1])[:2]
 
 
+@pytest.mark.parametrize("kind", ["classifier", "regressor"])
+def test_a_hello_tells_nothing_of_targets_of_another_kind(kind):
+    """Whole numbers could be classes, and huge or tiny ones are no targets, in one process."""
+    policy = SitePolicy(privacy=ClientPrivacy(8.0, bounds={"features": (-2, 2), "target": (0, 9)}))
+    X, y, ids = DATA
+    answers = set()
+    for factor in (1e200, 1e-300, 0.0, 0.5):
+        host = Wire(Given("north", (X, np.rint(y) * factor, ids), policy)).host
+        reply = loads(host.handle(dumps((0, [], [], "hello", (kind,)))))
+        answers.add(reply[0])
+    assert answers == {"invalid" if kind == "classifier" else "done"}
+
+
 def test_a_server_that_asks_for_more_releases_gets_an_error():
     guarded = private(4.0)
     hello, model = guarded.hello("regressor"), LinearModel(alpha=0.0).bind(3)
