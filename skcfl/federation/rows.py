@@ -130,6 +130,8 @@ class Rows(Endpoint):
         """Raise Refused if a policy would take the targets for others than a model does."""
         if self.guard is None:
             return
+        if not hasattr(type(model), "estimator_type"):  # its objects may pass one on
+            raise Refused(f"a {type(model).__name__} is no local model")
         codes = self.y is not None and self.y.dtype.kind in "iu"
         kind = None if self.y is None else "classifier" if codes else "regressor"
         if model.estimator_type != kind:
@@ -211,7 +213,7 @@ class Rows(Endpoint):
 
     def scaled(self, scaling):
         """The rows in the units of a scaling."""
-        scaling.checked(self._X.shape[1])
+        scaling = scaling.checked(self._X.shape[1])
         self._check_units(scaling, self._X.dtype)
         if sparse.issparse(self._X):
             return self._with(_X=scaling.transform(self._X), is_scaled=True)

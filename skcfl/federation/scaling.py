@@ -175,10 +175,11 @@ class Scaling:
         return cls(mean if centred else np.zeros_like(mean), scale)
 
     def checked(self, n_features):
-        """The scaling itself; a ValueError names what a message has in place of its numbers."""
-        check_numbers("mean", self.mean, (n_features,))
-        check_numbers("scale", self.scale, (n_features,), least=np.finfo(float).tiny)
-        return self
+        """The scaling of finite numbers; a ValueError names what a message has in their place."""
+        mean = check_numbers("mean", self.mean, (n_features,))
+        return Scaling(
+            mean, check_numbers("scale", self.scale, (n_features,), least=np.finfo(float).tiny)
+        )
 
     def rounded_away(self, X, dtype):
         """First feature that rounding would leave few different values, None if there is none.

@@ -1,8 +1,8 @@
 """Messages as bytes and back: numbers, text, arrays and objects of known classes, never pickled.
 
 A message is a number, a header of JSON and the bytes of its arrays.  The reader makes arrays of
-booleans, integers, floats and text, local models from the name of their class and their
-parameters, and the few other classes that it knows, from their attributes.  It calls nothing that
+booleans, integers, floats and text, local models and losses from the name of their class and their
+parameters, and the few other classes that it knows, from their fields.  It calls nothing that
 a message names.
 """
 
@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import json
 import re
+from dataclasses import fields
 from functools import cache
 from importlib.metadata import version
 from math import prod
@@ -35,9 +36,10 @@ MAX_EMPTY = 2**31
 ALIGNMENT = 8
 
 #: Packages of the classes in messages between a server and a site, and in jobs and results.
+#: Classes of the first have a ``from_message``; objects of the others may have any attributes.
 MESSAGES = ("skcfl.models",)
 RESULTS = ("skcfl", "sklearn")
-# Classes of other modules that messages hold.
+# Dataclasses of other modules that messages hold.
 NAMED = {("skcfl.federation.handshake", "Handshake"), ("skcfl.federation.scaling", "Scaling")}
 
 # Booleans, integers, floats, bytes and text, in the byte order of nearly all machines.
@@ -171,7 +173,7 @@ def loads(data, trusted=(), packages=MESSAGES, max_bytes=MAX_BYTES, same_version
                 f"{theirs!r:.80}, the reader {versions()}."
             )
         arrays = _arrays(header["arrays"], data, end)
-        return _Reader((*packages, *trusted), arrays).value(header["value"])
+        return _Reader(packages, trusted, arrays).value(header["value"])
     except MessageError:
         raise
     except Exception as error:  # whatever hostile bytes lead to
@@ -281,8 +283,11 @@ class _Writer:
 class _Reader:
     """Makes a value of a tree of JSON and a list of arrays."""
 
-    def __init__(self, packages, arrays):
-        self.packages, self.arrays = packages, arrays
+    def __init__(self, packages, trusted, arrays):
+        self.packages, self.arrays = (*packages, *trusted), arrays
+        # Values of a fit are no classes, except those that the reader trusts.
+        self.in_fit = packages == MESSAGES
+        self.values = trusted if self.in_fit else self.packages
 
     def value(self, tree):
         if isinstance(tree, list):
@@ -323,7 +328,7 @@ class _Reader:
             raise MessageError(f"type {name!r:.40} is not allowed.")
         return np.dtype(name)
 
-    def _class(self, names):
+    def _named(self, names):
         module, name = names
         known = _is_in(module, self.packages) or (module, name) in NAMED
         if not (known and _NAME.fullmatch(module) and name.isidentifier()):
@@ -337,13 +342,25 @@ class _Reader:
             raise MessageError(f"it names {module}.{name}, which is no class of this module.")
         return found
 
+    def _class(self, names):
+        found = self._named(names)
+        if not _is_in(found.__module__, self.values):
+            raise MessageError(f"the class {found.__name__} is no value of a message.")
+        return found
+
     def _object(self, names, state):
-        cls = self._class(names)
+        cls, state = self._named(names), self.value(state)
         if hasattr(cls, "from_message"):
             raise MessageError(f"{cls.__name__} is made of parameters.")
+        if tuple(names) in NAMED:
+            # Other attributes could take the place of methods.
+            if state.keys() != {field.name for field in fields(cls)}:
+                raise MessageError(f"a {cls.__name__} has other fields.")
+        elif self.in_fit:
+            raise MessageError(f"messages hold no objects of {cls.__name__}.")
         made = cls.__new__(cls)
-        vars(made).update(self.value(state))
+        vars(made).update(state)
         return made
 
     def _made(self, names, of):
-        return self._class(names).from_message(self.value(of))
+        return self._named(names).from_message(self.value(of))

@@ -6,15 +6,18 @@ from scipy import sparse
 from site_tables import Given, Wire
 
 from skcfl import ConvexClusteredFLRegressor
+from skcfl.exceptions import MessageError
 from skcfl.federation import InProcessFederation, SitePolicy
 from skcfl.federation.host import SiteHost
 from skcfl.federation.policy import FitGuard, Guard
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.rows import Rows
 from skcfl.federation.scaling import Scaling
-from skcfl.federation.serialization import dumps, loads
+from skcfl.federation.serialization import _Writer, dumps, loads
 from skcfl.federation.sites import Refused
 from skcfl.models import MLP, LinearModel
+from skcfl.models.losses import Huber, SquaredError
+from skcfl.models.losses.shifted import Shifted
 
 MODEL = LinearModel(alpha=0.1, standardize=False).bind(2)
 SAME = [("same", 0, None), ("same", 1, None)]
@@ -26,6 +29,35 @@ def rows_of(sizes, policy, form=np.asarray):
     X, y = rng.normal(size=(len(codes), 2)), rng.normal(size=len(codes))
     own = form(X), y, codes, None, np.arange(len(sizes))
     return Rows(*own, guard=FitGuard(Guard(policy)))
+
+
+class Bytes:
+    """A server's messages to a real host, as bytes."""
+
+    def __init__(self, X, y, groups=None, policy=None, weights=None):
+        rows = (X, y, groups) if weights is None else (X, y, groups, weights)
+        self.host, self.steps = SiteHost(Given("north", rows, policy)), []
+
+    def make(self, source, method, *arguments):
+        """What a method makes of something of the site."""
+        self.steps.append((len(self.steps) + 1, source, method, arguments))
+        return len(self.steps)
+
+    def rows(self, n_clients, model, classes=None):
+        return self.make(0, "rows", np.arange(n_clients), model, np.dtype(float), classes)
+
+    def ask(self, thing, name, *arguments):
+        """Status and value of the reply."""
+        request = thing, self.steps[:thing], [], name, arguments
+        return loads(self.host.handle(dumps(request)))[:2]
+
+    def call(self, site, name, **arguments):
+        return self.ask(site, "answer", name, arguments)
+
+
+def table(n, seed=0):
+    rng = np.random.RandomState(seed)
+    return rng.normal(size=(n, 2)), rng.normal(size=n)
 
 
 def units(mean=0.0, scale=1.0):
@@ -152,3 +184,67 @@ def test_fits_go_on_without_digests():
         model.fit_federation(RemoteFederation([Wire(site)]))
     assert not model.partition_optimal_ and model.missing_clients_.size == 0
     assert model.fit_federation(InProcessFederation(X, y, rows.codes)).partition_optimal_
+
+
+def with_attributes(thing, **attributes):
+    vars(thing).update(attributes)
+    return thing
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{"checked": LinearModel}, {"checked": 1.0}, {"transform": np.zeros(2)}, {"other": None}],
+)
+def test_scalings_of_messages_have_their_fields_only(attributes):
+    """A check that does nothing would let a scaling have a number for each row."""
+    server = Bytes(*table(24), policy=SitePolicy(min_rows=20))
+    rows = server.rows(1, MODEL)
+    assert server.ask(server.make(rows, "scaled", units()), "testable")[0] == "done"
+    of_rows = Scaling(np.zeros((24, 2)), np.where(np.arange(24) == 3, 1.0, 1e19)[:, None] + [0, 0])
+    for scaling in (units(), of_rows):
+        scaled = server.make(rows, "scaled", with_attributes(scaling, **attributes))
+        assert server.ask(scaled, "moments", "features", "sums")[0] == "lost"
+    with pytest.raises(MessageError, match="Scaling has other fields|no value of a message"):
+        loads(dumps(with_attributes(units(), **attributes)))
+    by_row = Scaling(of_rows.mean, of_rows.scale)
+    assert server.ask(server.make(rows, "scaled", by_row), "testable")[0] == "lost"
+
+
+def as_object(monkeypatch, cls):
+    """Write objects of a class by their attributes, as a hostile server may."""
+    write = _Writer._object
+
+    def state(self, value):
+        if type(value) is not cls:
+            return write(self, value)
+        return {"object": self._name(cls), "state": self.tree(vars(value))}
+
+    monkeypatch.setattr(_Writer, "_object", state)
+
+
+def test_losses_of_messages_are_made_of_their_parameters(monkeypatch):
+    """Attributes in the place of methods would be losses that the server chooses."""
+    found = loads(dumps(with_attributes(Huber(2.0), gradient=None, quadratic=True)))
+    assert vars(found) == {"delta": 2.0}
+    as_object(monkeypatch, SquaredError)
+    with pytest.raises(MessageError, match="SquaredError is made of parameters"):
+        loads(dumps(with_attributes(SquaredError(), quadratic=False)))
+
+
+def test_only_local_models_are_models(monkeypatch):
+    """What passes attributes on would be a regressor here and a classifier there."""
+    as_object(monkeypatch, Shifted)
+    server = Bytes(*table(60), policy=SitePolicy(min_rows=20))
+    inner = LinearModel("log_loss", alpha=0.0).bind(2, n_classes=1000)
+    model = with_attributes(Shifted(inner, 1, False), estimator_type="regressor")
+    site = server.make(server.rows(1, MODEL), "site", model)
+    reply = server.call(site, "class_statistics", w=np.zeros((1, inner.n_params)))
+    assert reply == ("lost", "messages hold no objects of Shifted.")
+    with pytest.raises(Refused, match="a Shifted is no local model"):
+        rows_of([20], SitePolicy(min_rows=5)).site(model)
+
+
+def test_classes_are_no_values_unless_they_are_the_sites_own():
+    with pytest.raises(MessageError, match="class Huber is no value of a message"):
+        loads(dumps({"mean": Huber}))
+    assert loads(dumps({"mean": Given}), [Given.__module__]) == {"mean": Given}

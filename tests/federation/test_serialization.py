@@ -248,7 +248,7 @@ def forged(arrays, value, data=b"", header=None):
         (forged([], {"class": ["skcfl.models.nothing", "A"]}), "malformed: ModuleNotFound"),
         (forged([], {"object": ["skcfl.models._linear", "LinearModel"], "state": {"dict": []}}),
          "is made of parameters"),
-        (forged([], {"made": ["skcfl.models.losses.huber", "Huber"], "of": {"dict": []}}),
+        (forged([], {"made": ["skcfl.models.losses.shifted", "Shifted"], "of": {"dict": []}}),
          "malformed: AttributeError"),
         (forged([], {"object": ["skcfl.federation.host", "SiteHost"], "state": {"dict": []}}),
          "not trusted"),

@@ -85,6 +85,15 @@ class Loss(Options):
     overdispersed = False
     max_curvature = np.inf
 
+    def to_message(self):
+        """Parameters that :meth:`from_message` makes the loss from, at a site."""
+        return self.get_params(deep=False)
+
+    @classmethod
+    def from_message(cls, parts):
+        """Loss of what :meth:`to_message` returned."""
+        return cls(**parts)
+
     def for_classes(self, n_classes):
         """The loss for a number of classes, None where there are none: itself, or another."""
         return self
