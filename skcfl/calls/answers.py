@@ -6,6 +6,11 @@ from .answer_bounds import ANY, Asked, OutOfBounds
 from .call import CALLS
 from .settings import check_settings
 
+#: Types of an argument without a shape.
+PLAIN = bool | int | float | str | np.generic | np.ndarray | np.dtype
+#: Such arguments that are tuples: seeds, and pairs of a number of steps and a mask of parameters.
+SEEDS, STAGES = "draw", "stages"
+
 
 def check_arguments(call, arguments, sizes):
     """Raise a ValueError if what a site is sent is not what the table says, or out of bounds.
@@ -25,6 +30,8 @@ def check_arguments(call, arguments, sizes):
         if words is None:
             raise ValueError(f"{call} takes no argument {name!r}.")
         got = np.shape(value) if isinstance(value, np.ndarray | np.generic | list) else ()
+        if not (value is None or words or got or _is_setting(name, value, p)):
+            raise ValueError(f"{call} takes no {type(value).__name__} of this kind as {name}.")
         if value is None or not (words or got):
             continue
         wanted = tuple(map(sizes.get, words, words))
@@ -32,6 +39,21 @@ def check_arguments(call, arguments, sizes):
         if got != wanted and not root:
             raise ValueError(f"{call} takes {name} of shape {wanted}, got {got}.")
     check_settings(CALLS[call], arguments, sizes)
+
+
+def _is_setting(name, value, n_params):
+    """If True, a value without a shape is one number or text, or a tuple that is meant."""
+    if not isinstance(value, tuple):
+        return isinstance(value, PLAIN)
+    if name == SEEDS:
+        return all(isinstance(seed, int | np.integer) for seed in value)
+    return name == STAGES and all(
+        isinstance(stage, tuple)
+        and len(stage) == 2
+        and isinstance(stage[0], int | np.integer)
+        and (np.asarray(stage[1]).dtype, np.shape(stage[1])) == (bool, (n_params,))
+        for stage in value
+    )
 
 
 def check_answers(call, answers, arguments, sizes):

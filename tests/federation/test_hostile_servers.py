@@ -248,3 +248,29 @@ def test_classes_are_no_values_unless_they_are_the_sites_own():
     with pytest.raises(MessageError, match="class Huber is no value of a message"):
         loads(dumps({"mean": Huber}))
     assert loads(dumps({"mean": Given}), [Given.__module__]) == {"mean": Given}
+
+
+MIXED = {"theta": np.zeros((1, 3)), "shares": np.ones((1, 1)), "dispersion": 1.0, "share_steps": 1}
+SHARED = {"w": np.zeros((1, 3)), "shared": np.ones(3, bool), "step_size": ALL[:1], **BATCHES}
+SHARED["stages"] = ((1, SHARED["shared"]),)
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "wrong"),
+    [
+        ("mixture", MIXED, {"dispersion": (1e3,) * 23 + (1e-7,)}),
+        ("mixture", MIXED, {"dispersion": (1.0,)}),
+        ("mixture", MIXED, {"share_steps": {"steps": 1}}),
+        ("partial_update", SHARED, {"strength": (1.0,)}),
+        ("partial_update", SHARED, {"draw": (1, (2, 3))}),
+        ("partial_update", SHARED, {"stages": (1, SHARED["shared"])}),
+        ("partial_update", SHARED, {"stages": (((1,) * 24, SHARED["shared"]),)}),
+        ("partial_update", SHARED, {"stages": ((1, np.ones((24, 3), bool)),)}),
+    ],
+)
+def test_no_tuple_is_taken_for_a_number(call, arguments, wrong):
+    """A tuple has no shape that was checked: a dispersion for each row tells every loss."""
+    server = Bytes(*table(24), policy=SitePolicy(min_rows=20))
+    site = server.make(server.rows(1, MODEL), "site", MODEL)
+    assert server.call(site, call, **arguments)[0] == "done"
+    assert server.call(site, call, **{**arguments, **wrong})[0] == "lost"
