@@ -112,57 +112,56 @@ class ScoredRows(Endpoint):
         self.index = index[rows.codes]
         self.places, self.n_rows = rows.places, rows.n_rows
 
-    @property
-    def _X(self):
-        return self.rows.X.astype(self.model.rows_dtype, copy=False)
+    def _X(self, index):
+        return self.rows.take(index)[0].astype(self.model.rows_dtype, copy=False)
 
-    def _predicted(self):
-        output = self.model.output(self._raw())
+    def _predicted(self, index):
+        output = self.model.output(self._raw(index))
         return output if self.classes is None else self.classes[output]
 
-    def _raw(self):
-        raw = self.model.decision(self._X, self.table, self.index)
-        return raw if self.rows.offset is None else raw + self.rows.offset
+    def _raw(self, index):
+        raw = self.model.decision(self._X(index), self.table, self.index[index])
+        return raw if self.rows.offset is None else raw + self.rows.offset[index]
 
-    def _weights(self, call):
-        """Weights of the rows, zero of those that the policy does not let out."""
-        weights, index = self.rows.weights, self.rows.answerable(call)
-        if isinstance(index, slice):
-            return weights
-        out = np.zeros(len(weights))
-        out[index] = weights[index]
-        return out
+    def _answering(self, call):
+        """Rows that the policy lets out, their targets and weights.
+
+        Nothing is computed of others: infinity times a weight of zero is NaN, and would tell.
+        """
+        index, y = self.rows.answerable(call), self.rows.y
+        return index, None if y is None else y[index], self.rows.weights[index]
 
     def outputs(self, method):
         """What the models say of every row: for the owner of the rows.
 
         "predict" gives targets, or numbers of the models' classes.
         """
-        raw = self._raw()
+        raw = self._raw(slice(None))
         if method == "predict":
             return self.model.output(raw)
         return self.model.proba(raw) if method == "predict_proba" else self.model.scores(raw)
 
     def correct(self):
         """Weight of the rows whose class is predicted, and of all."""
-        weights = self._weights("correct")
-        return float(weights @ (self._predicted() == self.rows.y)), float(weights.sum())
+        index, y, weights = self._answering("correct")
+        return float(weights @ (self._predicted(index) == y)), float(weights.sum())
 
     def target_sums(self):
         """Weighted sum of the targets, and the weight of the rows."""
-        weights = self._weights("target_sums")
-        return float(weights @ self.rows.y), float(weights.sum())
+        _, y, weights = self._answering("target_sums")
+        return float(weights @ y), float(weights.sum())
 
     def squares(self, mean):
         """Weighted sums of squared errors of the predictions, and of `mean`."""
         mean = float(check_numbers("mean", mean, ()))
-        weights, y = self._weights("squares"), self.rows.y
-        return float(weights @ (y - self._predicted()) ** 2), float(weights @ (y - mean) ** 2)
+        index, y, weights = self._answering("squares")
+        errors = y - self._predicted(index)
+        return float(weights @ errors**2), float(weights @ (y - mean) ** 2)
 
     def total_loss(self):
         """Weighted sum of the rows' losses, and their weight."""
-        weights = self._weights("total_loss")
-        losses = self.model.row_losses(self._X, self.rows.y, self.table, self.index)
+        index, y, weights = self._answering("total_loss")
+        losses = self.model.row_losses(self._X(index), y, self.table, self.index[index])
         return float(weights @ losses), float(weights.sum())
 
 

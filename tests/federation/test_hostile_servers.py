@@ -274,3 +274,16 @@ def test_no_tuple_is_taken_for_a_number(call, arguments, wrong):
     site = server.make(server.rows(1, MODEL), "site", MODEL)
     assert server.call(site, call, **arguments)[0] == "done"
     assert server.call(site, call, **{**arguments, **wrong})[0] == "lost"
+
+
+@pytest.mark.parametrize("what", [("total_loss",), ("squares", 0.0)])
+def test_scores_do_not_depend_on_rows_that_may_not_answer(what):
+    """Infinity times their weight of zero would tell where the loss of a single row overflows."""
+    server = Bytes(*table(41), np.repeat([0, 1], [40, 1]), SitePolicy(min_rows=20))
+    rows, found = server.rows(2, MODEL), []
+    for size in (0.0, 1e200, np.nan):
+        models = np.array([[1.0, 0.0, 0.0], [size, size, 100 * size]])
+        scored = server.make(rows, "scored", MODEL, models, np.arange(2), None)
+        found.append(server.ask(scored, *what))
+    assert found[0][0] == "done" and np.isfinite(found[0][1]).all()
+    assert found[1] == found[0] and found[2] == found[0]
