@@ -82,22 +82,19 @@ class Call:
     up : dict of str to str
         Shape of each answer.
     free : frozenset of str
-        Arguments and answers that are not counted: settings of a computation, such as its number
-        of steps.
+        Arguments and answers that are not counted: settings, such as a number of steps.
     known : str, default=""
         Argument that clients may know already: models that they were sent in the call before, to
         judge, or have computed themselves.
     start : str, default=""
-        Argument with models that clients go on from, which are sent only to clients without
-        theirs.
+        Argument with models that clients go on from; clients that have theirs are not sent it.
     always_last : bool, default=False
         True if starts, where there are any, are compared with the clients' last answers in every
         call; else where the server says so.
     keep : str, default=""
         Answer of models that the clients keep, one each, to go on from later.
     whole : bool, default=True
-        True if the call requires all clients: silent ones are retried; a round goes on without
-        them.
+        True if the call requires all clients: silent ones are retried; rounds do without them.
     remembers : bool, default=False
         True if clients keep something for later calls: lost clients must not compute.
     unbounded : frozenset of str
@@ -107,16 +104,14 @@ class Call:
         of their models; a name is that of the argument that asks for it.
     proof : bool, default=False
         True if the answers are for proofs and reports only. A client that never answers has its
-        part in the fit, and nothing is proved of the fit; one that never answers another call has
-        none.
+        part in the fit, which proves nothing; one that never answers another call has none.
     searched : bool, default=False
         True if searches along lines look at the answers.
     about : {"", "classes", "counts", "parts"}, default=""
         Rows that an entry of an answer is about, where it is not all rows of a client: those of a
         class, those that the answer "counts", or those of a bin, leaf or level.
     bounds : dict of str to Bound
-        Bounds of answers from elsewhere, if floats of any size are not allowed, see
-        ``skcfl.calls.answer_bounds``.
+        Bounds of answers from elsewhere, if not any floats, see ``skcfl.calls.answer_bounds``.
     always_draws : bool, default=False
         True if clients draw even if they take all of their rows.
     precise : bool, default=True
@@ -485,6 +480,11 @@ class Call:
     def is_of_clients(cls, name):
         """True if an answer has an entry per client; others are sums."""
         return cls.whose_up[name] == "n"
+
+    @classmethod
+    def is_of_classes(cls, arguments):
+        """True if answers to these arguments are about the rows of each class."""
+        return cls.about == "classes"
 
     @classmethod
     def is_single(cls):

@@ -134,6 +134,9 @@ class Subspaces(Call):
     about = "classes"
     bounds = {"bases": UNIT}
 
+    def is_of_classes(cls, arguments):
+        return bool(arguments["by_class"])
+
     def answer(cls, clients, n_vectors, n_columns, by_class):
         bases = np.zeros((clients.n_clients, clients.model.n_features, n_columns))
         by_class = by_class and clients.model.estimator_type == "classifier"

@@ -97,6 +97,10 @@ class PartialUpdate(Trains):
     free = TRAINING | {"shared", "strength", "stages"}
     remembers = True
 
+    def is_of_classes(cls, arguments):
+        # With a point for one class, the parameters move by the rows of this class.
+        return arguments.get("prototypes") is not None
+
     def answer(cls, clients, w, shared, stages, draw, prototypes=None, strength=0.0, **how):
         model, columns = _kept(clients, w.dtype), columns_of(shared)
         model[:, columns] = w

@@ -491,7 +491,7 @@ class PolicySite(WrappedSite):
                 f"it and {self.guard.policy.limits}: batch_size=None takes all rows"
             )
         few |= drawn < least
-        if CALLS[call].about == "classes" and arguments.get("by_class", True):
+        if CALLS[call].is_of_classes(arguments):
             few |= self._few_of_class
         return few & (sizes > 0)
 

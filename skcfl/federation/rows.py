@@ -139,8 +139,12 @@ class Rows(Endpoint):
 
     def class_totals(self, n_classes):
         """Total weight of the rows of each class."""
-        index = self.answerable("class_totals")
-        return np.bincount(_some(self.y, index), _some(self.sample_weight, index), n_classes)
+        index = self.answerable("class_totals", by_class=True)
+        y, weights = _some(self.y, index), _some(self.sample_weight, index)
+        if self.guard is not None:
+            owned = np.unique(y * len(self.places) + self.codes[index]) // len(self.places)
+            self.guard.check_sum(np.unique(owned, return_counts=True)[1].min())
+        return np.bincount(y, weights, n_classes)
 
     def weighed(self, factors):
         """The rows, their weights multiplied by those of their classes."""
@@ -184,13 +188,12 @@ class Rows(Endpoint):
         """
         rows = self.X if of == "features" else self.y[:, None]
         means = [check_numbers("means", mean, (rows.shape[1],)) for mean in means]
+        index = self.answerable("moments")
         if step in {"levels", "means", "spreads"}:
-            index = self.answerable("moments")
             tell = {"levels": levels, "means": own_means, "spreads": own_spreads}[step]
             own = [_some(part, index) for part in (rows, self.sample_weight, self.codes)]
             return tell(*own, len(self.places), *means, n_jobs=self.n_jobs)
         if step == "sums" or of not in self._moments:
-            index = self.answerable("moments")
             parts = _some(rows, index), _some(self.sample_weight, index)
             self._moments[of] = Moments(*parts, self.n_jobs)
         if step == "sums":

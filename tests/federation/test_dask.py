@@ -245,13 +245,13 @@ def test_errors_of_a_worker_are_raised_here(whole):
 
 
 def test_refusals_of_workers_are_told_once_each(whole):
-    federation = DaskFederation(whole, parts_of(DATA, 2), policy=SitePolicy(max_calls=5))
+    federation = DaskFederation(whole, parts_of(DATA, 2), policy=SitePolicy(max_calls=6))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with pytest.raises(FederationError, match="0 of .* clients answer"):
             make("FedAvgRegressor").fit_federation(federation)
     told = [str(one.message) for one in caught if "No answer of worker" in str(one.message)]
-    assert len(told) == len(set(told)) == 2 and all("max_calls=5" in text for text in told)
+    assert len(told) == len(set(told)) == 2 and all("max_calls=6" in text for text in told)
 
 
 def test_bad_arguments(whole):

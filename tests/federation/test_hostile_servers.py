@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from scipy import sparse
 from site_tables import Given, Wire
 
@@ -287,3 +288,52 @@ def test_scores_do_not_depend_on_rows_that_may_not_answer(what):
         found.append(server.ask(scored, *what))
     assert found[0][0] == "done" and np.isfinite(found[0][1]).all()
     assert found[1] == found[0] and found[2] == found[0]
+
+
+CLASSES = LinearModel("log_loss", alpha=0.0).bind(2, 2)
+
+
+def classes_at(server, n_clients):
+    """Rows of the classes 0 and 1 for a server."""
+    assert server.ask(0, "hello", "classifier")[0] == "done"
+    return server.rows(n_clients, CLASSES, np.arange(2))
+
+
+def test_totals_of_classes_are_of_enough_rows_and_clients():
+    X, _ = table(160)
+    client, weights = np.repeat(np.arange(4), 40), np.ones(160)
+    y = np.zeros(160, int)
+    y[7], weights[7] = 1, 1.37
+    server = Bytes(X, y, client, SitePolicy(min_rows=20), weights)
+    assert_array_equal(server.ask(classes_at(server, 4), "class_totals", 2)[1], [120.0, 0.0])
+    y = np.where(client < 2, np.arange(160) % 2, 0)  # two of the clients have both
+    for least, status in ((2, "done"), (3, "refused")):
+        server = Bytes(X, y, client, SitePolicy(min_rows=20, min_clients=least))
+        reply = server.ask(classes_at(server, 4), "class_totals", 2)
+        assert reply[0] == status
+    assert "a sum would be over 2 of its clients" in reply[1]
+
+
+def test_points_for_classes_need_enough_rows_of_each():
+    """With a point for one class the parameters move by the slopes of its rows alone."""
+    X, _ = table(80)
+    server = Bytes(X, np.arange(80) == 7, np.repeat([0, 1], 40), SitePolicy(min_rows=20))
+    assert server.ask(0, "hello", "classifier")[0] == "done"
+    network = MLP((1,), alpha=0.0, standardize=False).bind(2, 2, np.float32)
+    rows = server.rows(2, network, np.array([False, True]))
+    site, w = server.make(rows, "site", network), np.zeros((2, network.n_params), np.float32)
+    sent = {**SHARED, "w": w, "shared": w[0] == 0, "step_size": np.ones(2, np.float32)}
+    sent["stages"] = ((1, sent["shared"]),)
+    points = np.array([[np.nan], [0.0]], np.float32)
+    _, answer = server.call(site, "partial_update", **sent, prototypes=points, strength=1.0)
+    assert answer["answered"].tolist() == [False, True] and not answer["w"][0].any()
+    assert "answered" not in server.call(site, "partial_update", **sent)[1]
+
+
+def test_every_step_of_a_scaling_counts():
+    server = Bytes(*table(24), policy=SitePolicy(max_calls=2))
+    rows = server.rows(1, MODEL)
+    asked = [("sums",), ("squares", np.zeros(2)), ("squares", np.ones(2))]
+    replies = [server.ask(rows, "moments", "features", *step) for step in asked]
+    assert [status for status, _ in replies] == ["done", "done", "refused"]
+    assert "max_calls=2" in replies[2][1]
