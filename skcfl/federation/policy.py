@@ -388,6 +388,11 @@ class FitGuard:
         if self.refusal is not None:
             raise Refused(self.refusal)
 
+    def end(self, reason):
+        """Raise Refused, to this question and to all that follow in the fit."""
+        self.refusal = reason
+        raise Refused(reason)
+
     def check_made(self, made):
         """Raise Refused if sums over what is made of rows would be about parts of them."""
         told_by = TOLD_BY[made]
@@ -461,10 +466,14 @@ class PolicySite(WrappedSite):
         summed = not all(map(message.is_of_clients, message.up))
         if summed and "labels" not in message.down and not (here.any() or mute.any()):
             self.guard.check_sum(0)
-        if mute.any():
-            answers = answer_without(self.site, call, arguments, ~mute, compute=False)
-        else:
-            answers = self.site.answer(call, arguments)
+        try:
+            if mute.any():
+                answers = answer_without(self.site, call, arguments, ~mute, compute=False)
+            else:
+                answers = self.site.answer(call, arguments)
+        except ValueError as error:
+            # Whether rows suit an argument is an answer, too.
+            self.guard.end(str(error))
         here = here & ~answers.get("non_finite", mute)
         if summed and here.any() and self.guard.policy.min_clients > 1:
             least = message.least_summed(self.site, arguments, answers, self._units * here)

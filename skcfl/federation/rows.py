@@ -232,9 +232,10 @@ class Rows(Endpoint):
         if self.is_scaled:
             raise Refused("its rows have been scaled once, and are not scaled again")
         if self.guard.policy.min_rows > 1:
-            feature = scaling.rounded_away(self._X, dtype)
+            feature = scaling.rounded_away(_some(self._X, self.answerable("moments")), dtype)
             if feature is not None:
-                raise Refused(
+                # Another mean would be a question about the largest value.
+                self.guard.end(
                     f"the mean or scale of feature {feature} is too large for its values here"
                 )
 

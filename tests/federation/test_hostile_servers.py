@@ -89,10 +89,10 @@ def test_no_scaling_rounds_rows_away(dtype, numbers):
     rows = rows_of(
         [20], SitePolicy(min_rows=5), lambda X: np.c_[X[:, 0], 0 * X[:, 0]].astype(dtype)
     )
-    with pytest.raises(Refused, match="mean or scale of feature 0 is too large for its values"):
-        rows.scaled(units(**numbers))
     # Zeros have nothing to round, and other sites may measure in thousands of the units.
     rows.scaled(Scaling(np.array([1e3, 1e9]), np.array([1e3, 1e9])))
+    with pytest.raises(Refused, match="mean or scale of feature 0 is too large for its values"):
+        rows.scaled(units(**numbers))
     rows_of([20], SitePolicy()).scaled(units(**numbers))
 
 
@@ -154,12 +154,12 @@ def test_leverages_of_rows_are_between_0_and_1():
     site, apart = rows.site(MODEL), np.array([1.0, 0.0, -rows.X[3, 0]])
     inverse = np.linalg.inv(site.answer("score_sums", dict(own))["curvature"])
     more = {"moves": None, "normal": False, "n_draws": 2, "draw": 0}
+    drawn = site.answer("score_draws", {**own, **more, "inverse": inverse})
+    assert np.isfinite(drawn["sums"]).all()
     for wrong in (-1e9 * np.outer(apart, apart)[None], 1e3 * inverse, np.nan * inverse):
-        with pytest.raises(ValueError, match="leverages of rows must be between 0 and 1"):
+        site = rows_of([20], SitePolicy(min_rows=5)).site(MODEL)
+        with pytest.raises(Refused, match="leverages of rows must be between 0 and 1"):
             site.answer("score_draws", {**own, **more, "inverse": wrong})
-    assert np.isfinite(
-        site.answer("score_draws", {**own, **more, "inverse": inverse})["sums"]
-    ).all()
 
 
 def test_no_digest_tells_which_of_few_tables_a_client_has():
@@ -337,3 +337,24 @@ def test_every_step_of_a_scaling_counts():
     replies = [server.ask(rows, "moments", "features", *step) for step in asked]
     assert [status for status, _ in replies] == ["done", "done", "refused"]
     assert "max_calls=2" in replies[2][1]
+
+
+def test_whether_rows_suit_a_number_is_told_once_a_fit():
+    """Else a server would find the largest value of rows by halves, or of products with them."""
+    X, y = table(25)
+    X[24] = 100.0  # the only row of its client, which does not answer
+    for means, replies in (([1.0, 2.0], ["done"] * 2), ([1e7, 1.0], ["refused"] * 2)):
+        server = Bytes(X, y, np.repeat([0, 1], [24, 1]), SitePolicy(min_rows=20))
+        rows = server.rows(2, MODEL)
+        scaled = [server.make(rows, "scaled", units(mean)) for mean in means]
+        assert [server.ask(one, "moments", "target", "sums")[0] for one in scaled] == replies
+
+    server = Bytes(X[:24], y[:24], None, SitePolicy(min_rows=20))
+    site = server.make(server.rows(1, MODEL), "site", MODEL)
+    sent = {"theta": np.zeros((1, 3)), "labels": np.zeros(1, int), "counted": np.ones(1, bool)}
+    sent |= {"within": False, "frame": None, "moves": None, "normal": False, "n_draws": 1}
+    sizes = [
+        server.call(site, "score_draws", **sent, inverse=np.eye(3)[None] * size, draw=0)[0]
+        for size in (1e-9, 1e9, 1e-9)
+    ]
+    assert sizes == ["done", "refused", "refused"]
