@@ -16,6 +16,7 @@ import copy
 import numpy as np
 from scipy import sparse
 
+from ..numerics.by_cluster import weight_by_cluster
 from ..numerics.memory import require
 from ..numerics.newton import MAX_DENSE
 from ..numerics.threads import in_order
@@ -561,7 +562,7 @@ def make_blocks(
         Every client is in exactly one of them.
     """
     counts = np.bincount(codes, minlength=n_clients)
-    totals = np.bincount(codes, weights=weights, minlength=n_clients)
+    totals = weight_by_cluster(codes, weights, n_clients)
     order = np.argsort(codes, kind="stable") if order is None else order
     first = np.concatenate([[0], np.cumsum(counts)])
     by_length = np.argsort(-counts, kind="stable")

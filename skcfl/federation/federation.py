@@ -17,6 +17,7 @@ from .._checks import about, check_float, check_size, whole_number
 from .._typing import Array, ClientIds, DTypeLike, Kind, MatrixLike, RandomState, Targets, Weights
 from ..clients.ids import check_ids, encode, locate
 from ..exceptions import PrivacyError
+from ..numerics.by_cluster import weight_by_cluster
 from ..numerics.matrices import quotient
 from .checking import as_rows, check_features, check_targets, check_weights
 from .fanout import joined
@@ -400,7 +401,7 @@ class InProcessFederation(Federation):
         n_rows, n_features = self.X.shape
         about_rows = n_features, self.names, self.X.dtype, classes, n_rows, self.row_shape
         sizes = np.bincount(self.codes, minlength=len(self.ids))
-        weights = np.bincount(self.codes, self.sample_weight, len(self.ids)).astype(float)
+        weights = weight_by_cluster(self.codes, self.sample_weight, len(self.ids))
         hello = Handshake(self.ids, *about_rows, sizes, weights)
         if self._account is None:
             return hello

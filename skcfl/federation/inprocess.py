@@ -15,6 +15,7 @@ from ..clients.blocks import copies_of, gathered, make_blocks
 from ..clients.draws import dealt, order_of_rows, shuffled
 from ..clients.kept import ClientMemory
 from ..clients.last_answers import Forgotten, LastAnswers
+from ..numerics.by_cluster import weight_by_cluster
 from ..numerics.regression_trees import forest_outputs
 from ..numerics.threads import at_once, over_parts
 from .checking import check_numbers, check_trees
@@ -170,7 +171,7 @@ class InProcessSite(Site):
         )
         self._blocks = [(block, None, owners[block.clients]) for block in blocks]
         self._forget()
-        self.client_weights = np.bincount(codes, weights=weights, minlength=n_clients)
+        self.client_weights = weight_by_cluster(codes, weights, n_clients)
         self.client_sizes = np.bincount(codes, minlength=n_clients)
 
     def _forget(self):

@@ -14,6 +14,7 @@ from .._checks import about, whole_number
 from ..calls.answers import check_arguments
 from ..calls.call import CALLS
 from ..calls.letters import sizes_of
+from ..numerics.by_cluster import weight_by_cluster
 from .checking import check_positions
 from .privacy import ClientPrivacy
 from .query_log import QueryLog
@@ -413,7 +414,7 @@ class FitGuard:
 
 def _effective(weights, codes, n=0):
     """Number of rows of each client that would have its precision if their weights were equal."""
-    total, squares = (np.bincount(codes, w, n) for w in (weights, np.square(weights)))
+    total, squares = (weight_by_cluster(codes, w, n) for w in (weights, np.square(weights)))
     sizes = np.divide(total**2, squares, out=np.zeros_like(total), where=squares > 0)
     return np.round(sizes, 9)  # equal weights are not to fall short by their rounding
 
@@ -439,7 +440,7 @@ class PolicySite(WrappedSite):
         self._own = own = np.zeros(site.n_clients, dtype=np.intp)
         own[self._codes] = rows.codes[site.row_ids]
         weights = rows.given[site.row_ids]
-        self._units = np.bincount(self._codes, weights, minlength=site.n_clients)
+        self._units = weight_by_cluster(self._codes, weights, site.n_clients)
         # There is nothing to know of clients without rows.
         self._mute = (site.client_sizes > 0) & ~(allowed & rows.eligible)[own]
         # A hello says how many rows a client has and what they weigh, not how many a part has.

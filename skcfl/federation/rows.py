@@ -9,7 +9,7 @@ from scipy import sparse
 from .._checks import LEAST, whole_number
 from ..clients.draws import dealt, order_of_rows
 from ..clients.fitted_estimators import fit_by_client, out_of_folds
-from ..numerics.by_cluster import least_number
+from ..numerics.by_cluster import least_number, weight_by_cluster
 from ..numerics.regression_trees import forest_outputs
 from .checking import check_numbers, check_trees
 from .inprocess import MAX_FOLDS, InProcessSite
@@ -143,8 +143,10 @@ class Rows(Endpoint):
         y, weights = _some(self.y, index), _some(self.sample_weight, index)
         if self.guard is not None:
             owned = np.unique(y * len(self.places) + self.codes[index]) // len(self.places)
-            self.guard.check_sum(np.unique(owned, return_counts=True)[1].min())
-        return np.bincount(y, weights, n_classes)
+            # Zeros where no row answers are about nobody.
+            counts = np.unique(owned, return_counts=True)[1]
+            self.guard.check_sum(counts.min(initial=len(self.places)))
+        return weight_by_cluster(y, weights, n_classes)
 
     def weighed(self, factors):
         """The rows, their weights multiplied by those of their classes."""
@@ -169,7 +171,7 @@ class Rows(Endpoint):
     def capped(self, most):
         """The rows, their weights scaled so that no client has more than some total weight."""
         most = float(check_numbers("most", most, (), least=LEAST))
-        totals = np.bincount(self.codes, self.weights, len(self.places))
+        totals = weight_by_cluster(self.codes, self.weights, len(self.places))
         if self.guard is not None:
             # Sums under several caps would tell the share of the heaviest client.
             over = totals > most

@@ -19,7 +19,7 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from .._checks import LEAST
 from .._typing import Array
-from ..numerics.by_cluster import order_by_label, sum_by_cluster
+from ..numerics.by_cluster import order_by_label, sum_by_cluster, weight_by_cluster
 from ..numerics.memory import require
 from ..numerics.threads import over_parts
 from .checking import check_numbers
@@ -262,7 +262,7 @@ def own_means(X, weights, codes, n_clients, n_jobs=None):
         Total weight of each client.
     means : ndarray of shape (n_clients, n_features)
     """
-    totals = np.bincount(codes, weights, n_clients).astype(float)
+    totals = weight_by_cluster(codes, weights, n_clients)
     sums = _own_sums(X, weights, codes, n_clients, lambda rows: rows, n_jobs)
     return sparse.issparse(X), totals, sums / np.where(totals > 0, totals, 1.0)[:, None]
 
@@ -277,7 +277,7 @@ def own_spreads(X, weights, codes, n_clients, mean, n_jobs=None):
     mean : ndarray of shape (n_features,)
         The point.
     """
-    totals = np.bincount(codes, weights, n_clients).astype(float)
+    totals = weight_by_cluster(codes, weights, n_clients)
     totals = np.where(totals > 0, totals, 1.0)[:, None]
     if sparse.issparse(X):
         means = own_means(X, weights, codes, n_clients)[2]
@@ -306,7 +306,7 @@ def levels(X, weights, codes, n_clients, n_jobs=None):
     if sparse.issparse(X):
         # The few values of a rare feature differ too much to tell anything of its units.
         return (np.zeros(X.shape[1]),) * 3
-    totals = np.bincount(codes, weights, n_clients).astype(float)
+    totals = weight_by_cluster(codes, weights, n_clients)
     with np.errstate(over="ignore"):
         squares = _own_sums(X, weights, codes, n_clients, np.square, n_jobs)
     clients, features = squares.nonzero()
@@ -316,7 +316,9 @@ def levels(X, weights, codes, n_clients, n_jobs=None):
     squares = np.minimum(squares[keep], np.finfo(float).max / n_clients)
     weights = totals[clients]
     logs = 0.5 * weights * np.log(squares / weights)
-    return tuple(np.bincount(features, part, X.shape[1]) for part in (weights, logs, squares))
+    return tuple(
+        weight_by_cluster(features, part, X.shape[1]) for part in (weights, logs, squares)
+    )
 
 
 def outlying(ask):

@@ -14,6 +14,7 @@ from scipy.sparse.csgraph import connected_components
 
 from .._checks import LEAST, MOST, Count, real_array, whole_number
 from .._typing import Array, ArrayLike, FloatArray, IntArray, validate_params
+from ..numerics.by_cluster import weight_by_cluster
 from ..numerics.memory import require
 
 __all__ = ["Graph"]
@@ -149,9 +150,7 @@ class Graph:
             each = (self.n_nodes - 1) * (self.weight if weighted else 1.0)
             return np.full(self.n_nodes, each)
         w = self.weights if weighted else np.ones(self.n_edges)
-        sums = np.bincount(self.heads, w, self.n_nodes) + np.bincount(self.tails, w, self.n_nodes)
-        # bincount counts in integers where there is no edge.
-        return sums.astype(float)
+        return sum(weight_by_cluster(ends, w, self.n_nodes) for ends in (self.heads, self.tails))
 
     def laplacian(self, weighted: bool = True) -> sparse.csr_array:
         """Sparse Laplacian ``D' diag(w) D``, or ``D' D``."""

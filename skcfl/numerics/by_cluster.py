@@ -61,6 +61,11 @@ def order_by_label(labels, n_labels):
     return membership(labels, n_labels, dtype=np.int8).tocsr().indices
 
 
+def weight_by_cluster(labels, weights, n_clusters):
+    """Total weight of each cluster, as floats: ``np.bincount`` of no labels returns integers."""
+    return np.bincount(labels, weights, n_clusters).astype(float)
+
+
 def sum_by_cluster(messages, labels, n_clusters, weights=None):
     """Sums of clients' messages by cluster, (n, p) -> (n_clusters, p), weighted or not."""
     if weights is None or n_clusters > FEW:
