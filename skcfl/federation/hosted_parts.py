@@ -216,10 +216,10 @@ class HostedParts:
         rows = merged(own)
         private = isinstance(rows, PrivateRows)
         if len(own) > 1 and not private and isinstance(rows.X, np.ndarray):
-            # One copy of the features is enough.
+            # One copy of the features is enough, unless this fit has them in another type.
             starts = np.cumsum([len(part.codes) for part in own])[:-1]
             for (*_, part), X in zip(self._parts, np.split(rows.X, starts), strict=True):
-                part.X = X
+                part.X = X if X.dtype == part.X.dtype else part.X
         return rows
 
 

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from pickled_hosts import PickledHost, named
 
-from skcfl import FedAvgClassifier, FedAvgRegressor, IFCARegressor
+from skcfl import FedAvgClassifier, FedAvgRegressor, IFCARegressor, PartialPoolingRegressor
 from skcfl.federation import InProcessFederation, SitePolicy
 from skcfl.federation.bounds import EXITS, Limits
 from skcfl.federation.remote import RemoteFederation
@@ -58,3 +58,13 @@ def test_types_do_not_depend_on_the_number_of_rows(n_rows, policy):
     assert rows.class_totals(2).dtype == rows.capped(2.0).weights.dtype == float
     for step in ("sums", "levels", "means"):
         EXITS["moments"](rows.moments("features", step), ("features", step), limits, {})
+
+
+def test_fits_in_double_precision_leave_single_precision():
+    X = np.random.RandomState(0).normal(size=(len(CODES), 3)).astype(np.float32)
+    y = np.sin(2 * X[:, 0])
+    parts = named([(X[own], y[own], GROUPS[own]) for own in (CODES == 0, CODES == 1, CODES > 1)])
+    federation = RemoteFederation([PickledHost(parts[:2]), PickledHost(parts[2:])])
+    model = PartialPoolingRegressor(basis="splines", n_clusters=1).fit_federation(federation)
+    assert np.isfinite(model.score_federation(federation))
+    assert federation.hello().dtype == np.float32
