@@ -10,7 +10,7 @@ import numpy as np
 
 from .._typing import Array, Kind
 from ..exceptions import FederationError
-from .federation import Federation, _present
+from .federation import Federation, _FewerPlaces, _present
 from .handshake import Handshake
 from .ledger import Ledger
 from .made_columns import Columns
@@ -192,19 +192,36 @@ def quantiles(
     """
     presence = Presence(hello.ids, federation.min_clients, federation.retries, before)
     parts = _present(federation.rows(model, hello), presence, hello, model)
+    while True:
+        try:
+            return _quantiles_of(parts, federation.retries, hello, shares, ledger)
+        except _FewerPlaces:
+            parts = [part for part in parts if not part.is_lost]
+
+
+def _quantiles_of(
+    parts: list[Any], retries: int, hello: Handshake, shares: Array, ledger: Ledger
+) -> tuple[Array, Array]:
+    """Quantiles over the rows of some places; _FewerPlaces is raised if one of them is lost."""
 
     def book(up, down):
         n = len(hello.ids)
         ledger.book(up=n * up, down=n * down, clients=n, shared_bytes=(8 * up, 8 * down))
 
+    def check_lost():
+        if any(part.is_lost for part in parts):
+            raise _FewerPlaces
+
     def below(edges):
         book(edges.size + len(edges), edges.size)
         try:
-            answers = ask_each(parts, "below", [(edges,)] * len(parts))
+            asked = [(edges,)] * len(parts)
+            answers = ask_each(parts, "below", asked, retries=retries, may_refuse=True)
         except FederationError as error:
             raise NoQuantiles(
                 f"no place answers below, from which knots are found: {error}"
             ) from error
+        check_lost()
         if len(answers) < len(parts):
             raise NoQuantiles("some places do not answer below, from which knots are found.")
         found = sum(answers)
@@ -214,7 +231,8 @@ def quantiles(
         d = hello.n_features
         book(*((d, d) if means else (4 * d + 1, 0)))
         asked = [("features", step, *means)] * len(parts)
-        answers = ask_each(parts, "moments", asked, retries=federation.retries)
+        answers = ask_each(parts, "moments", asked, retries=retries)
+        check_lost()
         if step == "sums" and any(stored is not None for _, _, stored, *_ in answers):
             raise NoQuantiles(
                 "X must be dense for curves and trees, got a sparse matrix: take X.toarray() or "

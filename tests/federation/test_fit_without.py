@@ -176,6 +176,24 @@ def test_a_lost_place_is_not_asked_again():
     assert hosts[1].n_asked < 0.8 * hosts[0].n_asked
 
 
+@pytest.mark.parametrize("basis", [skcfl.SplineBasis(n_knots=3), skcfl.TreeBasis(n_trees=2)])
+@pytest.mark.parametrize("step", ["moments", "below"])
+def test_a_place_is_lost_while_quantiles_are_found(basis, step, monkeypatch):
+    """They are found anew from the others; where a fit chooses its basis it goes on, too."""
+    hosts = [PickledHost([part]) for part in named([where(FAR, m) for m in (OTHERS, ~OTHERS)])]
+    start = hosts[1].start
+
+    def stops(request):
+        hosts[1].host = None if request[3] == step else hosts[1].host
+        return start(request)
+
+    monkeypatch.setattr(hosts[1], "start", stops)
+    model = PartialPoolingRegressor(basis=basis, n_clusters=1)
+    found = clone(model).fit_federation(RemoteFederation(hosts, retries=0))
+    assert found.missing_clients_.tolist() == [GONE]
+    check_same(found, fit_without(model), "Regressor")
+
+
 def test_what_the_first_attempt_has_cost_is_counted():
     found = FedAvgRegressor().fit_federation(federation())
     wanted = fit_without(FedAvgRegressor())
