@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..numerics.by_cluster import rows_by_label
 from ..numerics.threads import at_once
 from .draws import mixed, order_of_rows
 
@@ -79,10 +80,9 @@ def _by_client(X, y, codes, weights):
     order = order_of_rows(codes, X, y, weights)
     if weights is not None:
         order = order[weights[order] > 0]
-    owners, starts = np.unique(codes[order], return_index=True)
     return {
-        int(i): (index, X[index], y[index], _of(weights, index))
-        for i, index in zip(owners, np.split(order, starts[1:]), strict=True)
+        int(i): (index := order[own], X[index], y[index], _of(weights, index))
+        for i, own in rows_by_label(codes[order])
     }
 
 

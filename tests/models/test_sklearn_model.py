@@ -278,6 +278,21 @@ def test_a_lost_client_is_no_member():
     assert_allclose(model.predict(*rows), wanted.predict(*rows))
 
 
+@pytest.mark.parametrize("method", METHODS[:2], ids=lambda m: type(m).__name__)
+def test_a_lost_place_is_no_member(method):
+    here = groups % 3 != 1
+    rows = [(k, f"{k}", (X[own], y[own], groups[own])) for k, own in enumerate((here, ~here))]
+    hosts = [PickledHost([part]) for part in rows]
+    hosts[1].lost_after = 4
+    federation = RemoteFederation(hosts)
+    federation.carries_objects = True
+    model = fresh(method).fit_federation(federation)
+    assert_array_equal(model.missing_clients_, np.unique(groups[~here]))
+    wanted, new = fitted(method, here), np.isin(there, groups[here])
+    found = model.predict(Xt[new], groups=there[new])
+    assert_allclose(found, wanted.predict(Xt[new], groups=there[new]))
+
+
 @pytest.mark.parametrize(
     "name", ["FPFC", "GTV", "ConvexClusteredFL", "FedRep", "Ditto", "FedEM", "FeSEM", "CFL"]
 )
