@@ -6,7 +6,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -341,7 +341,7 @@ class InProcessFederation(Federation):
         self.ids, self.codes = encode(check_ids(groups, X.shape[0], "groups"))
         self.sample_weight = check_weights(sample_weight, X)
         self.n_jobs, self.faults = n_jobs, faults
-        self._kind: Kind | Literal[False] = False  # not asked yet
+        self._checked: dict[Kind, Any] = {}  # targets of each kind that was asked for
         if faults is not None and not isinstance(faults, Faults):
             raise TypeError(f"faults must be Faults or None, got {type(faults).__name__}.")
         check_policy(policy)
@@ -357,7 +357,7 @@ class InProcessFederation(Federation):
     def of_checked(cls, kind: Kind, **checked: Any) -> Self:
         """Federation of what an estimator has checked: attributes by name."""
         self = object.__new__(cls)
-        vars(self).update(checked, _kind=kind)
+        vars(self).update(checked, _checked={kind: checked["y"]})
         return self
 
     def _opened(self, privacy: ClientPrivacy, number: int = 0) -> Account:
@@ -387,16 +387,21 @@ class InProcessFederation(Federation):
             )
 
     def _under(self, privacy: ClientPrivacy, number: int = 0) -> Self:
-        return private_copy(self, _account=self._opened(privacy, number))
+        return private_copy(self, _account=self._opened(privacy, number), _checked={})
+
+    def _targets(self, kind: Kind) -> Any:
+        """Targets checked as those of a kind, whatever kind was asked for before."""
+        if kind not in self._checked:
+            y = self.y if self._account is None else self._account.within(self.y, kind)
+            self._checked[kind] = check_targets(y, self.X, kind)
+        return self._checked[kind]
 
     def hello(self, kind: Kind = None) -> Handshake:
         """Ask the clients who they are; see :meth:`Federation.hello`."""
         if self._account is not None:
             self._account.check_unit()
-        if kind is not None and self._kind != kind:
-            y = self.y if self._account is None else self._account.within(self.y, kind)
-            self.y, self._kind = check_targets(y, self.X, kind), kind
-        y = self.y if kind == "classifier" else None
+        y = None if kind is None else self._targets(kind)
+        y = y if kind == "classifier" else None
         classes = known_classes(y, self.codes, self._guard, self._account)
         n_rows, n_features = self.X.shape
         about_rows = n_features, self.names, self.X.dtype, classes, n_rows, self.row_shape
@@ -431,7 +436,8 @@ class InProcessFederation(Federation):
         """
         if self._account is not None:
             self._account.check_unit()
-        X, y, weights = self.X, self.y, self.sample_weight
+        X, weights = self.X, self.sample_weight
+        y = self._checked.get(model.estimator_type, self.y)
         classifier = model.estimator_type == "classifier"
         if classes is not None and not classifier:
             raise Refused(f"classes are those of classifiers, the model is {model!r:.80}")

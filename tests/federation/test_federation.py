@@ -1,16 +1,24 @@
 """Fits to federations: one place or several, the same estimators, the same results."""
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 from cases import CLASSES, DATA, booked, compare, make
 from numpy.testing import assert_allclose, assert_array_equal
-from pickled_hosts import parts_of
+from pickled_hosts import PickledHost, named, parts_of
 from private_clients import where
 from scipy import sparse
 from sklearn.model_selection import KFold
 
-from skcfl import FedAvgRegressor, GTVRegressor, IFCARegressor, LamSearch
-from skcfl.federation import FanOutFederation, InProcessFederation
+from skcfl import FedAvgClassifier, FedAvgRegressor, GTVRegressor, IFCARegressor, LamSearch
+from skcfl.federation import (
+    ClientPrivacy,
+    FanOutFederation,
+    InProcessFederation,
+    SitePolicy,
+)
+from skcfl.federation.remote import RemoteFederation
 from skcfl.models import MLP, Autoencoder, LinearModel, Location, ModelSpec
 from skcfl.testing import StrictFederation
 from skcfl.testing._strict import kernels
@@ -125,6 +133,30 @@ def test_units_by_medians_over_clients(sparse_rows):
     X[groups == 3] *= 1e6
     other = units(X)
     np.testing.assert_allclose(other.scale[0], found.scale[0], rtol=0.05)
+
+
+@pytest.mark.parametrize("y", [DATA.y > 0, (DATA.y > 0) + 1, np.where(DATA.y > 0, "1", "2")])
+def test_classes_do_not_depend_on_earlier_fits(y):
+    """Nor does what a fit is given for the targets of a regressor change them."""
+    rows = DATA.X, y, DATA.groups
+    bounds = {"features": (-9.0, 9.0), "target": (1.4, 1.6), "classes": np.unique(y)}
+    policy = SitePolicy(privacy=ClientPrivacy(epsilon=1.0, delta=1e-6, bounds=bounds))
+    for federation in (
+        InProcessFederation(*rows),
+        RemoteFederation([PickledHost(named([rows]))]),
+        InProcessFederation(*rows, policy=policy),
+    ):
+        with suppress(ValueError):  # text is no number
+            federation.hello("regressor")
+        assert_array_equal(federation.hello("classifier").classes, np.unique(y))
+    regressor, federation = FedAvgRegressor(), InProcessFederation(*rows)
+    if y.dtype.kind != "U":
+        federation.hello("classifier")
+        found = regressor.fit_federation(federation).params_
+        assert_allclose(found, regressor.fit(rows[0], y, groups=rows[2]).params_, rtol=1e-12)
+    found = FedAvgClassifier().fit_federation(federation)
+    assert found.classes_.dtype == y.dtype
+    assert_array_equal(found.classes_, np.unique(y))
 
 
 def test_server_code_has_the_spec_of_a_model_only():
