@@ -275,7 +275,7 @@ class InProcessFederation(Federation):
     groups : array-like of shape (n_samples,)
         Id of each row's client.
     sample_weight : array-like of shape (n_samples,), default=None
-        Weight of each row.
+        Weight of each row; at least one is positive.
     n_jobs : int or None, default=None
         Threads of a computation over clients; None is 1, -1 all processors.
     faults : Faults, default=None
