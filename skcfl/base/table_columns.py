@@ -16,7 +16,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 from .._checks import about, is_missing
 from .._typing import Array
-from ..federation.wrong_columns import describe_wrong_columns, kind_of
+from ..federation.wrong_columns import describe_wrong_columns, is_text, kind_of
 
 if TYPE_CHECKING:
     from ..federation.federation import Federation
@@ -139,7 +139,7 @@ class TableColumns:
         ).fit(X)
         self.user_names = np.array(X.columns, dtype=object)
         #: Positions of the columns that hold text.
-        self._texts = [j for j in texts if _is_text(X.iloc[:, j])]
+        self._texts = [j for j in texts if is_text(X.iloc[:, j])]
         self.names = self.transformer.get_feature_names_out()
         ends = np.cumsum([len(levels) - 1 for levels in texts.values()])
         by_column = zip(texts, np.split(self.names, ends.astype(int)), strict=False)
@@ -164,7 +164,7 @@ class TableColumns:
             kind = kind_of(column)
             if kind == "dates or times":
                 dates.append(j)
-            elif kind == "text or categories" or column.dtype == "category" or _is_text(column):
+            elif kind == "text or categories" or column.dtype == "category" or is_text(column):
                 texts[j] = _levels(column)
             elif kind or column.dtype.kind in "iuf":
                 has_gaps |= bool(kind)
@@ -204,12 +204,6 @@ def _named(X: Any) -> Any:
 def with_nan(X: Any) -> Any:
     """Categories with NaN in the place of every missing value."""
     return X.astype(object).where(X.notna(), np.nan) if hasattr(X, "notna") else X
-
-
-def _is_text(column: Any) -> bool:
-    """Whether values are text, as codes of digits are, whatever numbers they spell."""
-    numeric = getattr(column.dtype, "kind", "O") in "biufc"
-    return not numeric and any(isinstance(value, str) for value in column.tolist())
 
 
 def _levels(column: Any) -> list[Any]:

@@ -16,7 +16,7 @@ from .._checks import (
     refuse_missing,
 )
 from ..numerics.regression_trees import FEATURE, LEAF
-from .wrong_columns import describe_wrong_columns
+from .wrong_columns import DATES, describe_wrong_columns, is_text, kind_of
 
 FLOATS = (np.float64, np.float32)
 
@@ -156,6 +156,15 @@ def as_rows(X):
     with about("X"):
         X = np.asarray(X)
     return as_table(X.reshape(len(X), int(np.prod(shape[1:], dtype=int)))), shape[1:]
+
+
+def refuse_columns(X):
+    """Raise a ValueError if columns of a frame hold dates, or text, whatever it spells."""
+    columns = [X.iloc[:, j] for j in range(X.shape[1])] if hasattr(X, "iloc") else ()
+    if any(is_text(column) or kind_of(column) == DATES for column in columns):
+        raise ValueError(
+            "X must hold numbers, and no text that spells them. " + describe_wrong_columns(X, None)
+        )
 
 
 def check_features(X, dtype=FLOATS, estimator=None):

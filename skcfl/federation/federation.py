@@ -19,7 +19,7 @@ from ..clients.ids import check_ids, encode, locate
 from ..exceptions import PrivacyError
 from ..numerics.by_cluster import weight_by_cluster
 from ..numerics.matrices import quotient
-from .checking import as_rows, check_features, check_targets, check_weights
+from .checking import as_rows, check_features, check_targets, check_weights, refuse_columns
 from .fanout import joined
 from .faults import Faults
 from .folds import Folds
@@ -334,6 +334,7 @@ class InProcessFederation(Federation):
         X, self.row_shape = as_rows(X)
         with about("X"):
             self.names = _get_feature_names(X)
+        refuse_columns(X)
         self.X = X = check_features(X)
         self.y: Any = y
         if y is not None and len(np.shape(y)) and np.shape(y)[0] != X.shape[0]:

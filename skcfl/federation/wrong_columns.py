@@ -35,7 +35,8 @@ def describe_wrong_columns(X, estimator):
         X = np.asarray(X)
     found: dict[str, list] = {kind: [] for kind in (*STEPS, DATES)}
     for k, label in enumerate(names):
-        kind = kind_of(X.iloc[:, k] if is_frame else X[:, k])
+        column = X.iloc[:, k] if is_frame else X[:, k]
+        kind = "text or categories" if is_frame and is_text(column) else kind_of(column)
         if kind:
             found[kind].append(label)
     texts, steps = [], []
@@ -104,6 +105,12 @@ def kind_of(column):
     if any(isinstance(value, str | bytes) and not _is_number(value) for value in there):
         return "text or categories"
     return "missing values (NaN, None or NA)" if len(there) < len(values) else ""
+
+
+def is_text(column):
+    """Whether values are text, as codes of digits are, whatever numbers they spell."""
+    numeric = getattr(column.dtype, "kind", "O") in "biufc"
+    return not numeric and any(isinstance(value, str) for value in column.tolist())
 
 
 def _is_number(text):

@@ -135,6 +135,19 @@ def test_units_by_medians_over_clients(sparse_rows):
     np.testing.assert_allclose(other.scale[0], found.scale[0], rtol=0.05)
 
 
+@pytest.mark.parametrize("dtype", [object, "string", "category", "datetime64[ns]"])
+def test_columns_that_fit_does_not_take_for_numbers_are_refused(dtype):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"age": 2.0, "code": ["2001", "2002"]}).astype({"code": dtype})
+    rows, named_part = (frame[["code"]], [0.0, 1.0], ["a", "b"]), "part 0: X must hold numbers"
+    with pytest.raises(ValueError, match="X must hold numbers.* Column 'code' of X"):
+        InProcessFederation(frame, *rows[1:])
+    with pytest.raises(ValueError, match=f"{named_part}.* Column 'code' of X"):
+        RemoteFederation([PickledHost(named([rows]))]).hello()
+    numbers = InProcessFederation(frame[["age"]].assign(code=[2001, 2002]), *rows[1:])
+    assert numbers.hello().feature_names.tolist() == ["age", "code"]
+
+
 @pytest.mark.parametrize("y", [DATA.y > 0, (DATA.y > 0) + 1, np.where(DATA.y > 0, "1", "2")])
 def test_classes_do_not_depend_on_earlier_fits(y):
     """Nor does what a fit is given for the targets of a regressor change them."""
