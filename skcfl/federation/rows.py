@@ -143,7 +143,7 @@ class Rows(Endpoint):
         y, weights = _some(self.y, index), _some(self.sample_weight, index)
         if self.guard is not None:
             owned = np.unique(y * len(self.places) + self.codes[index]) // len(self.places)
-            # Zeros where no row answers are about nobody.
+            # Zeros where no row answers tell nothing.
             counts = np.unique(owned, return_counts=True)[1]
             self.guard.check_sum(counts.min(initial=len(self.places)))
         return weight_by_cluster(y, weights, n_classes)
