@@ -10,7 +10,6 @@ from ..numerics.newton import MAX_DENSE
 from .cluster_starts import Starts, at_once, continued, may_reach, pruned
 from .criteria import STRONG, bic, icl, n_free
 from .em import evaluate, maximise, pooled
-from .population import LEAST_DISPERSION
 from .scaled import heavy_tailed, with_scales
 from .stacking import price_of_pairs
 
@@ -324,7 +323,7 @@ def _may_pay(fit, pool, options):
         return True  # the units of amounts are in their likelihood
     if pool.model.unknown_scale:
         estimated = options.dispersion_of is not None
-        least = LEAST_DISPERSION * fit.population.unit.max() if estimated else options.dispersion
+        least = fit.population.least if estimated else options.dispersion
         most = -0.5 * rows * np.log(2 * np.pi * least)
     else:  # of classes and counts, whose dispersion is at least 1 where it is estimated
         most = -0.5 * rows * np.log(min(options.dispersion, 1.0))

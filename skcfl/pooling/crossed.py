@@ -22,20 +22,25 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
 from .._progress import loop
-from ..calls.level_modes_asked import NestedModes
+from ..calls.level_modes_asked import LevelModes, NestedModes
 from ..calls.levels_asked import LevelSlopes, LevelSums, NestedEffects
 from ..numerics.memory import require
 from .em import pooled
+from .normal_equations import inverse_of, solve
 from .population import LEAST_DISPERSION
 
 # Standard deviations over that of the noise where the search begins: of intercepts and levels,
-# as in lme4, and of slopes of standardised features.
+# as in lme4, and of slopes of features of size 1, see `_frames`.
 START, SLOPE_START = 1.0, 0.3
 # Change of the deviance that ends the search, relative to it, and the largest entry of the
 # gradient.
 CHANGE, SLOPE = 1e-12, 1e-6
 # Difference of deviances, relative to them, that is none.
 SAME = 1e-9
+# Variance of a feature, as a part of its mean square, that is rounding.
+CONSTANT = 1e-14
+# The same below which products of raw features hold less than six digits of it.
+LEAST_SPREAD = 1e-10
 # Standard deviation over that of the noise that is none if the likelihood is the same without it.
 NOTHING = 1e-2
 
@@ -134,6 +139,15 @@ class Deviance:
             f"Sums over {self.size - self.d} levels of crossed groupings",
             "Leave out a grouping of many levels, or make it the clients of the fit.",
         )
+        #: Matrices of root and coefficients, of those for columns of one size.
+        self.frame, coefficients, spreads = _frames(pool, kind, shared)
+        self.outer = np.setdiff1d(np.arange(self.size), self.inner)
+        #: The matrix of the coefficients that are not integrated out.
+        self.away = coefficients[np.ix_(self.outer, self.outer)]
+        #: Divisors of the variables of levels, and of slopes under a prior.
+        self.units = np.ones(self.n_nested + len(self.blocks))
+        if self.shrunken:
+            self.units[self.n_nested] = np.exp(np.log(spreads[slopes]).mean())
         self.trail = []
         # The likelihood of targets without noise has no maximum.
         self.least = LEAST_DISPERSION * getattr(model, "units_", (0.0, 1.0))[1] ** 2
@@ -156,8 +170,8 @@ class Deviance:
         k = len(self.first)
         root = np.zeros((self.d, self.d))
         root[self.varying[self.rows], self.varying[self.columns]] = x[:k][self.variable]
-        sizes = np.abs(x[k : self.n_sizes])
-        return root, sizes[: self.n_nested], sizes[self.n_nested :]
+        sizes = np.abs(x[k : self.n_sizes]) / self.units
+        return self.frame @ root, sizes[: self.n_nested], sizes[self.n_nested :]
 
     def without_nothing(self, x):
         """The variables, their standard deviations not negative, those without effect zero."""
@@ -179,6 +193,7 @@ class Deviance:
 
     def of_variables(self, slope):
         """Slopes of the variables, of those of all entries of the root (d, d)."""
+        slope = self.frame.T @ slope
         each = slope[self.varying[self.rows], self.varying[self.columns]]
         return np.bincount(self.variable, each, len(self.first))
 
@@ -191,9 +206,11 @@ class Deviance:
         A = scale[:, None] * S[:-1, :-1] * scale
         right = scale * S[:-1, -1]
         A[self.inner, self.inner] += 1.0
-        outer = np.setdiff1d(np.arange(self.size), self.inner)
-        order = np.concatenate([self.inner, outer])
-        # Columns that say the same as others have no coefficient.
+        A[self.outer] = self.away.T @ A[self.outer]
+        A[:, self.outer] = A[:, self.outer] @ self.away
+        right[self.outer] = self.away.T @ right[self.outer]
+        order = np.concatenate([self.inner, self.outer])
+        # Collinear columns leave no pivot.
         size = np.maximum(A.diagonal()[order], 1e-300)
         A[order[len(self.inner) :], order[len(self.inner) :]] *= 1.0 + 1e-13
         factor = np.linalg.cholesky(A[np.ix_(order, order)] + np.diag(1e-300 / size))
@@ -206,11 +223,24 @@ class Deviance:
         inverse = solve_triangular(factor, np.eye(self.size), lower=True)
         solution = np.empty(self.size)
         solution[order] = inverse.T @ half
-        return deviance, phi, S, scale, solution, factor, inverse, order, weight
+        return deviance, phi, S, scale, solution, (A, right), inverse, order, weight
+
+    def effects(self, scale, solution):
+        """Coefficients and effects of the crossed levels, of those in units of the search."""
+        effects = scale * solution
+        effects[self.outer] = self.away @ effects[self.outer]
+        return effects
+
+    def errors(self, scale, A):
+        """Covariance of the errors of the effects, of their precision in units of the search."""
+        errors = inverse_of(A) * scale[:, None] * scale
+        errors[self.outer] = self.away @ errors[self.outer]
+        errors[:, self.outer] = errors[:, self.outer] @ self.away.T
+        return errors
 
     def __call__(self, x):
         """Deviance and gradient."""
-        deviance, phi, S, scale, u, factor, inverse, order, _ = self.solved(x)
+        deviance, phi, S, scale, u, _, inverse, order, _ = self.solved(x)
         root, spreads, _ = self.parts(x)
         m = len(self.inner)
         # The inverse of the block that is integrated out.
@@ -218,7 +248,7 @@ class Deviance:
         within = lower.T @ lower
         errors = np.zeros((self.size, self.size))
         errors[np.ix_(order[:m], order[:m])] = within
-        effects = scale * u
+        effects = self.effects(scale, u)
         errors *= scale[:, None] * scale
         covariance, variances = self.pool.ask(LevelSlopes, root, spreads, effects, errors, phi)
         slope = 2.0 * covariance @ root
@@ -227,10 +257,70 @@ class Deviance:
         across = S[np.ix_(self.inner, self.inner)] * scale[self.inner]
         each = np.einsum("ij,ji->i", across, within) - u[self.inner] * away[self.inner] / phi
         blocks = 2.0 * np.bincount(self.owner, each, len(self.blocks))
-        sizes = np.concatenate([2.0 * spreads * variances, blocks])
+        sizes = np.concatenate([2.0 * spreads * variances, blocks]) / self.units
         gradient = np.concatenate([in_root, np.copysign(1.0, x[len(in_root) :]) * sizes])
         self.trail.append(-0.5 * deviance)
         return deviance, gradient
+
+
+def level_products(pool):
+    """Products of the columns, weighted by the curvature of the loss, and the weight of the rows.
+
+    No effect varies: the products are of the columns themselves.
+    """
+    d, model = pool.n_params, pool.model
+    size = d + int(sum(model.crossed))
+    nothing = np.zeros((d, d)), np.zeros(len(model.nested))
+    if model.quadratic:
+        products, _, weight = pool.ask(LevelSums, *nothing, size + 1)
+    else:
+        products, _, _, _, weight = pool.ask(LevelModes, *nothing, np.zeros(size))
+    return products, float(weight)
+
+
+def _frames(pool, kind, shared):
+    """Matrices of the root and the coefficients of raw features, and the columns' spreads.
+
+    The search is in units in which columns have the size 1, and about the mean row where the model
+    is the same about any row: in the coefficients, and in a full covariance.
+    """
+    model, d = pool.model, pool.n_params
+    sizes, mean = np.ones(d), np.zeros(d)
+    if model.standardize or not model.n_features:
+        return np.eye(d), np.eye(d), sizes
+    products, weight = level_products(pool)
+    total = products[d - 1, d - 1] if model.fit_intercept else weight
+    squares = products.diagonal()[:d] / total
+    sizes = np.sqrt(np.where(squares > 0, squares, 1.0))
+    spreads = sizes.copy()
+    if model.fit_intercept:
+        sizes[-1] = spreads[-1] = 1.0
+        mean[:-1] = products[: d - 1, d - 1] / total
+        variances = squares - mean**2
+        varies = variances > CONSTANT * squares
+        varies[-1] = False
+        far = varies & (variances < LEAST_SPREAD * squares)
+        if far.any() and model.quadratic:
+            k = int(far.argmax())
+            raise ValueError(
+                f"X has feature {k} with the mean {mean[k]:.3g} and the standard deviation "
+                f"{variances[k] ** 0.5:.3g}: too far from zero for sums of squares with crossed "
+                "or nested groupings and standardize=False. Subtract the mean, or set "
+                "standardize=True."
+            )
+        mean = np.where(varies, mean, 0.0)
+        spreads[varies] = np.sqrt(variances[varies])
+    about_mean = np.diag(1.0 / spreads)
+    if model.fit_intercept:
+        about_mean[-1] -= mean / spreads
+    if kind == "full":
+        return about_mean, about_mean, spreads
+    own = sizes
+    if shared is not None:
+        # One variable of several columns has one unit.
+        number = np.unique(shared, return_inverse=True)[1]
+        own = np.exp(np.bincount(number, np.log(sizes)) / np.bincount(number))[number]
+    return np.diag(1.0 / own), about_mean, spreads
 
 
 def fit_crossed(pool, kind, varying, free, prior, max_iter, shared=None):
@@ -257,10 +347,10 @@ def fit_crossed(pool, kind, varying, free, prior, max_iter, shared=None):
     """
     deviance = Deviance(pool, kind, varying, free, prior == "auto", shared)
     x, converged = least(deviance, max_iter, SLOPE)
-    value, phi, _, scale, u, _, inverse, order, weight = deviance.solved(x)
+    value, phi, _, scale, _, (A, right), _, _, weight = deviance.solved(x)
     root, spreads, sizes = deviance.parts(x)
-    errors = np.empty((deviance.size, deviance.size))
-    errors[np.ix_(order, order)] = inverse.T @ inverse
+    # Collinear columns have the least coefficients.
+    effects = deviance.effects(scale, solve(A, right))
     prior = np.inf
     if deviance.shrunken:
         prior, sizes = max(float(phi * sizes[0] ** 2), 1e-300), sizes[1:]
@@ -270,9 +360,9 @@ def fit_crossed(pool, kind, varying, free, prior, max_iter, shared=None):
         spreads=spreads,
         sizes=sizes,
         prior=prior,
-        means=(scale * u)[: deviance.d] + pool.model.origin,
-        effects=scale * u,
-        errors=errors * scale[:, None] * scale,
+        means=effects[: deviance.d] + pool.model.origin,
+        effects=effects,
+        errors=deviance.errors(scale, A),
         dispersion=phi,
         loglik=-0.5 * value,
         n_variances=len(x) - deviance.shrunken,

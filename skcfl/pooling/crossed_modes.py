@@ -29,8 +29,8 @@ class LaplaceDeviance(Deviance):
 
     def __init__(self, pool, kind, varying, free, shrunken, shared=None):
         super().__init__(pool, kind, varying, free, shrunken, shared)
-        self.outer = np.setdiff1d(np.arange(self.size), self.inner)
-        #: Effects in units of their standard deviations, and coefficients, where they were last.
+        #: Effects in units of their standard deviations, and coefficients in those of the search,
+        #: where they were last.
         self.u = np.zeros(self.size)
 
     def start(self):
@@ -52,16 +52,16 @@ class LaplaceDeviance(Deviance):
         last = False
 
         def ask(u):
-            found = self.pool.ask(LevelModes, root, spreads, scale * u)
+            found = self.pool.ask(LevelModes, root, spreads, self.effects(scale, u))
             return found, found[2] + 0.5 * float(u[penalised] @ u[penalised])
 
         found, value = ask(self.u)
         for _ in range(MOST_STEPS):
             if last or not len(moving):
                 break
-            S, slopes = found[0], found[1]
-            g = (scale * slopes + penalised * self.u)[moving]
-            H = (scale[:, None] * S * scale)[np.ix_(moving, moving)]
+            S, slopes = self._in_units(scale, found[0], found[1])
+            g = (slopes + penalised * self.u)[moving]
+            H = S[np.ix_(moving, moving)]
             H[np.diag_indices_from(H)] += penalised[moving]
             step = -np.linalg.lstsq(H, g, rcond=1e-13)[0]
             size = -float(g @ step)
@@ -78,13 +78,21 @@ class LaplaceDeviance(Deviance):
             self.u, found, value = u, new, at
         return found, value
 
+    def _in_units(self, scale, S, slopes):
+        """Second and first derivatives in the units of the search."""
+        S, slopes = scale[:, None] * S * scale, scale * slopes
+        S[self.outer] = self.away.T @ S[self.outer]
+        S[:, self.outer] = S[:, self.outer] @ self.away
+        slopes[self.outer] = self.away.T @ slopes[self.outer]
+        return S, slopes
+
     def solved(self, x):
         """Value, Hessian of P, products, slopes, scale, weight at variances and coefficients."""
         scale = self._scale(x)
         self.u[self.outer] = x[len(x) - len(self.outer) :]
         found, value = self._to_mode(self.parts(x), scale, self.inner)
         S, slopes, _, log_det, weight = found
-        A = scale[:, None] * S * scale
+        A, _ = self._in_units(scale, S, slopes)
         A[self.inner, self.inner] += 1.0
         log_det = log_det + float(np.linalg.slogdet(A[np.ix_(self.inner, self.inner)])[1])
         return 2.0 * value + log_det, A, S, slopes, scale, weight
@@ -97,7 +105,7 @@ class LaplaceDeviance(Deviance):
         within, errors = np.linalg.inv(A[inner]), np.zeros((self.size, self.size))
         errors[inner] = within
         errors *= scale[:, None] * scale
-        effects = scale * self.u
+        effects = self.effects(scale, self.u)
         about = root, spreads, effects, errors
         pull = self.pool.ask(LevelLeverages, *about)
         found = self.pool.ask(LevelModeSlopes, *about, errors @ pull)
@@ -108,9 +116,10 @@ class LaplaceDeviance(Deviance):
         each += total[self.inner] * self.u[self.inner] - slopes[self.inner] * q
         in_root = self.of_variables(covariance)
         sizes = np.concatenate([variances, np.bincount(self.owner, each, len(self.blocks))])
+        sizes /= self.units
         sizes *= np.copysign(1.0, x[len(in_root) : self.n_sizes])
         self.trail.append(-0.5 * value)
-        return value, np.concatenate([in_root, sizes, total[self.outer]])
+        return value, np.concatenate([in_root, sizes, self.away.T @ total[self.outer]])
 
 
 def fit_modes(pool, kind, varying, free, prior, max_iter, shared=None):
@@ -119,6 +128,7 @@ def fit_modes(pool, kind, varying, free, prior, max_iter, shared=None):
     x, converged = least(deviance, max_iter, SLOPE)
     value, A, _, _, scale, weight = deviance.solved(x)
     root, spreads, sizes = deviance.parts(x)
+    effects = deviance.effects(scale, deviance.u)
     prior = np.inf
     if deviance.shrunken:
         prior, sizes = max(float(sizes[0] ** 2), 1e-300), sizes[1:]
@@ -128,9 +138,9 @@ def fit_modes(pool, kind, varying, free, prior, max_iter, shared=None):
         spreads=spreads,
         sizes=sizes,
         prior=prior,
-        means=(scale * deviance.u)[: deviance.d],
-        effects=scale * deviance.u,
-        errors=np.linalg.pinv(A, hermitian=True) * scale[:, None] * scale,
+        means=effects[: deviance.d],
+        effects=effects,
+        errors=deviance.errors(scale, A),
         dispersion=1.0,
         loglik=-0.5 * value,
         n_variances=len(x) - len(deviance.outer) - deviance.shrunken,

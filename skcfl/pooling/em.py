@@ -220,9 +220,8 @@ def step(pool, population, sums, options, newton=True):
     weights = np.maximum(sums["counts"] / n, LEAST_WEIGHT)
     dispersion = population.dispersion
     if options.dispersion_of is not None and not _is_held(pool, population, sums):
-        least = LEAST_DISPERSION * float(population.unit.max())
         mean = scatter / max(float(sums["weight"]) - population.spent, 1e-300)
-        dispersion = max(options.dispersion_of(mean), least)
+        dispersion = max(options.dispersion_of(mean), population.least)
     is_free = is_df_free(population, options)
     df = expected_df(float(sums["tails"]) / n) if is_free else population.df
     return replace(
@@ -348,7 +347,8 @@ def pooled(pool, options):
         unit = unit * (dispersion / population.dispersion)
         spent = 0.0 if _is_held(pool, population, current.sums) else spent
         population = replace(population, spent=spent)
-    population = replace(population, dispersion=dispersion, unit=unit)
+    least = LEAST_DISPERSION * dispersion
+    population = replace(population, dispersion=dispersion, unit=unit, least=least)
     return replace(current, population=population, n_iter=n_iter)
 
 
@@ -546,8 +546,7 @@ def _with_prior(pool, fit, options):
         change = np.abs(np.log(new["prior"]) - np.log(population.prior)).max()
     spent = _spent(pool, ahead, sums, options, variances)
     if spent and _is_held(pool, population, sums):
-        least = LEAST_DISPERSION * float(population.unit.max())
-        new["dispersion"] = max(_noise(sums, options, spent), least)
+        new["dispersion"] = max(_noise(sums, options, spent), population.least)
         change = max(change, abs(np.log(new["dispersion"] / population.dispersion)))
     elif spent:
         new["spent"] = spent

@@ -45,11 +45,7 @@ def mean_covariances(population, sums):
     """Covariances of the means, given all else, (K, p, p)."""
     out = []
     for some, place in _together(population):
-        A = _system(population, sums, some, place)
-        size = np.sqrt(np.maximum(np.diag(A), 0.0))
-        size = np.where(size > 0, size, 1.0)
-        inverse = np.linalg.pinv(A / (size[:, None] * size), rcond=SINGULAR, hermitian=True)
-        inverse /= size[:, None] * size
+        inverse = inverse_of(_system(population, sums, some, place))
         out += [inverse[np.ix_(at, at)] for at in place]
     return np.array(out)
 
@@ -191,6 +187,14 @@ def solve(A, b):
     inverse = np.where(values > SINGULAR * values.max(initial=1e-300), 1.0, 0.0)
     inverse = np.divide(inverse, values, out=np.zeros_like(values), where=inverse > 0)
     return vectors @ (inverse * (vectors.T @ (b / size))) / size
+
+
+def inverse_of(A):
+    """Pseudo-inverse of a positive semi-definite matrix in unlike units."""
+    size = np.sqrt(np.maximum(np.diag(A), 0.0))
+    size = np.where(size > 0, size, 1.0)
+    inverse = np.linalg.pinv(A / (size[:, None] * size), rcond=SINGULAR, hermitian=True)
+    return inverse / (size[:, None] * size)
 
 
 def _solve_lean(pool, population, sums, b, gathered=False):

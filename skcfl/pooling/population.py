@@ -68,6 +68,8 @@ class Population:
         Whether the standard deviations of intercepts have a prior, with a density proportional to
         them, that keeps them off zero (Chung et al. 2013; of several outputs the root of the
         determinant of their covariance, Chung et al. 2015).
+    least : float, default=1e-300
+        Least dispersion.
     """
 
     kind: str
@@ -84,6 +86,7 @@ class Population:
     df: float = np.inf
     blocks: np.ndarray | None = None
     off_zero: bool = False
+    least: float = 1e-300
 
     @property
     def n_variances(self):

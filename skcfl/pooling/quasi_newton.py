@@ -20,7 +20,7 @@ from scipy.special import softmax
 from .._progress import loop
 from .covariance_charts import covariance_chart
 from .heavy_tails import df_slope
-from .population import LEAST_DF, LEAST_DISPERSION, LEAST_WEIGHT, MOST_DF
+from .population import LEAST_DF, LEAST_WEIGHT, MOST_DF
 
 # Steps that L-BFGS remembers.
 MEMORY = 30
@@ -70,7 +70,7 @@ class Chart:
         population = fit.population
         self.n = max(float(fit.sums["counts"].sum()), 1.0)
         self.rows = float(fit.sums["weight"])
-        self.least = LEAST_DISPERSION * float(population.unit.max())
+        self.least = population.least
         if dispersion_of is not None:
             self.least = max(self.least, float(dispersion_of(0.0)))
         self.variances = covariance_chart(population)

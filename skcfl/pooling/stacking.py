@@ -18,8 +18,6 @@ from itertools import combinations
 
 import numpy as np
 
-from ..calls.level_modes_asked import LevelModes
-from ..calls.levels_asked import LevelSums
 from ..calls.posteriors_asked import (
     LeftOutSums,
     Posteriors,
@@ -28,6 +26,7 @@ from ..calls.posteriors_asked import (
     prior_variance,
 )
 from .criteria import n_free
+from .crossed import level_products
 from .normal_equations import is_lean, mean_covariances
 from .population import Population
 
@@ -205,13 +204,7 @@ def constants(pool, with_levels):
         prior = start, np.zeros(p), np.ones(1), 1.0
         curvature = pool.ask(PosteriorSums, *prior, dense=False)["curvature"][0]
     else:
-        size = p + int(sum(pool.model.crossed))
-        spreads = np.zeros((p, p)), np.zeros(len(pool.model.nested))
-        if pool.model.quadratic:
-            sums = pool.ask(LevelSums, *spreads, size + 1)[0]
-        else:
-            sums = pool.ask(LevelModes, *spreads, np.zeros(size))[0]
-        curvature = np.diag(sums)[:p]
+        curvature = level_products(pool)[0].diagonal()[:p]
     curvature = curvature.reshape(pool.model.n_outputs, -1)
     may_be = pool.scaling.may_be_level
     out[: len(may_be)] = may_be & (curvature[:, : len(may_be)] == 0).all(axis=0)

@@ -298,6 +298,79 @@ def test_crossed_groupings_predict_what_is_left():
     assert scores[1] > scores[0] + 0.1
 
 
+@pytest.mark.parametrize("covariance", ["diag", "full"])
+@pytest.mark.parametrize(
+    ("kind", "levels"),
+    [
+        ("squared_error", {}),
+        ("gamma", {}),
+        ("squared_error", {"crossed": [1]}),
+        ("squared_error", {"nested": [1]}),
+        ("poisson", {"crossed": [1]}),
+        ("classes", {"crossed": []}),
+        ("classes", {"nested": [1]}),
+    ],
+)
+def test_raw_features_have_any_unit(kind, levels, covariance):
+    """Steps of the search were in the units of the features, and ended early or diverged."""
+    X, y, groups = generated(n_clients=25)
+    if kind in {"poisson", "gamma"}:
+        eta = (y - y.mean()) / 6.0
+        y = np.random.default_rng(0).poisson(np.exp(eta)) if kind == "poisson" else np.exp(eta)
+    about = {**ML, "covariance": covariance, "basis": "linear", "standardize": False, **levels}
+    if kind == "classes":
+        y, model = y > 1.0, PartialPoolingClassifier(1, **about)
+    else:
+        model = PartialPoolingRegressor(1, loss=kind, **about)
+    X = X[:, :2] if any(levels.values()) else X[:, :1]
+    fits = {}
+    for unit in (1e-7, 1.0, 1e5):
+        scaled = X.copy()
+        scaled[:, 0] *= unit
+        fit = fits[unit] = clone(model).fit(scaled, y, groups=groups)
+        assert_allclose(fit.loglik_, fits[1e-7].loglik_, rtol=1e-6)
+        for name in ("cluster_coef_", "standard_errors_"):
+            first = np.ravel(getattr(fits[1e-7], name))[0] * 1e-7
+            assert_allclose(np.ravel(getattr(fit, name))[0] * unit, first, rtol=1e-3)
+
+
+@pytest.mark.parametrize("cls", [PartialPoolingRegressor, PartialPoolingClassifier])
+def test_full_covariances_of_raw_features_about_any_row(cls):
+    """The model is the same far from zero; the search ended at no variance of slopes."""
+    X, y, groups = generated(n_clients=25)
+    y = y > 1.0 if cls is PartialPoolingClassifier else y
+    about = {**ML, "covariance": "full", "crossed": [1], "basis": "linear"}
+    expected = cls(1, **about).fit(X[:, :2], y, groups=groups)
+    for away in (0.0, 100.0, 3000.0):
+        moved = X[:, :2] + [away, 0.0]
+        fit = cls(1, standardize=False, **about).fit(moved, y, groups=groups)
+        assert_allclose(fit.loglik_, expected.loglik_, rtol=1e-6)
+        assert_allclose(fit.covariance_[0, 0], expected.covariance_[0, 0], rtol=1e-2)
+        assert_allclose(fit.standard_errors_[0, 0], expected.standard_errors_[0, 0], rtol=1e-2)
+
+
+def test_raw_features_too_far_from_zero_are_refused():
+    X, y, groups = generated()
+    about = {**ML, "crossed": [1], "basis": "linear", "standardize": False}
+    with pytest.raises(ValueError, match="feature 0 with the mean .*, or set standardize=True"):
+        PartialPoolingRegressor(1, **about).fit(X[:, :2] + [1e6, 0.0], y, groups=groups)
+    # A constant is part of the intercept.
+    X[:, 0] = 1e6
+    assert np.isfinite(PartialPoolingRegressor(1, **about).fit(X[:, :2], y, groups=groups).loglik_)
+
+
+def test_errors_of_columns_that_say_the_same():
+    """They are of the least coefficients, as without levels, and were the inverse of rounding."""
+    X, y, groups = generated()
+    twice = np.column_stack([X[:, 0], 3.0 * X[:, 0], X[:, 1]])
+    about = {**ML, "random": "intercept", "basis": "linear"}
+    one = PartialPoolingRegressor(1, crossed=[1], **about).fit(X[:, :2], y, groups=groups)
+    both = PartialPoolingRegressor(1, crossed=[2], **about).fit(twice, y, groups=groups)
+    assert_allclose(both.cluster_coef_[0] * [2.0, 6.0], one.cluster_coef_[0, [0, 0]], rtol=1e-6)
+    expected = one.standard_errors_[0, [0, 0, 1]] / [2.0, 6.0, 1.0]
+    assert_allclose(both.standard_errors_[0], expected, rtol=1e-6)
+
+
 def test_few_rows_and_one_client():
     X, y, groups = generated(n_clients=4, n=3)
     model = PartialPoolingRegressor(crossed=[1], nested=[2]).fit(X, y, groups=groups)
