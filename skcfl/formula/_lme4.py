@@ -223,13 +223,21 @@ class FormulaModel(BaseEstimator):
         self.estimator_ = estimator.fit(X, y, groups=groups, sample_weight=weights)
         self._plan, self._common, self._response = plan, common, response
         self.client_, self.loglik_ = plan.client, self.estimator_.loglik_ + ways
-        self._n_rows = len(data)
+        self._numeric, self._n_rows = _numeric_levels(plan, data), len(data)
         return self
 
     def _rows(self, data: Any) -> tuple[Any, Any]:
         """Columns of the fit and clients of the rows of a frame."""
         check_is_fitted(self)
         _require(self._plan.features, data)
+        numeric = _numeric_levels(self._plan, data)
+        for name, was in self._numeric.items():
+            if numeric[name] != was:
+                kinds = ("numbers", "text") if was else ("text", "numbers")
+                raise ValueError(
+                    f"data[{name!r}] must hold levels of the type of the fit, {kinds[0]}, got "
+                    f"{kinds[1]}."
+                )
         return _frame(self._plan, self._common, data), np.asarray(data[self._plan.client])
 
     def predict(self, data: Any, return_std: bool = False) -> Any:
@@ -466,6 +474,18 @@ def _target(plan: _Plan, response: Any, data: Any) -> tuple[Any, Any, Any, float
     return np.tile(rows, 2), np.repeat([1, 0], len(data)), counts.ravel(), float(ways)
 
 
+def _levels(column: Any) -> Any:
+    """Levels of a variable: an array of numbers, or of text where they are something else."""
+    levels = column.astype(object).infer_objects()
+    return np.asarray(levels if levels.dtype.kind in "iuf" else column.astype(str))
+
+
+def _numeric_levels(plan: _Plan, data: Any) -> dict[str, bool]:
+    """Whether the levels of each variable of the other groupings are numbers."""
+    parts = {part for factor in plan.groupings for part in factor if part != plan.client}
+    return {part: _levels(data[part]).dtype.kind in "iuf" for part in sorted(parts)}
+
+
 def _frame(plan: _Plan, common: Any, data: Any) -> Any:
     """Columns of the fixed effects, and of the other groupings."""
     import pandas as pd
@@ -477,16 +497,21 @@ def _frame(plan: _Plan, common: Any, data: Any) -> Any:
     kept = [k for k, name in enumerate(_all_names(common)) if name != "Intercept"]
     frame = pd.DataFrame(matrix[:, kept], columns=names)
     for name, factor in _named(plan, names).items():
-        levels = [data[part].astype(str) for part in factor if part != plan.client]
-        frame[name] = [_label(each) for each in zip(*levels, strict=True)]
+        levels = [_levels(data[part]) for part in factor if part != plan.client]
+        pairs = zip(*levels, strict=True)
+        frame[name] = levels[0] if len(levels) == 1 else [_label(pair) for pair in pairs]
     return frame if frame.shape[1] else frame.assign(**{NOTHING: 0.0})
 
 
-def _label(levels: tuple[str, ...]) -> str:
+def _label(levels: tuple[Any, ...]) -> str:
     """One text for the levels of several variables, another one for other levels."""
-    if len(levels) == 1:
-        return levels[0]
-    return "/".join(level.replace("\\", "\\\\").replace("/", "\\/") for level in levels)
+    texts = [level if isinstance(level, str) else _text_of(level) for level in levels]
+    return "/".join(text.replace("\\", "\\\\").replace("/", "\\/") for text in texts)
+
+
+def _text_of(number: Any) -> str:
+    """Text of a number, the same for 1 and 1.0."""
+    return str(int(number)) if number.is_integer() else str(number)
 
 
 def _finite(values: Any, term: str) -> Any:

@@ -387,6 +387,23 @@ def test_terms_without_values_are_refused(text, term):
         model.score(frame)
 
 
+@pytest.mark.parametrize("grouping", ["item", "item:room", "school:item"])
+def test_levels_that_are_numbers_are_the_same_in_any_type(grouping):
+    """1 and 1.0 were different levels, whose effects were 0."""
+    frame = schools()
+    frame["item"] = frame["item"].map({name: k for k, name in enumerate("uvwxyz")})
+    model = formula.fit(f"score ~ ses + (1 | school) + (1 | {grouping})", frame)
+    expected = model.predict(frame)
+    for dtype in (float, "Int64", "category", np.int8):
+        assert_allclose(model.predict(frame.astype({"item": dtype})), expected)
+    with pytest.raises(ValueError, match=r"data\['item'\] must hold .* numbers, got text"):
+        model.predict(frame.astype({"item": str}))
+    other = formula.fit(model.formula, frame.astype({"item": str}))
+    assert_allclose(other.loglik_, model.loglik_)
+    with pytest.raises(ValueError, match=r"data\['item'\] must hold .* text, got numbers"):
+        other.predict(frame)
+
+
 def test_pairs_of_levels_are_not_joined_to_one():
     """Whatever they are called: "1/2" and "3" are not "1" and "2/3"."""
     frame = schools()
