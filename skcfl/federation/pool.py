@@ -68,6 +68,8 @@ class ClientPool:
         ``n_i``, the sum of each client's sample weights.
     client_sizes : ndarray of shape (n_clients,)
         Number of rows of each client.
+    row_weights : ndarray of shape (n_clients,)
+        `client_weights`, of linearised rows those before the linearisation.
     without_rows : ndarray of shape (n_clients,) of bool
         Which clients own no row, so that nothing is known of their models but who they are.
     places : ndarray of shape (n_clients,)
@@ -108,11 +110,12 @@ class ClientPool:
                 sums = 8 * up, 8 * d
                 self.ledger.book(up=n * up, down=n * d, clients=n, shared_bytes=sums)
 
-    def _take(self, site):
+    def _take(self, site, row_weights=None):
         """Hold another site, of which nothing is known but who is there."""
         self._site = site
         self.n_clients = site.n_clients
         self.client_weights, self.client_sizes = site.client_weights, site.client_sizes
+        self.row_weights = site.client_weights if row_weights is None else row_weights
         self.without_rows = site.without_rows
         self.n_samples = int(self.client_sizes.sum())
         self.n_params = self.model.n_params
@@ -288,7 +291,7 @@ class ClientPool:
         pool = copy.copy(self)
         pool.ledger = type(self.ledger)()
         if remembers:
-            pool._take(self._site.penalised(None))
+            pool._take(self._site.penalised(None), self.row_weights)
             pool._spectrum = self._spectrum
         if seed is not None:
             pool.reseed(seed)
@@ -345,7 +348,7 @@ class ClientPool:
             self.relay(down=self.n_clients, sums=True, calls=0)  # with the next call
         pool = copy.copy(self)
         pool.model = self.model.penalised(alpha)
-        pool._take(self._site.penalised(alpha))
+        pool._take(self._site.penalised(alpha), self.row_weights)
         if self._spectrum is not None:
             # The server knows the penalty, and what the clients have said of their losses.
             old, new = self.model.decay, pool.model.decay
@@ -378,7 +381,7 @@ class ClientPool:
         if not trees:
             exact = step == "without_levels"
             pool.model = self.model.plain_of() if exact else self.model.gaussian_of()
-        pool._take(self._site.derive(step, *arguments)[0])
+        pool._take(self._site.derive(step, *arguments)[0], self.row_weights)
         return pool
 
     @property
@@ -434,6 +437,7 @@ class ClientPool:
             raise ValueError(f"Each client can be in a subset once, got {clients!r}.")
         pool = self._derived(self._site.subset(clients))
         pool.places = pool._at = self.places[clients]
+        pool.row_weights = self.row_weights[clients]
         pool._memory = self._memory
         if self._spectrum is not None:
             pool._spectrum = self._spectrum[:, clients]

@@ -149,7 +149,7 @@ def common_models(pool, start, labels, counted, within=False):
 
 def _typical_rows(pool):
     """Rows of a client in the middle; one with a weight that is a whole number is so many."""
-    weights, sizes = pool.client_weights, pool.client_sizes
+    weights, sizes = pool.row_weights, pool.client_sizes
     rows = weights if (weights == np.rint(weights)).all() else sizes
     return np.median(rows[~pool.without_rows])
 

@@ -119,6 +119,29 @@ def test_counts_of_successes_are_rows(more):
     assert "whole numbers" not in str(report)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_trials_beside_items_are_tested_as_their_rows(seed):
+    """Curvatures took the place of weights, and few lines counted as few rows."""
+    pytest.importorskip("formulae")
+    rng = np.random.default_rng(seed)
+    herd, n = np.repeat(np.arange(25), 2), rng.integers(8, 15, 50)
+    frame = pd.DataFrame(rng.normal(size=(50, 3)), columns=list("uvw"))
+    z = 0.5 * frame["u"] + 0.15 * rng.normal(size=25)[herd]
+    frame = frame.assign(herd=herd, item=rng.integers(0, 6, 50), n=n)
+    frame["cases"] = rng.binomial(n, 1 / (1 + np.exp(-z)))
+    rows = frame.loc[np.repeat(frame.index, n)]
+    rows["y"] = np.concatenate([np.arange(k) < c for k, c in zip(n, frame["cases"], strict=True)])
+    text = "~ u + v + w + (1 | herd) + (1 | item)"
+    found, wanted = (
+        skcfl.formula.fit(f"{y} {text}", table, "binomial").estimator_.report()
+        for y, table in (("prop(cases, n)", frame), ("y", rows))
+    )
+    assert ("Rows are few" in str(found)) == ("Rows are few" in str(wanted))
+    for name in ("p_no_difference", "p_intercepts_only"):
+        # One draw of 511 is .002, and fits end at a tolerance.
+        assert_allclose(found.findings[name], wanted.findings[name], atol=0.007)
+
+
 def test_worst_losses_and_their_clients():
     model = skcfl.FedAvgRegressor().fit(DATA.X, DATA.y, groups=DATA.groups)
     errors = (model.predict(DATA.X, groups=DATA.groups) - DATA.y) ** 2
