@@ -38,6 +38,8 @@ NAMES = {**FUNCTIONS, "np": SimpleNamespace(**FUNCTIONS)}
 TINY = np.finfo(float).tiny
 # Column of zeros where a formula has no fixed effect but the intercept.
 NOTHING = "0"
+# Singular value of columns of length 1 that are collinear, as in lme4.
+COLLINEAR = 1e-7
 NO_EFFECTS = "it has no group-specific term, such as (1 | school)"
 
 
@@ -224,6 +226,7 @@ class FormulaModel(BaseEstimator):
         self._plan, self._common, self._response = plan, common, response
         self.client_, self.loglik_ = plan.client, self.estimator_.loglik_ + ways
         self._numeric, self._n_rows = _numeric_levels(plan, data), len(data)
+        self._n_fixed = 1 + _rank(X[names].to_numpy())
         return self
 
     def _rows(self, data: Any) -> tuple[Any, Any]:
@@ -324,7 +327,7 @@ class FormulaModel(BaseEstimator):
             lines.append(f"Dispersion: {est.dispersion_:.4g}, logLik is a quasi-likelihood")
         lines += ["", f"{'AIC':>10} {'BIC':>10} {'logLik':>10}"]
         q = len(random)
-        n_free = len(order) + (q * (q + 1) // 2 if est.covariance_type_ == "full" else q)
+        n_free = self._n_fixed + (q * (q + 1) // 2 if est.covariance_type_ == "full" else q)
         n_free += len(est.level_variances_)
         n_free += est.dispersion == "auto" and (est.model_.unknown_scale or quasi)
         aic, bic = (-2.0 * self.loglik_ + n_free * cost for cost in (2.0, np.log(n)))
@@ -472,6 +475,14 @@ def _target(plan: _Plan, response: Any, data: Any) -> tuple[Any, Any, Any, float
     _finite(counts.T, plan.response)
     ways = (gammaln(counts.sum(axis=0) + 1) - gammaln(counts + 1).sum(axis=0)).sum()
     return np.tile(rows, 2), np.repeat([1, 0], len(data)), counts.ravel(), float(ways)
+
+
+def _rank(columns: Any) -> int:
+    """How many columns are linearly independent of each other and of the intercept."""
+    away = columns - columns.mean(axis=0)
+    lengths = np.linalg.norm(away, axis=0)
+    varies = lengths > COLLINEAR * np.linalg.norm(columns, axis=0)
+    return int(np.linalg.matrix_rank(away[:, varies] / lengths[varies], tol=COLLINEAR))
 
 
 def _levels(column: Any) -> Any:

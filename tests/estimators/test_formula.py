@@ -387,6 +387,17 @@ def test_terms_without_values_are_refused(text, term):
         model.score(frame)
 
 
+def test_collinear_columns_are_no_parameters():
+    """As in lme4, which leaves them out; AIC and BIC counted them."""
+    frame = schools().assign(one=1.0)
+    frame["twice"] = 2.0 * frame["ses"] + 1.0
+    text = "score ~ ses + sex + (1 | school)"
+    plain, more = (formula.fit(t, frame) for t in (text, text.replace("sex", "sex + twice + one")))
+    assert_allclose(more.loglik_, plain.loglik_)
+    criteria = [model.summary().split("logLik\n")[1].split("\n")[0] for model in (plain, more)]
+    assert criteria[0] == criteria[1]
+
+
 @pytest.mark.parametrize("grouping", ["item", "item:room", "school:item"])
 def test_levels_that_are_numbers_are_the_same_in_any_type(grouping):
     """1 and 1.0 were different levels, whose effects were 0."""
