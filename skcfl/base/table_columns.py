@@ -131,9 +131,11 @@ class TableColumns:
             sparse_output=False,
         )
         complete = FunctionTransformer(with_nan, feature_names_out="one-to-one")
+        floats = FunctionTransformer(as_floats, feature_names_out="one-to-one")
+        imputer = SimpleImputer(add_indicator=True, keep_empty_features=True)
         self.transformer = make_column_transformer(
             (make_pipeline(complete, encoder), list(texts)),
-            (SimpleImputer(add_indicator=True, keep_empty_features=True), numbers),
+            (make_pipeline(floats, imputer), numbers),
             remainder="passthrough",
             verbose_feature_names_out=False,
         ).fit(X)
@@ -166,7 +168,7 @@ class TableColumns:
                 dates.append(j)
             elif kind == "text or categories" or column.dtype == "category" or is_text(column):
                 texts[j] = _levels(column)
-            elif kind or column.dtype.kind in "iuf":
+            elif column.dtype.kind != "c":
                 has_gaps |= bool(kind)
                 numbers.append(j)
         if dates:
@@ -204,6 +206,12 @@ def _named(X: Any) -> Any:
 def with_nan(X: Any) -> Any:
     """Categories with NaN in the place of every missing value."""
     return X.astype(object).where(X.notna(), np.nan) if hasattr(X, "notna") else X
+
+
+def as_floats(X: Any) -> Any:
+    """Numbers, True and False with NaN in the place of every missing value."""
+    objects = hasattr(X, "dtypes") and "O" in {dtype.kind for dtype in X.dtypes}
+    return (with_nan(X) if objects else X).astype(float)
 
 
 def _levels(column: Any) -> list[Any]:

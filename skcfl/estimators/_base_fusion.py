@@ -224,7 +224,9 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
     def _solve(self, pool, groups, folds):
         search = self._option("search")
         if self.lam != "auto" or pool.n_clients == 1:
-            lam, published = search.of_one_client() if self.lam == "auto" else (self.lam, {})
+            lam, published = self.lam, {}
+            if lam == "auto":
+                lam, published = search.of_one_client(pool.n_samples)
             problem = self._problem(pool, groups)
             refit = self.refit is True
         elif search.holds_rows_out(pool):

@@ -203,7 +203,9 @@ class FPFC(LamChoiceMixin, BaseFederated):
     def _fit(self, pool, folds):
         fits, search = self._fits(), self._option("search")
         if self.lam != "auto" or pool.n_clients == 1:
-            lam, published = search.of_one_client() if self.lam == "auto" else (self.lam, {})
+            lam, published = self.lam, {}
+            if lam == "auto":
+                lam, published = search.of_one_client(pool.n_samples)
             last = getattr(self, "_warm", None) if self.warm_start else None
             result, state = fits.at(pool, lam, last)
             result.extra.update(published)

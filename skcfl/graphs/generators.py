@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from numbers import Real
 from typing import Any, Protocol, TypeAlias
 
@@ -126,10 +127,12 @@ def in_order(graph: Any, ids: Any) -> Any:
     index, columns, names = graph.index.tolist(), graph.columns.tolist(), ids.tolist()
     if index == columns == list(range(len(graph))):
         return graph.to_numpy()
-    if not (set(index) == set(columns) == set(names) and len(index) == len(columns) == len(names)):
+    counts = [Counter(labels) for labels in (index, columns, names)]
+    odd = [label for label in sum(counts, Counter()) if any(each[label] != 1 for each in counts)]
+    if odd:
         raise ValueError(
-            "graph must be a frame with the ids as labels of both axes, or without labels, got "
-            f"rows {index[:3]} ... and columns {columns[:3]} ... for the ids {names[:3]} ...."
+            "graph must be a frame with the ids as labels of both axes, once each, or without "
+            f"labels; it is not so for {odd[:3]}. GTV takes clients without rows by nodes=."
         )
     return graph.loc[names, names].to_numpy()
 

@@ -208,16 +208,16 @@ def _of_effects(cls: Any, estimator: Any, feature: str, output: Any) -> RandomEf
             "take more than 256 MB; name a feature."
         )
     spread = values.std(axis=0)
-    some = np.arange(len(names))
-    if estimator.model_.n_outputs > 1 and output is not None:
-        _position(estimator, 0, output)
-        some = some[[name.endswith(f" | {output}") for name in names]]
+    model, some = estimator.model_, np.arange(len(names))
+    at_mean = model.fit_intercept & (some % model.n_columns == model.n_columns - 1)
+    if model.n_outputs > 1 and output is not None:
+        first, _ = _position(estimator, 0, output)
+        some = first + np.arange(model.n_columns)
     if feature == AT_MEAN:
-        some = some[[names[j].split(" | ")[0] == AT_MEAN for j in some]]
+        some = some[at_mean[some]]
         if len(some) == 0:
             raise ValueError(f"feature={AT_MEAN!r} needs models with an intercept.")
     at = some[spread[some].argmax()]
-    standard = names[at].split(" | ")[0] != AT_MEAN
     means = estimator._cluster_effects()
     return cls(
         values=values[:, at],
@@ -225,9 +225,9 @@ def _of_effects(cls: Any, estimator: Any, feature: str, output: Any) -> RandomEf
         groups=estimator.groups_,
         labels=estimator.labels_,
         means=means[:, at],
-        name=f"effect of a standard deviation of {names[at]}"
-        if standard
-        else f"value {names[at]}",
+        name=f"value {names[at]}"
+        if at_mean[at]
+        else f"effect of a standard deviation of {names[at]}",
     )
 
 

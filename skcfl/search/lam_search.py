@@ -41,17 +41,17 @@ class LamSearch(Options):
         partitions, refitted, without folds (the notes of :class:`ConvexClusteredFL` have the
         formula): for crisp clusters, whose number is what one wants to know. The refitted models
         are returned.
-    cv : int, cross-validation splitter, iterable or None, default=None
+    cv : int, cross-validation splitter, list or None, default=None
         Folds to hold rows out by; the best mean score wins. A number of folds takes that many
         rows of every client out in turn (:class:`skcfl.model_selection.ClientKFold`, shuffled by
         ``random_state``). A splitter gets the features without ids, the targets, and the clients'
-        positions in ``groups_`` as groups; an iterable yields positions of training and test
+        positions in ``groups_`` as groups; a list has pairs of positions of training and test
         rows. None holds rows out in each client as the notes say. The same rows in another order
         are dealt to other folds, and may give another ``lam``.
     scoring : str, callable or None, default=None
         What is to be large on the test rows of ``cv``. None is minus the mean loss of the local
         model, a row's weight counted; else a name that scikit-learn knows, such as "accuracy" or
-        "roc_auc", or a scorer, for which all rows of a fold count alike.
+        "roc_auc", or a scorer of predictions, for which all rows of a fold count alike.
     n_lams : int or "auto", default="auto"
         Number of values of ``lam`` to begin with, in equal steps of their logarithm. 0, one model
         for all, and values around the best one are tried too. "auto" is 8, and 30 with ``cv``
@@ -203,7 +203,7 @@ class LamSearch(Options):
             return folds.deal(int(self.cv), int(rng.randint(np.iinfo(np.int32).max)))
         return folds.split(self._splitter())
 
-    def of_one_client(self) -> tuple[float, dict[str, Any]]:
+    def of_one_client(self, n_rows: int) -> tuple[float, dict[str, Any]]:
         """The lam of a single client, whose model any lam gives, and what is published."""
         values = self.values()
         lams = np.zeros(1) if values is None else values
@@ -211,7 +211,8 @@ class LamSearch(Options):
             return float(lams[-1]), {}
         number = self.cv
         if not isinstance(number, Integral):
-            number = self._splitter().get_n_splits(None, None, [0])
+            rows = np.zeros((n_rows, 1))
+            number = self._splitter().get_n_splits(rows, rows[:, 0], rows[:, 0])
         scores = np.full((number, len(lams)), np.nan)
         return float(lams[-1]), {"lams": lams, "cv_scores": scores, "best_index": len(lams) - 1}
 

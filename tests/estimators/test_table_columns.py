@@ -362,6 +362,19 @@ def test_other_rows_are_numbers():
         model.predict(numbers.assign(age=np.nan), groups=GROUPS)
 
 
+@pytest.mark.parametrize("dtype", ["bool", object, "boolean", "Int64", "Float64"], ids=str)
+def test_a_flag_that_only_new_rows_lack_is_the_mean(dtype):
+    flag = (np.arange(len(X)) % 3 == 0).astype(int)
+    table = X.assign(flag=pd.Series(flag).astype(bool if dtype is object else dtype).astype(dtype))
+    lacking = table.head(3).astype({"flag": object}).assign(flag=[pd.NA, True, False])
+    wanted = X.head(3).assign(flag=[flag.mean(), 1.0, 0.0])
+    for cls in (LocalModelsRegressor, PartialPoolingRegressor):
+        model = cls().fit(table, Y, groups=GROUPS)
+        found = model.predict(lacking, groups=GROUPS[:3])
+        assert_allclose(found, model.predict(wanted, groups=GROUPS[:3]))
+        assert np.isfinite(model.adapt(lacking, Y[:3], ["new"] * 3).params_).all()
+
+
 def test_a_number_that_only_new_rows_lack_is_the_mean():
     rows = X.head(3)
     assert_array_equal(

@@ -138,3 +138,17 @@ def test_estimators_without_posteriors_are_not_called_unfitted(fitted):
     other.fit(X, y, groups=groups)
     with pytest.raises(ValueError, match=r"FedAvgRegressor, has no params_std_: fit Partial"):
         RandomEffectsDisplay.from_estimator(other)
+
+
+def test_the_class_that_is_asked_for_is_found_by_its_place():
+    """Names of classes may hold the separator of the names of effects, or spell a number."""
+    rng = np.random.default_rng(0)
+    groups, X = np.repeat(np.arange(8), 30), rng.normal(size=(240, 2))
+    raw = rng.normal(size=(240, 3)) + X[:, :1] * [1.0, 0.0, -1.0] + rng.normal(size=(8, 3))[groups]
+    for labels, output in ((["a", "b", "c | a"], "a"), ([0.0, 1.0, 2.0], 1)):
+        y = np.array(labels)[raw.argmax(axis=1)]
+        model = PartialPoolingClassifier(1, basis="linear").fit(X, y, groups=groups)
+        for feature in ("auto", "at the mean row"):
+            display = RandomEffectsDisplay.from_estimator(model, feature, output=output)
+            name = str(model.classes_[model.classes_ == output].item())
+            assert display.name.split(" | ", 1)[1] == name
