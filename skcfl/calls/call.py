@@ -296,9 +296,9 @@ class Call:
         parts = np.where(units > 0, parts * arguments.get("counted", 1.0), 0.0)
         labels = answers.get("choice", arguments.get("labels"))
         labels = np.zeros(len(units), dtype=np.intp) if labels is None else labels
-        for name in MOVED_BY:
-            if cls.whose_down.get(name) == "n":
-                parts = without_small(parts, arguments[name], labels)
+        moved_by = [arguments[name] for name in MOVED_BY if cls.whose_down.get(name) == "n"]
+        for sizes in (*moved_by, prod(np.abs(sizes) for sizes in moved_by)):
+            parts = without_small(parts, sizes, labels)
         return least_number(parts, units, labels)
 
     @classmethod

@@ -33,7 +33,7 @@ INTERCEPT_STEPS = 20
 LONGEST = 2.0
 # Least part of a residual that is left where a row determines its own prediction.
 LEAST_LEFT = 0.1
-# What leverages may be beyond 0 and 1 at a site: weights that differ by decades take up to 1e-3.
+# What a curvature over a sum with it may be beyond 0 and 1: unlike weights take up to 1e-3.
 ROOM = 0.01
 # Singular values below this part of the largest are rounding.
 SINGULAR = 1e-10
@@ -252,21 +252,17 @@ class Scores:
         The scatter (1 + m,) is that of the residuals and of the noise that is drawn in their
         place.  Residuals are enlarged by what the row itself has taken of them (HC2: MacKinnon
         and White 1985).  Last are the number of rows with odd weights, and what the sums of
-        squares of drawn scores (p, 1 + m) have too much.  If `checked`, leverages of models with
-        one output are between 0 and 1, as those of inverses of curvatures are: others would weigh
+        squares of drawn scores (p, 1 + m) have too much.  If `checked`, inverses of models with
+        one output are no larger than those of the clients' own curvatures: others would weigh
         rows one by one.
         """
         c, length, D = self.block.shape
         C, weights = self.model.n_outputs, n[:, None] * self.block.weights
         copies = copies_of(weights) if self.block.copies is None else self.block.copies
         odd, copies = (copies == 0).sum(), np.maximum(copies, 1.0)
-        leverages = self._leverages(n, inverse)
-        if checked and C == 1 and not (np.abs(leverages - 0.5) <= 0.5 + ROOM).all():
-            raise ValueError(
-                "score_draws takes inverses of the sums of the clients' curvatures: leverages of "
-                "rows must be between 0 and 1."
-            )
-        leverages = leverages / copies
+        if checked and C == 1 and not self._may_be_inverse(n, inverse):
+            raise ValueError("score_draws takes inverses of sums of the clients' curvatures.")
+        leverages = self._leverages(n, inverse) / copies
         larger = 1.0 / np.sqrt(np.maximum(1.0 - leverages, LEAST_LEFT))
         pull = (weights * larger / np.sqrt(copies))[:, None, :] * self.gradients
         X = self.block.dense()
@@ -296,6 +292,16 @@ class Scores:
             else:
                 spare[:, 1:] += excess[i, :, None] * (scores**2 - size[i, :, None])
         return out, self.curvature, rows, scatter, float(odd), spare
+
+    def _may_be_inverse(self, n, inverse):
+        """Whether matrices may be inverses of sums with the clients' curvatures in them."""
+        values, vectors = np.linalg.eigh(n[:, None, None] * self.curvature)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+        inner = np.matmul(root.transpose(0, 2, 1), np.matmul(inverse, root))
+        if not np.isfinite(inner).all():
+            return False
+        shares = np.linalg.eigvalsh(0.5 * (inner + inner.transpose(0, 2, 1)))
+        return np.abs(shares - 0.5).max() <= 0.5 + ROOM
 
     def _leverages(self, n, inverse):
         """Leverage of each row on its prediction, (c, length): outputs' mean."""

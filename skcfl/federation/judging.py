@@ -20,7 +20,6 @@ SCORES_OF_MEANS |= {
     f"neg_{kind}"
     for kind in (
         "mean_absolute_error",
-        "mean_absolute_percentage_error",
         "mean_gamma_deviance",
         "mean_poisson_deviance",
         "mean_squared_error",
@@ -84,7 +83,13 @@ class FoldRows(Endpoint):
             y = classes[y]
         # As in scikit-learn's searches without metadata routing, scorers count rows alike.
         models = (_Models(model, classes, some, codes) for some in params)
-        return np.array([scorer(own, X, y) for own in models]), share
+        try:
+            return np.array([scorer(own, X, y) for own in models]), share
+        except ValueError:
+            if guard is not None:
+                # Whether single predictions suit a score is an answer, too.
+                guard.end(f"its rows and the models do not suit scoring={scoring!r}")
+            raise
 
 
 class ScoredRows(Endpoint):

@@ -198,6 +198,10 @@ def known_classes(y, codes, guard, account):
     return None if classes is None else declared
 
 
+#: Fits that a place ends because of its rows until it answers no more.
+MOST_ENDED = 10
+
+
 class Guard:
     """A policy that is kept for the rows of one place, in all fits.
 
@@ -222,6 +226,17 @@ class Guard:
     def counted(self, most):
         """Whether another call may be answered, which is counted then."""
         return self._changed("calls", lambda count: (count or 0) < most, lambda n: (n or 0) + 1)
+
+    def note_end(self):
+        """Note that a fit has ended because of the rows."""
+        self._changed("ended", lambda count: True, lambda count: (count or 0) + 1)
+
+    @property
+    def n_ended(self):
+        """Number of fits for which this was so."""
+        with self._entries() as entries:
+            count = self._numbers.get("ended") if entries is None else entries.number("ended")
+        return count or 0
 
     def capped(self, most):
         """Whether sums may be sent with clients of at most some weight, as those before."""
@@ -375,6 +390,8 @@ class FitGuard:
 
     def __init__(self, guard):
         self.guard, self.policy, self.refusal = guard, guard.policy, None
+        if guard.n_ended >= MOST_ENDED:
+            self.refusal = f"it has ended {MOST_ENDED} fits that did not suit its rows"
 
     def check(self, call):
         """Raise Refused if a call is not answered, or count it."""
@@ -390,9 +407,15 @@ class FitGuard:
             raise Refused(self.refusal)
 
     def end(self, reason):
-        """Raise Refused, to this question and to all that follow in the fit."""
-        self.refusal = reason
-        raise Refused(reason)
+        """Raise Refused, to this question about rows and to all that follow in the fit.
+
+        A place that has done so in many fits answers no more: the questions of one could be
+        divided among them.
+        """
+        if self.refusal is None:
+            self.guard.note_end()
+            self.refusal = reason
+        raise Refused(self.refusal)
 
     def check_made(self, made):
         """Raise Refused if sums over what is made of rows would be about parts of them."""
@@ -407,7 +430,8 @@ class FitGuard:
         """Raise Refused if a sum is over few clients, so many of them."""
         if size < self.policy.min_clients:
             raise Refused(
-                f"a sum would be over {size:.3g} of its clients, fewer than "
+                # No digits more: they would tell of the rows that say what clients count for.
+                f"a sum would be over {int(size)} of its clients, fewer than "
                 f"min_clients={self.policy.min_clients}{advice}"
             )
 
@@ -472,9 +496,9 @@ class PolicySite(WrappedSite):
                 answers = answer_without(self.site, call, arguments, ~mute, compute=False)
             else:
                 answers = self.site.answer(call, arguments)
-        except ValueError as error:
+        except ValueError:
             # Whether rows suit an argument is an answer, too.
-            self.guard.end(str(error))
+            self.guard.end(f"its rows do not suit the arguments of {call}")
         here = here & ~answers.get("non_finite", mute)
         if summed and here.any() and self.guard.policy.min_clients > 1:
             least = message.least_summed(self.site, arguments, answers, self._units * here)

@@ -17,7 +17,7 @@ from .judging import FoldRows, ScoredRows
 from .made_columns import made_columns
 from .policy import PolicySite
 from .privacy import PrivateRows
-from .scaling import Moments, levels, own_means, own_spreads
+from .scaling import Moments, Scaling, levels, own_means, own_spreads
 from .sites import Endpoint, Refused
 
 
@@ -116,8 +116,7 @@ class Rows(Endpoint):
             return index
         self.guard.check(call)
         index = np.arange(self.n_rows)[index]
-        allowed = self.guard.guard.clients_of(index, *self.known)
-        allowed = allowed & self.eligible[: len(allowed)]
+        allowed = self._allowed(index)
         if by_class:
             allowed &= self.guard.guard.clients_of_classes(index, self.y, *self.known)
         if not allowed.any():
@@ -126,8 +125,13 @@ class Rows(Endpoint):
         self.guard.check_sum(np.count_nonzero(allowed))
         return index[allowed[self.codes[index]] & (self.weights[index] > 0)]
 
+    def _allowed(self, index):
+        """Clients that may answer about some rows."""
+        allowed = self.guard.guard.clients_of(index, *self.known)
+        return allowed & self.eligible[: len(allowed)]
+
     def check_model(self, model):
-        """Raise Refused if a policy would take the targets for others than a model does."""
+        """Raise Refused if a policy would take the rows for others than a model does."""
         if self.guard is None:
             return
         if not hasattr(type(model), "estimator_type"):  # its objects may pass one on
@@ -136,6 +140,12 @@ class Rows(Endpoint):
         kind = None if self.y is None else "classifier" if codes else "regressor"
         if model.estimator_type != kind:
             raise Refused(f"its rows are for a {kind}, the model is a {model.estimator_type}")
+        if model.scaling_ is not None:
+            self._check_units(model.scaling_, model.dtype)
+        units = vars(model).get("units_")
+        if units is not None and kind == "regressor":
+            numbers = (np.atleast_1d(number).astype(float) for number in units)
+            self._check_rounding(Scaling(*numbers), self.y[:, None], model.dtype, "target")
 
     def class_totals(self, n_classes):
         """Total weight of the rows of each class."""
@@ -233,13 +243,19 @@ class Rows(Endpoint):
             return
         if self.is_scaled:
             raise Refused("its rows have been scaled once, and are not scaled again")
-        if self.guard.policy.min_rows > 1:
-            feature = scaling.rounded_away(_some(self._X, self.answerable("moments")), dtype)
-            if feature is not None:
-                # Another mean would be a question about the largest value.
-                self.guard.end(
-                    f"the mean or scale of feature {feature} is too large for its values here"
-                )
+        self._check_rounding(scaling, self._X, dtype, "feature")
+
+    def _check_rounding(self, scaling, values, dtype, of):
+        """Raise Refused if a scaling would leave few of some values (n_rows, d)."""
+        if self.guard.policy.min_rows == 1:
+            return
+        index = np.arange(self.n_rows)[self.present]
+        index = index[self._allowed(index)[self.codes[index]] & (self.weights[index] > 0)]
+        column = scaling.rounded_away(values[index], dtype)
+        if column is not None:
+            # Another mean would be a question about the largest value.
+            name = f"{of} {column}" if of == "feature" else f"the {of}"
+            self.guard.end(f"the mean or scale of {name} is too large for its values here")
 
     def site(self, model):
         """Site of the rows under a model; all clients are there."""
@@ -248,8 +264,6 @@ class Rows(Endpoint):
     def site_of(self, model, index):
         """Site of the rows at `index`, each of them once, under a model."""
         self.check_model(model)
-        if model.scaling_ is not None:
-            self._check_units(model.scaling_, model.dtype)
         X, y, codes, weights = self._some(index)
         site = InProcessSite(
             model,

@@ -10,6 +10,7 @@ from skcfl import ConvexClusteredFLRegressor
 from skcfl.exceptions import MessageError
 from skcfl.federation import InProcessFederation, SitePolicy
 from skcfl.federation.host import SiteHost
+from skcfl.federation.judging import FoldRows
 from skcfl.federation.policy import FitGuard, Guard
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.rows import Rows
@@ -158,7 +159,7 @@ def test_leverages_of_rows_are_between_0_and_1():
     assert np.isfinite(drawn["sums"]).all()
     for wrong in (-1e9 * np.outer(apart, apart)[None], 1e3 * inverse, np.nan * inverse):
         site = rows_of([20], SitePolicy(min_rows=5)).site(MODEL)
-        with pytest.raises(Refused, match="leverages of rows must be between 0 and 1"):
+        with pytest.raises(Refused, match="its rows do not suit the arguments of score_draws"):
             site.answer("score_draws", {**own, **more, "inverse": wrong})
 
 
@@ -358,3 +359,63 @@ def test_whether_rows_suit_a_number_is_told_once_a_fit():
         for size in (1e-9, 1e9, 1e-9)
     ]
     assert sizes == ["done", "refused", "refused"]
+
+
+def test_many_fits_that_do_not_suit_the_rows_are_the_last_ones():
+    """Else a server would ask in a new fit each time."""
+    host = Bytes(*table(24), policy=SitePolicy(min_rows=20)).host
+
+    def ask(number, mean):
+        rows = number, 0, "rows", (np.arange(1), MODEL, np.dtype(float), None)
+        steps = [rows, (number + 1, number, "scaled", (units(mean),))]
+        return loads(host.handle(dumps((number + 1, steps, [], "moments", ("target", "sums")))))
+
+    for number in range(1, 21, 2):
+        assert "too large for its values" in ask(number, 1e9)[1]
+    for number, mean in ((21, 0.0), (23, 1e9)):
+        assert ask(number, mean)[:2] == (
+            "refused",
+            "it has ended 10 fits that did not suit its rows",
+        )
+
+
+@pytest.mark.parametrize("what", ["site", "scored", "scores"])
+def test_no_units_of_a_network_round_rows_or_targets_away(what):
+    network = MLP((1,), loss="squared_error", alpha=0.0).bind(2)
+    models, whose = np.zeros((1, network.n_params)), np.zeros(1, int)
+    for changed in (network.in_units(-(2.0**44), 1.0), network.with_scaling(units(2.0**44))[0]):
+        rows = rows_of([40], SitePolicy(min_rows=20))
+        with pytest.raises(Refused, match="too large for its values"):
+            if what == "site":
+                rows.site(changed)
+            elif what == "scored":
+                rows.scored(changed, models, whose, None)
+            else:
+                FoldRows(rows, np.arange(20), np.arange(20, 40)).scores(
+                    changed, None, models, None
+                )
+
+
+def test_errors_of_scores_are_told_once():
+    """Whether all predictions are above zero tells the rows at the border, by halves."""
+    rows = rows_of([40], SitePolicy(min_rows=5), lambda X: np.abs(X) + 1.0)
+    fold = FoldRows(rows, np.arange(20), np.arange(20, 40))
+    rows.y[:] = 1.0
+    scoring = "neg_mean_poisson_deviance"
+    above, below = (np.full((1, 1, 3), value) for value in (1.0, -1.0))
+    assert np.isfinite(fold.scores(MODEL, None, above, scoring)[0]).all()
+    for models in (below, above):
+        with pytest.raises(Refused, match=f"do not suit scoring={scoring!r}"):
+            fold.scores(MODEL, None, models, scoring)
+
+
+def test_one_client_is_not_what_products_of_factors_leave():
+    X, y = table(240)
+    server = Bytes(X, y, np.repeat(np.arange(8), 30), SitePolicy(min_rows=20, min_clients=6))
+    site = server.make(server.rows(8, MODEL), "site", MODEL)
+    small = np.where(np.arange(8) == 3, 1.0, 1e-6)
+    sent = {"theta": np.zeros((1, 3)), "labels": np.zeros(8, int), "weights": None, "n_moves": 1}
+    sent |= {"optimizer": "sgd", "batch_size": None, "draw": None, "steps": np.ones(8, int)}
+    for rest, status in ((np.ones(8), "done"), (small, "refused")):
+        factors = {"step_size": small, "rho": rest, "move": rest}
+        assert server.call(site, "moreau_moves", **sent, **factors)[0] == status
