@@ -160,7 +160,10 @@ def as_rows(X):
 
 def refuse_columns(X):
     """Raise a ValueError if columns of a frame hold dates, or text, whatever it spells."""
-    columns = [X.iloc[:, j] for j in range(X.shape[1])] if hasattr(X, "iloc") else ()
+    if not hasattr(X, "iloc"):
+        return
+    odd = [getattr(dtype, "kind", "O") not in "biufc" for dtype in X.dtypes]
+    columns = [X.iloc[:, j] for j in np.flatnonzero(odd)]
     if any(is_text(column) or kind_of(column) == DATES for column in columns):
         raise ValueError(
             "X must hold numbers, and no text that spells them. " + describe_wrong_columns(X, None)

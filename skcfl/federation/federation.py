@@ -401,7 +401,8 @@ class InProcessFederation(Federation):
         """Ask the clients who they are; see :meth:`Federation.hello`."""
         if self._account is not None:
             self._account.check_unit()
-        y = None if kind is None else self._targets(kind)
+        seen = kind is not None and (self._account is None or self._account.declares(kind))
+        y = self._targets(kind) if seen else None
         y = y if kind == "classifier" else None
         classes = known_classes(y, self.codes, self._guard, self._account)
         n_rows, n_features = self.X.shape

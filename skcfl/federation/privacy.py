@@ -240,13 +240,10 @@ def _check_bounds(bounds: Any, needed: bool) -> dict[str, Any]:
     return checked
 
 
-def _check_declared(bounds: Any, kind: Any, noisy: bool) -> None:
-    """Raise an error if targets of a kind have no declared bounds."""
+def _undeclared(bounds: Any, kind: Any, noisy: bool) -> str | None:
+    """Bounds that targets of a kind need and that are not declared, None if all are."""
     needed = {"classifier": "classes", "regressor": "target" if noisy else None}.get(kind)
-    if needed is not None and needed not in bounds:
-        raise ValueError(
-            f"bounds must declare {needed!r} for a {kind}, got {sorted(BOUNDS & bounds.keys())}."
-        )
+    return None if needed in bounds else needed
 
 
 def check_terms(terms: dict[str, Any], kind: Any, n_clients: int, n_features: int) -> None:
@@ -262,7 +259,10 @@ def check_terms(terms: dict[str, Any], kind: Any, n_clients: int, n_features: in
         Size of the federation.
     """
     noisy = np.isfinite(terms["epsilon"])
-    _check_declared(terms, kind, noisy)
+    if (needed := _undeclared(terms, kind, noisy)) is not None:
+        raise ValueError(
+            f"bounds must declare {needed!r} for a {kind}, got {sorted(BOUNDS & terms.keys())}."
+        )
     shape = terms["features"].shape[1:] if "features" in terms else ()
     if shape not in ((), (n_features,)):
         raise ValueError(
@@ -353,11 +353,15 @@ class Account:
         """The declared bounds of the target, none where they are not declared."""
         return np.asarray((self.privacy.bounds or {}).get("target", ()), dtype=float)
 
+    def declares(self, kind: Any) -> bool:
+        """Whether targets of a kind have declared bounds: others are not looked at."""
+        noisy = bool(np.isfinite(self.privacy.epsilon))
+        return _undeclared(self.privacy.bounds or {}, kind, noisy) is None
+
     def within(self, y: Any, kind: Any) -> Any:
         """Targets of a kind within their declared bounds, so that no error tells of them."""
-        noisy, bounds = np.isfinite(self.privacy.epsilon), self.privacy.bounds or {}
-        _check_declared(bounds, kind, noisy)
-        if not (noisy and kind == "regressor"):
+        numeric = np.asarray(y).dtype.kind in "biuf"
+        if not (np.isfinite(self.privacy.epsilon) and kind == "regressor" and numeric):
             return y
         y = np.clip(np.asarray(y, dtype=float), *self.declared_target)
         return np.where(np.abs(y) < LEAST, 0.0, y)
