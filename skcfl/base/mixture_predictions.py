@@ -37,7 +37,7 @@ class MixturePredictions(BaseFederated):
         return self._client_weights @ self.mixture_weights_ / self._client_weights.sum()
 
     def _clusters_of(self, pool: ClientPool) -> Array:
-        return self._shares_of(pool).argmax(axis=1)
+        return self._largest(self._shares_of(pool))
 
     def _models_of(self, pool: ClientPool) -> tuple[Array, Array]:
         return self._mixed(pool, self._shares_of(pool))
@@ -45,7 +45,11 @@ class MixturePredictions(BaseFederated):
     def _mixed(self, pool: ClientPool, shares: Array) -> tuple[Array, Array]:
         """Likeliest clusters and models of clients with such shares."""
         theta = pool.units.from_user(self.mixture_params_)
-        return shares.argmax(axis=1), own_models(self.model_, theta, shares)
+        return self._largest(shares), own_models(self.model_, theta, shares)
+
+    def _largest(self, shares: Array) -> Array:
+        """Clusters of the largest shares; models behind the first ``n_clusters_`` are none."""
+        return shares[:, : self.n_clusters_].argmax(axis=1)
 
     def _take_in(self, adapted: Self, pool: ClientPool, order: Array) -> None:
         shares = np.vstack([self.mixture_weights_, self._shares_of(pool)])

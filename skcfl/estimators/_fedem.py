@@ -97,7 +97,9 @@ class FedEM(FromStarts, MixturePredictions):
     the paper, which is K times the work of a round of IFCA.
 
     Predictions are means of the models' by the client's shares. A new client (``assign``,
-    ``adapt``) fits its shares only. One that does not answer keeps those it had.
+    ``adapt``) fits its shares only. One that does not answer keeps those it had. ``assign``,
+    ``adapt`` and ``update`` take the largest share among the first ``n_clusters_`` models as the
+    label.
 
     References
     ----------

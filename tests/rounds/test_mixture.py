@@ -242,3 +242,29 @@ def test_expected_counts_are_mixed_and_may_be_far_out():
     np.testing.assert_allclose(model.predict(data.X, groups=data.groups), wanted, rtol=1e-10)
     far = model.predict(1e4 * data.X, groups=data.groups)
     assert np.isinf(far).any() and not np.isnan(far).any()
+
+
+def test_a_model_that_is_no_clients_largest_is_no_cluster_of_new_rows():
+    rng = np.random.RandomState(0)
+    lines, X, groups = (
+        np.array([4.0, -4.0, 0.0]),
+        rng.standard_normal((600, 1)),
+        np.arange(600) % 6,
+    )
+    kinds = np.where(rng.uniform(size=600) < 0.3, 2, groups % 2)
+    y = lines[kinds] * X[:, 0] + 5 * (kinds == 2) + 0.1 * rng.standard_normal(600)
+    init = np.column_stack([lines, [0, 0, 5]])
+    model = FedEMRegressor(3, init=init).fit(X, y, groups=groups)
+    assert (model.n_clusters_, len(model.mixture_params_)) == (2, 3)
+    X, y = rng.standard_normal((600, 1)), 5 + 0.1 * rng.standard_normal(600)
+    new, known = np.repeat([7, 8], 300), np.zeros(600, dtype=int)
+    labels = model.assign(X, y, groups=new)
+    model.predict_cluster(X[:2], labels)
+    adapted, updated = model.adapt(X, y, groups=new), model.update(X, y, groups=known)
+    np.testing.assert_array_equal(adapted.labels_[-2:], labels)
+    for fit, ids in ((adapted, new), (updated, known)):
+        assert fit.n_clusters_ == len(fit.cluster_sizes_) == len(fit.cluster_params_) == 2
+        assert fit.cluster_sizes_.sum() == len(fit.labels_) and str(fit.report())
+        # Predictions are still the mixture of all models.
+        assert fit.mixture_weights_[np.searchsorted(fit.groups_, ids[0]), 2] > 0.8
+    assert np.abs(adapted.predict(X, groups=new) - y).mean() < 0.5
