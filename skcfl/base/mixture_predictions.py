@@ -21,20 +21,18 @@ class MixturePredictions(BaseFederated):
     """Base of the estimators whose clients have shares of several models.
 
     A fit publishes ``mixture_params_`` (K, n_params), all models, and ``mixture_weights_``
-    (n_clients, K), and sets ``_dispersion``.
+    (n_clients, K), and sets ``_dispersion`` and ``_mean_shares`` (K,), the mean over its clients.
     """
 
     mixture_weights_: FloatArray
+    _mean_shares: FloatArray
 
     # ----------------------------------------------------------------------------- new clients
 
     def _shares_of(self, pool: ClientPool) -> Array:
         """Shares of new clients in the models of the fit."""
         theta = pool.units.from_user(self.mixture_params_)
-        return fit_shares(pool, theta, self._dispersion, self._mean_shares())
-
-    def _mean_shares(self) -> Array:
-        return self._client_weights @ self.mixture_weights_ / self._client_weights.sum()
+        return fit_shares(pool, theta, self._dispersion, self._mean_shares)
 
     def _clusters_of(self, pool: ClientPool) -> Array:
         return self._largest(self._shares_of(pool))
@@ -54,8 +52,6 @@ class MixturePredictions(BaseFederated):
     def _take_in(self, adapted: Self, pool: ClientPool, order: Array) -> None:
         shares = np.vstack([self.mixture_weights_, self._shares_of(pool)])
         adapted.mixture_weights_ = shares[order]
-        weights = np.concatenate([self._client_weights, pool.client_weights])
-        adapted._client_weights = weights[order]
 
     def _updated(self, pool: ClientPool, places: Array) -> tuple[Array, Array]:
         # Rows that a client had have chosen as its shares say.
@@ -99,7 +95,7 @@ class MixturePredictions(BaseFederated):
         """Raw predictions with the outputs of the mixture."""
         X, table, index = self._rows_and_models(X, groups)
         shares = self.mixture_weights_
-        other = self._mean_shares() if self.unseen == "average" else np.eye(shares.shape[1])[0]
+        other = self._mean_shares if self.unseen == "average" else np.eye(shares.shape[1])[0]
         shares, index = np.vstack([shares, other]), np.minimum(index, len(shares))
         return mixed_decision(self.model_, X, self.mixture_params_, shares[index])
 

@@ -189,4 +189,5 @@ class FedEM(FromStarts, MixturePredictions):
         dtype = (pool.model if result.model is None else result.model).dtype
         result.extra["mixture_params"] = np.asarray(pool.units.to_user(theta), dtype=dtype)
         super()._publish(task, result)
-        self._dispersion, self._client_weights = self.dispersion_, pool.client_weights
+        self._dispersion, weights = self.dispersion_, pool.client_weights
+        self._mean_shares = weights @ self.mixture_weights_ / weights.sum()

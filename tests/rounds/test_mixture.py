@@ -268,3 +268,21 @@ def test_a_model_that_is_no_clients_largest_is_no_cluster_of_new_rows():
         # Predictions are still the mixture of all models.
         assert fit.mixture_weights_[np.searchsorted(fit.groups_, ids[0]), 2] > 0.8
     assert np.abs(adapted.predict(X, groups=new) - y).mean() < 0.5
+
+
+def test_new_rows_do_not_change_the_average_model_of_unseen_clients():
+    model = FedEMRegressor(3, unseen="average", random_state=0)
+    model.fit(DATA.X, DATA.y, groups=DATA.groups)
+    X, y = DATA.X[:8], DATA.y[:8]
+    unseen, new, known = (np.repeat(name, 8) for name in ("unseen", "new", model.groups_[0]))
+    wanted = model.predict(X, groups=unseen)
+    adapted = model.adapt(np.tile(X, (9, 1)), np.tile(y, 9), groups=np.tile(new, 9))
+    updated = model.update(X, 9 - y, groups=known)
+    for fit in (model, adapted, updated, adapted.update(X, 9 - y, groups=new)):
+        np.testing.assert_array_equal(fit.predict(X, groups=unseen), wanted)
+        found = fit.client_model("unseen").predict(X)
+        np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    # The shares of another new client are the same before and after ``adapt``.
+    again = adapted.adapt(X, y, groups=np.repeat("other", 8)).mixture_weights_
+    direct = model.adapt(X, y, groups=np.repeat("other", 8)).mixture_weights_
+    np.testing.assert_array_equal(again[-1], direct[-1])
