@@ -108,7 +108,7 @@ class Shared:
         ``cross_val_predict`` and ``CalibratedClassifierCV``.
     unseen : {"error", "average", "largest"}
         Prediction for ids not seen in fit. "error" refuses them; "average" uses the mean model,
-        weighted by rows (mean output of clusters' networks); "largest" that of the largest
+        weighted by rows (mean output of clusters' networks); "largest" that of the fit's largest
         cluster. With labelled rows of new clients use :meth:`adapt`.
     n_jobs : int or None
         Number of threads over blocks of clients and folds, as in scikit-learn. It does not change

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array
-from ..clients.ids import locate
+from ..clients.ids import check_ids, locate
 from .designs import Effect
 
 
@@ -70,6 +70,10 @@ class LevelEffects(Effect):
         """Raw predictions of rows with the user's columns, and with the effect."""
         return raw + self._sums(estimator, X, ids)[:, None]
 
+    def added_to_clusters(self, estimator: Any, raw: Array, X: Any) -> Array:
+        """The same of predictions by the models of clusters; nested levels are of clients."""
+        return raw + self._crossed_sums(estimator._design.columns.codes(X))[:, None]
+
     def variances(self, estimator: Any, X: Any, ids: Any) -> Array:
         """Variances of rows of levels not seen in fit, the errors of other levels left out."""
         codes, total = estimator._design.columns.codes(X), np.zeros(X.shape[0])
@@ -89,17 +93,23 @@ class LevelEffects(Effect):
         """Effects of the nested levels of rows, NaN for a level not seen in fit."""
         at = np.zeros(len(column), dtype=np.intp)
         if ids is not None:
-            at, _ = locate(estimator.groups_, np.asarray(ids))
+            at, _ = locate(estimator.groups_, check_ids(ids))
         known = (column >= 0) & (at >= 0) & (at < len(effects))
         return np.where(known, effects[np.where(known, at, 0), np.where(known, column, 0)], np.nan)
 
     def _sums(self, estimator: Any, X: Any, ids: Any) -> Array:
         """Sums of the effects of the levels of rows."""
-        codes, total = estimator._design.columns.codes(X), np.zeros(X.shape[0])
-        for column, effects in zip(codes.T, self.crossed, strict=False):
-            total += np.where(column >= 0, effects[np.maximum(column, 0)], 0.0)
+        codes = estimator._design.columns.codes(X)
+        total = self._crossed_sums(codes)
         for column, effects in zip(codes.T[len(self.crossed) :], self.nested, strict=True):
             total += np.nan_to_num(self._inside(estimator, column, effects, ids))
+        return total
+
+    def _crossed_sums(self, codes: Array) -> Array:
+        """Sums of the effects of the crossed levels of rows."""
+        total = np.zeros(len(codes))
+        for column, effects in zip(codes.T, self.crossed, strict=False):
+            total += np.where(column >= 0, effects[np.maximum(column, 0)], 0.0)
         return total
 
     def targets(self, estimator: Any, X: Any, y: Any, groups: Any) -> Any:

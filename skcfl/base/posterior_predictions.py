@@ -138,10 +138,10 @@ class PosteriorPredictions(BaseFederated):
             raw = effect.added(self, raw, *self._user_rows(X, groups))
         return raw
 
-    def _decide_by_clusters(self, X: Any, index: Array) -> Array:
-        raw = super()._decide_by_clusters(X, index)
+    def _decide_by_clusters(self, X: Any, label: Any) -> Array:
+        raw = super()._decide_by_clusters(X, label)
         for effect in self._effects:
-            raw = effect.added_to_clusters(self, raw, X)
+            raw = effect.added_to_clusters(self, raw, self._user_rows(X, None)[0])
         return raw
 
     def _beside(self, pool: ClientPool) -> ClientPool:
@@ -350,7 +350,7 @@ class PosteriorPredictions(BaseFederated):
         if groups is None:
             theta = self.mixture_weights_ @ self.cluster_params_
             errors = self._stack.mean_errors
-            spread = None if errors is None else np.tensordot(self.mixture_weights_, errors, 1)
+            spread = None if errors is None else np.tensordot(self.mixture_weights_**2, errors, 1)
             effect = centred[:, :-1] @ (theta[:-1] * self._scaling.scale)
             return x, effect + beside, spread_along(centred, spread)
         at = self._locate(check_ids(groups))

@@ -292,10 +292,7 @@ class Predictions(Host):
             If a label is not that of a cluster.
         """
         check_is_fitted(self)
-        X, _ = self._take_ids(X, None)
-        X = self._check_features(X, dtype=self.model_.rows_dtype)
-        index = self._check_labels(label, X.shape[0])
-        return self._output(self._decide_by_clusters(X, index))
+        return self._output(self._decide_by_clusters(X, label))
 
     def client_model(self, group: Hashable | None = None) -> Any:
         """Model of one client as a fitted estimator of plain scikit-learn.
@@ -509,8 +506,11 @@ class Predictions(Host):
         linear = model.coefficients(np.zeros((1, model.n_params)))
         return several and not linear and not model.fits_whole
 
-    def _decide_by_clusters(self, X: Any, index: Array) -> Array:
-        """Raw predictions of checked rows by the models of clusters."""
+    def _decide_by_clusters(self, X: Any, label: ArrayLike) -> Array:
+        """Raw predictions of rows by the models of clusters."""
+        X, _ = self._take_ids(X, None)
+        X = self._check_features(X, dtype=self.model_.rows_dtype)
+        index = self._check_labels(label, X.shape[0])
         return self.model_.decision(X, self.cluster_params_, index)
 
     @property
@@ -580,7 +580,7 @@ class Predictions(Host):
             len(unseen)
             and self.unseen == "largest"
             and len(self.groups_) > 1
-            and self.cluster_sizes_[0] == 1
+            and self.cluster_sizes_.max() == 1
         ):
             raise ValueError(
                 f"{text}, and unseen='largest' has no meaning here, since each of the "

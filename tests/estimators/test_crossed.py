@@ -248,6 +248,30 @@ def test_targets_far_from_zero_have_the_same_effects(standardize):
     assert_allclose(predicted[0] - 1e7, predicted[1], atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["dates", "objects", "timestamps", "tuples"])
+def test_ids_of_any_type_have_their_nested_effects(kind):
+    X, y, groups = generated()
+    days = np.datetime64("2020-01-01", "us") + groups * np.timedelta64(1, "D")
+    ids = {
+        "dates": days.tolist(),
+        "objects": days.astype(object),
+        "timestamps": list(pd.to_datetime(days)),
+        "tuples": [(int(group), "a") for group in groups],
+    }[kind]
+    model = PartialPoolingRegressor(nested=[2])
+    expected = model.fit(X, y, groups=groups).predict(X, groups, return_std=True)
+    got = model.fit(X, y, groups=ids).predict(X, ids, return_std=True)
+    assert_allclose(got, expected, rtol=1e-6)
+
+
+def test_predictions_by_clusters_have_the_effects_of_crossed_levels():
+    X, y, groups = generated()
+    model = PartialPoolingRegressor(crossed=[1], nested=[2], unseen="average", **ML)
+    model.fit(X, y, groups=groups)
+    found = model.predict_cluster(X, 0)
+    assert_allclose(found, model.predict(X, groups=groups + 1000), rtol=1e-10)
+
+
 def test_levels_not_seen_have_no_effect():
     X, y, groups = generated()
     model = PartialPoolingRegressor(crossed=[1], nested=[2], unseen="average", **ML)

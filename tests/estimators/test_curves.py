@@ -242,3 +242,19 @@ def test_the_display():
     with pytest.raises(ValueError, match="has no partial_effect: fit PartialPooling"):
         EffectDisplay.from_estimator(other, "x0")
     plt.close("all")
+
+
+def test_the_curve_of_several_clusters_is_a_mean_over_them():
+    """A feature whose effect has one population is known as well in two clusters as in one."""
+    rng = np.random.default_rng(0)
+    groups, stds = np.repeat(np.arange(40), 15), []
+    X = rng.normal(size=(600, 2))
+    own = np.column_stack([np.zeros(40), 1 + 0.5 * rng.normal(size=40)])
+    noise = rng.normal(size=600) + rng.normal(size=40)[groups]
+    for K in (1, 2):
+        own[:, 0] = 20.0 * (np.arange(40) % K)
+        y = (X * own[groups]).sum(axis=1) + noise
+        options = {"covariance": "diag", "basis": "linear", "prior": np.inf, "df": np.inf}
+        model = PartialPoolingRegressor(K, **options).fit(X, y, groups=groups)
+        stds.append(model.partial_effect("x1", values=[1.0])[2][0])
+    assert_allclose(stds[0], stds[1], rtol=0.1)
