@@ -234,13 +234,12 @@ class FormulaModel(BaseEstimator):
         check_is_fitted(self)
         _require(self._plan.features, data)
         numeric = _numeric_levels(self._plan, data)
-        for name, was in self._numeric.items():
-            if numeric[name] != was:
-                kinds = ("numbers", "text") if was else ("text", "numbers")
-                raise ValueError(
-                    f"data[{name!r}] must hold levels of the type of the fit, {kinds[0]}, got "
-                    f"{kinds[1]}."
-                )
+        for name in self._numeric - numeric:
+            raise ValueError(
+                f"data[{name!r}] must hold levels of the type of the fit, numbers, got text."
+            )
+        # Text that spells numbers in all of these rows is text.
+        data = data.assign(**{name: data[name].astype(str) for name in numeric - self._numeric})
         return _frame(self._plan, self._common, data), np.asarray(data[self._plan.client])
 
     def predict(self, data: Any, return_std: bool = False) -> Any:
@@ -488,13 +487,17 @@ def _rank(columns: Any) -> int:
 def _levels(column: Any) -> Any:
     """Levels of a variable: an array of numbers, or of text where they are something else."""
     levels = column.astype(object).infer_objects()
-    return np.asarray(levels if levels.dtype.kind in "iuf" else column.astype(str))
+    if levels.dtype.kind not in "iuf":
+        return np.asarray(column.astype(str))
+    # 0.1 in single precision is another number, and the same text.
+    short = getattr(column.dtype, "itemsize", 8) < 8 and levels.dtype.kind == "f"
+    return np.asarray(column.astype(str).astype(float) if short else levels)
 
 
-def _numeric_levels(plan: _Plan, data: Any) -> dict[str, bool]:
-    """Whether the levels of each variable of the other groupings are numbers."""
+def _numeric_levels(plan: _Plan, data: Any) -> set[str]:
+    """Variables of the other groupings with levels that are numbers."""
     parts = {part for factor in plan.groupings for part in factor if part != plan.client}
-    return {part: _levels(data[part]).dtype.kind in "iuf" for part in sorted(parts)}
+    return {part for part in parts if _levels(data[part]).dtype.kind in "iuf"}
 
 
 def _frame(plan: _Plan, common: Any, data: Any) -> Any:

@@ -26,7 +26,7 @@ from ..calls.level_modes_asked import LevelModes, NestedModes
 from ..calls.levels_asked import LevelSlopes, LevelSums, NestedEffects
 from ..numerics.memory import require
 from .em import pooled
-from .normal_equations import inverse_of, solve
+from .normal_equations import inverse_of
 from .population import LEAST_DISPERSION
 
 # Standard deviations over that of the noise where the search begins: of intercepts and levels,
@@ -38,7 +38,7 @@ CHANGE, SLOPE = 1e-12, 1e-6
 # Difference of deviances, relative to them, that is none.
 SAME = 1e-9
 # Variance of a feature, as a part of its mean square, that is rounding.
-CONSTANT = 1e-14
+CONSTANT = 1e-12
 # The same below which products of raw features hold less than six digits of it.
 LEAST_SPREAD = 1e-10
 # Standard deviation over that of the noise that is none if the likelihood is the same without it.
@@ -231,9 +231,38 @@ class Deviance:
         effects[self.outer] = self.away @ effects[self.outer]
         return effects
 
+    def _without_levels(self, A):
+        """Inverse root of the levels' precision, that times the rest, errors of coefficients.
+
+        Levels have a precision, however small: only collinear columns have none.
+        """
+        inner, outer = self.inner, self.outer
+        root = np.linalg.inv(np.linalg.cholesky(A[np.ix_(inner, inner)]))
+        half = root @ A[np.ix_(inner, outer)]
+        return root, half, inverse_of(A[np.ix_(outer, outer)] - half.T @ half)
+
+    def solution(self, A, right):
+        """Effects in units of the search, the least ones of collinear columns."""
+        root, half, errors = self._without_levels(A)
+        reduced, out = root @ right[self.inner], np.empty(self.size)
+        out[self.outer] = errors @ (right[self.outer] - half.T @ reduced)
+        out[self.inner] = root.T @ (reduced - half @ out[self.outer])
+        return out
+
+    def inverse(self, A):
+        """Covariance of their errors."""
+        inner, outer, out = self.inner, self.outer, np.empty_like(A)
+        root, half, errors = self._without_levels(A)
+        across = -root.T @ half
+        out[np.ix_(outer, outer)] = errors
+        out[np.ix_(inner, outer)] = across @ errors
+        out[np.ix_(outer, inner)] = errors @ across.T
+        out[np.ix_(inner, inner)] = root.T @ root + across @ errors @ across.T
+        return out
+
     def errors(self, scale, A):
         """Covariance of the errors of the effects, of their precision in units of the search."""
-        errors = inverse_of(A) * scale[:, None] * scale
+        errors = self.inverse(A) * scale[:, None] * scale
         errors[self.outer] = self.away @ errors[self.outer]
         errors[:, self.outer] = errors[:, self.outer] @ self.away.T
         return errors
@@ -350,7 +379,7 @@ def fit_crossed(pool, kind, varying, free, prior, max_iter, shared=None):
     value, phi, _, scale, _, (A, right), _, _, weight = deviance.solved(x)
     root, spreads, sizes = deviance.parts(x)
     # Collinear columns have the least coefficients.
-    effects = deviance.effects(scale, solve(A, right))
+    effects = deviance.effects(scale, deviance.solution(A, right))
     prior = np.inf
     if deviance.shrunken:
         prior, sizes = max(float(phi * sizes[0] ** 2), 1e-300), sizes[1:]

@@ -264,6 +264,19 @@ def test_ids_of_any_type_have_their_nested_effects(kind):
     assert_allclose(got, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("noise", [1e-2, 1e-6])
+def test_errors_where_there_is_little_noise(noise):
+    """The intercept is known as well as the means over clients and over items are."""
+    X, _, groups = generated()
+    n_clients, n_items = len(np.unique(groups)), len(np.unique(X[:, 1]))
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=n_clients)[groups] + rng.normal(size=n_items)[X[:, 1].astype(int)]
+    model = PartialPoolingRegressor(crossed=[1], random="intercept", **ML)
+    model.fit(X[:, :2], y + X[:, 0] + noise * rng.normal(size=len(X)), groups=groups)
+    variance = model.covariance_[-1, -1] / n_clients + model.level_variances_["x1"] / n_items
+    assert_allclose(model.standard_errors_[0, -1], np.sqrt(variance), rtol=1e-2)
+
+
 def test_predictions_by_clusters_have_the_effects_of_crossed_levels():
     X, y, groups = generated()
     model = PartialPoolingRegressor(crossed=[1], nested=[2], unseen="average", **ML)
