@@ -2,19 +2,18 @@
 
 import warnings
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize_scalar
 from scipy.special import xlogy
 from scipy.stats import gamma, multivariate_normal, poisson
 from sklearn import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegression
+from sklearn.linear_model import GammaRegressor, LinearRegression
 from sklearn.metrics import adjusted_rand_score
 from statsmodels import datasets
 from statsmodels.regression.mixed_linear_model import MixedLM
@@ -22,7 +21,6 @@ from trials import some
 
 import skcfl
 from skcfl import (
-    FedAvgRegressor,
     PartialPooling,
     PartialPoolingClassifier,
     PartialPoolingRegressor,
@@ -147,35 +145,6 @@ def test_real_tables_have_the_fit_of_mixed_models(name):
     assert model.dispersion_ == pytest.approx(mixed.scale, rel=1e-3)
 
 
-def test_without_variance_the_likelihood_has_its_maximum_too():
-    """A combination of the coefficients differs by nothing: the covariance is singular."""
-    X, _, groups, _ = population(20, 8)
-    rng = np.random.default_rng(3)
-    own = rng.normal(size=20)[groups]
-    y = own * X[:, 0] - own * X[:, 1] + 0.5 * rng.normal(size=len(own))
-    options = {"n_clusters": 1, "covariance": "full", "prior": np.inf, "standardize": False}
-    model = Regressor(**options).fit(X, y, groups=groups)
-    assert np.linalg.eigvalsh(model.covariance_)[0] < 1e-4
-    assert (np.diff(model.history_["objective"]) <= 1e-10 * abs(model.objective_)).all()
-    # No steps of a second-order method on another parametrisation find more.
-    best = np.linalg.cholesky(model.covariance_ + 1e-8 * np.eye(3))
-    start = np.concatenate([best[np.tril_indices(3)], [np.log(model.dispersion_)]])
-
-    def minus(z):
-        L = np.zeros((3, 3))
-        L[np.tril_indices(3)] = z[:6]
-        other = SimpleNamespace(
-            covariance_=L @ L.T,
-            dispersion_=np.exp(z[6]),
-            mixture_weights_=model.mixture_weights_,
-            cluster_params_=model.cluster_params_,
-        )
-        return -loglik(other, X, y, groups)
-
-    found = minimize(minus, start, method="BFGS", options={"maxiter": 40})
-    assert model.loglik_ > -found.fun - 5e-3
-
-
 @pytest.mark.parametrize("covariance", ["diag", "full", "spherical"])
 def test_likelihood_is_what_its_definition_says(covariance):
     data = make_clustered_regression(12, 2, 2, n_samples=6, random_state=0)
@@ -192,6 +161,12 @@ def test_likelihood_is_what_its_definition_says(covariance):
     q = 3 + {"diag": 3, "full": 3 + 2, "spherical": 1}[covariance] + 1
     assert one.bic_ == pytest.approx(-2 * one.loglik_ + q * np.log(12))
     assert one.loglik_ == pytest.approx(loglik(one, data.X, data.y, data.groups), rel=1e-7)
+    # A known dispersion is kept, and is no parameter.
+    known = Regressor(1, covariance=covariance, dispersion=2.0)
+    known.fit(data.X, data.y, groups=data.groups)
+    assert known.dispersion_ == 2.0
+    assert known.bic_ == pytest.approx(-2 * known.loglik_ + (q - 1) * np.log(12))
+    assert known.loglik_ == pytest.approx(loglik(known, data.X, data.y, data.groups), rel=1e-7)
 
 
 CLIMBS = [("diag", 0.5, np.inf), ("full", np.inf, np.inf), ("spherical", 0.5, np.inf)]
@@ -199,7 +174,7 @@ CLIMBS += [("full", np.inf, "auto"), ("diag", np.inf, 5.0)]
 CLIMBS += [("diag", np.inf, np.inf), ("full", 0.5, np.inf), ("spherical", np.inf, np.inf)]
 
 
-@pytest.mark.parametrize(("covariance", "prior", "df"), some(CLIMBS, 5))
+@pytest.mark.parametrize(("covariance", "prior", "df"), some(CLIMBS, 4))
 def test_likelihood_never_falls(covariance, prior, df):
     for seed in range(2):
         X, y, groups, _ = population(12, 5, seed)
@@ -208,25 +183,6 @@ def test_likelihood_never_falls(covariance, prior, df):
         falls = np.diff(model.history_["objective"])
         assert falls.max() <= 1e-10 * abs(model.objective_)
         assert model.objective_ <= model.history_["objective"].min() + 1e-9
-
-
-def test_prior_draws_correlations_to_zero_and_variances_not():
-    X, _, groups, _ = population(12, 40)
-    rng = np.random.default_rng(1)
-    own = rng.normal(size=(12, 1)) + 0.7 * rng.normal(size=(12, 3))
-    y = (X * own[groups, :2]).sum(axis=1) + own[groups, 2] + 0.1 * rng.normal(size=len(X))
-    correlation, spread = {}, {}
-    for prior in ("auto", np.inf):
-        options = {"covariance": "full", "prior": prior, "standardize": False}
-        model = Regressor(1, **options).fit(X, y, groups=groups)
-        spread[prior] = np.sqrt(np.diag(model.covariance_))
-        R = model.covariance_ / (spread[prior][:, None] * spread[prior])
-        correlation[prior] = R[np.tril_indices(3, -1)]
-        assert (np.linalg.eigvalsh(model.covariance_) > 0).all()
-    # 12 clients, and a prior worth 6 of them.
-    share = correlation["auto"] / correlation[np.inf]
-    assert (share > 0.6).all() and (share < 0.95).all()
-    assert_allclose(spread["auto"], spread[np.inf], rtol=0.2)
 
 
 @pytest.mark.parametrize("prior", ["auto", np.inf])
@@ -268,20 +224,21 @@ def test_shrinks_between_the_two():
     assert errors[0] < 0.8 * min(errors[1:])
 
 
-@pytest.mark.parametrize("n_samples", some([5, 30, 10], 2))
+@pytest.mark.parametrize("n_samples", [5, 30])
 def test_crisp_clusters_are_found(n_samples):
-    errors = np.zeros(2)
-    for seed in (5, 7):
-        data = make_clustered_regression(12, 3, 4, n_samples=n_samples, random_state=seed)
-        model = Regressor(random_state=0).fit(data.X, data.y, groups=data.groups)
-        assert model.n_clusters_ == 3
-        assert adjusted_rand_score(data.labels, model.labels_) == 1.0
-        assert model.bic_path_["n_clusters"][model.bic_path_["icl"].argmin()] == 3
-        told = skcfl.OracleClustersRegressor(data.labels).fit(data.X, data.y, groups=data.groups)
-        truth = data.coef[data.labels]
-        errors += [np.linalg.norm(fit.coef_ - truth) for fit in (model, told)]
-        assert not model.covariance_.any()
+    data = make_clustered_regression(12, 3, 4, n_samples=n_samples, random_state=5)
+    model = Regressor(random_state=0).fit(data.X, data.y, groups=data.groups)
+    assert model.n_clusters_ == 3
+    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
+    known = skcfl.OracleClustersRegressor(data.labels).fit(data.X, data.y, groups=data.groups)
+    truth = data.coef[data.labels]
+    errors = [np.linalg.norm(fit.coef_ - truth) for fit in (model, known)]
     assert errors[0] < 1.05 * errors[1]
+    assert not model.covariance_.any()
+    if n_samples == 30:  # errors of clients are those of the clusters' means
+        assert_allclose(model.params_std_, model.standard_errors_[model.labels_], rtol=1e-4)
+        z = (model.params_[:, :4] - truth) / model.params_std_[:, :4]
+        assert 0.5 < np.sqrt(np.mean(z**2)) < 2.0
 
 
 LINES = [("stacked", 30, 33), ("auto", 30, 4), ("spherical", 30, 11), ("diag", 30, 4)]
@@ -358,10 +315,6 @@ def test_correlations_are_found_where_there_are_any(slope, wanted):
     )
     assert auto.covariance_type_ == wanted
     assert_allclose(auto.params_, single.params_, rtol=1e-10)
-    # A stack has the likelihood of its part of lower BIC.
-    assert (stack.loglik_, stack.bic_, stack.objective_) == pytest.approx(
-        (single.loglik_, single.bic_, single.objective_), rel=1e-12
-    )
     assert_array_equal(stack.bic_path_["covariance_type"], ["diag", "full"])
     assert stack.bic_ == stack.bic_path_["bic"].min()
     assert f"BIC {stack.bic_:.3f}   (covariance {wanted})" in stack.summary()
@@ -395,17 +348,24 @@ def test_a_mean_of_hardly_more_rows_than_coefficients_is_no_cluster(seed):
     assert model.n_clusters_ == 1
 
 
-def test_an_outlier_is_no_cluster():
-    X, y, groups, _ = population(20, 10)
-    y = y + 100 * (groups == 3)
-    model = Regressor(covariance="diag", n_init=1, random_state=0).fit(X, y, groups=groups)
-    assert model.cluster_sizes_.min() > 1
-    assert np.isinf(model.bic_path_["icl"]).any()
-
-
 def logistic_population(n_clients=60, n=15, seed=0):
     X, z, groups, _ = population(n_clients, n, seed, noise=0.0)
     return X, z - 3, groups, np.random.default_rng(seed)
+
+
+def laplace(model, X, y, groups, parts, slack):
+    """Laplace's log-likelihood; `parts` has rows' log-densities, minus slopes and curvatures."""
+    Z, total = np.column_stack([X, np.ones(len(X))]), 0.0
+    inverse = np.linalg.inv(model.covariance_)
+    for i, group in enumerate(model.groups_):
+        A, d = Z[groups == group], model.params_[i] - model.cluster_params_[0]
+        density, slopes, curvatures = parts(A @ model.params_[i], y[groups == group])
+        # The parameters are at the mode.
+        assert np.abs(A.T @ slopes + inverse @ d).max() < slack
+        H = A.T @ (A * curvatures[:, None])
+        total += density.sum() - d @ inverse @ d / 2
+        total -= np.linalg.slogdet(np.eye(3) + H @ model.covariance_)[1] / 2
+    return total
 
 
 def test_binary_likelihood_is_laplaces():
@@ -413,20 +373,12 @@ def test_binary_likelihood_is_laplaces():
     y = np.where(rng.random(len(z)) < 1 / (1 + np.exp(-z)), "yes", "no")
     model = Classifier(1, covariance="diag").fit(X, y, groups=groups)
     assert 0.5 < np.sqrt(model.covariance_[0, 0]) < 1.5
-    # By its definition, at modes found otherwise.
-    Z, total = np.column_stack([X, np.ones(len(X))]), 0.0
-    inverse = np.linalg.inv(model.covariance_)
-    for i, group in enumerate(model.groups_):
-        A, s = Z[groups == group], np.where(y[groups == group] == "yes", 1.0, -1.0)
-        x = model.params_[i]
-        d = x - model.cluster_params_[0]
-        p = 1 / (1 + np.exp(-A @ x))
-        slope = -A.T @ (s / (1 + np.exp(s * (A @ x)))) + inverse @ d
-        assert np.abs(slope).max() < 1e-5
-        H = A.T @ (A * (p * (1 - p))[:, None])
-        total -= np.logaddexp(0, -s * (A @ x)).sum() + d @ inverse @ d / 2
-        total -= np.linalg.slogdet(np.eye(3) + H @ model.covariance_)[1] / 2
-    assert model.loglik_ == pytest.approx(total, rel=1e-8)
+
+    def parts(z, own):
+        s, p = np.where(own == "yes", 1.0, -1.0), 1 / (1 + np.exp(-z))
+        return -np.logaddexp(0, -s * z), -s / (1 + np.exp(s * z)), p * (1 - p)
+
+    assert model.loglik_ == pytest.approx(laplace(model, X, y, groups, parts, 1e-5), rel=1e-8)
 
 
 def test_gamma_without_differences_is_a_gamma_regression():
@@ -450,21 +402,6 @@ def test_gamma_without_differences_is_a_gamma_regression():
     assert_allclose(model.coef_, np.tile(plain.coef_, (8, 1)), rtol=1e-3)
 
 
-def test_gamma_recovers_its_dispersion():
-    rng = np.random.default_rng(1)
-    X, _, groups, _ = population(60, 25)
-    z = X @ [0.4, -0.2] + 3 + 0.5 * rng.normal(size=60)[groups]
-    y = rng.gamma(4.0, np.exp(z) / 4.0)
-    model = Regressor(1, loss="gamma", random="intercept").fit(X, y, groups=groups)
-    assert model.dispersion_ == pytest.approx(0.25, rel=0.1)
-    assert np.sqrt(model.covariance_[2, 2]) == pytest.approx(0.5, rel=0.25)
-    assert_allclose(model.cluster_coef_[0], [0.4, -0.2], atol=0.05)
-    scaled = Regressor(1, loss="gamma", random="intercept").fit(X, 100 * y, groups=groups)
-    expected = model.loglik_ - len(y) * np.log(100)
-    assert scaled.loglik_ == pytest.approx(expected, rel=1e-7)
-    assert scaled.dispersion_ == pytest.approx(model.dispersion_, rel=1e-4)
-
-
 def test_shared_coefficients_are_the_same_in_all_clusters():
     data = make_clustered_regression(15, 3, 2, n_samples=20, random_state=1)
     rng = np.random.default_rng(0)
@@ -482,10 +419,6 @@ def test_shared_coefficients_are_the_same_in_all_clusters():
     assert_allclose(other.fit(table, y).params_, model.params_, rtol=1e-10)
 
 
-def half_deviance(mean, y):
-    return xlogy(y, y / mean) - y + mean
-
-
 def test_poisson_likelihood_is_laplaces_and_double_poissons():
     X, z, groups, rng = logistic_population()
     y = rng.poisson(np.exp(z / 2 + 1) * rng.gamma(1.0, size=len(z))).astype(float)
@@ -494,19 +427,15 @@ def test_poisson_likelihood_is_laplaces_and_double_poissons():
         Regressor(**options, dispersion=phi, prior=np.inf, tol=1e-8) for phi in ("auto", 1, 2.5)
     ]
     for model in models:
-        model.fit(X, y, groups=groups)
-        Z, total, phi = np.column_stack([X, np.ones(len(X))]), 0.0, model.dispersion_
-        inverse = np.linalg.inv(model.covariance_)
-        for i, group in enumerate(model.groups_):
-            A, t = Z[groups == group], y[groups == group]
-            d, mean = model.params_[i] - model.cluster_params_[0], np.exp(A @ model.params_[i])
-            assert np.abs(A.T @ (mean - t) / phi + inverse @ d).max() < 1e-4
-            H = A.T @ (A * mean[:, None]) / phi
-            # Efron's density: Poisson's at its own mean, less the half deviance.
-            density = poisson.logpmf(t, t) - half_deviance(mean, t) / phi - np.log(phi) / 2
-            total += density.sum() - d @ inverse @ d / 2
-            total -= np.linalg.slogdet(np.eye(3) + H @ model.covariance_)[1] / 2
-        assert model.loglik_ == pytest.approx(total, rel=1e-7)
+        phi = model.fit(X, y, groups=groups).dispersion_
+
+        def parts(z, own, phi=phi):
+            """Efron's density: Poisson's at its own mean, less the half deviance."""
+            mean, saturated = np.exp(z), poisson.logpmf(own, own) - np.log(phi) / 2
+            deviance = xlogy(own, own / mean) - own + mean
+            return saturated - deviance / phi, (mean - own) / phi, mean / phi
+
+        assert model.loglik_ == pytest.approx(laplace(model, X, y, groups, parts, 1e-4), rel=1e-7)
     best, plain, other = models
     assert (plain.dispersion_, other.dispersion_) == (1.0, 2.5)
     assert 2.0 < best.dispersion_ < 6.0
@@ -538,28 +467,14 @@ def test_crisp_clusters_of_counts_are_no_noise(noise):
     assert (model.dispersion_ > 2.0) if noise else (model.dispersion_ < 1.3)
 
 
-@pytest.mark.parametrize("covariance", ["diag", "full", "spherical"])
+@pytest.mark.parametrize("covariance", ["diag", "full"])
 def test_dispersions_of_counts_are_no_less_than_one(covariance):
     """Two kinds of clients, far apart: steps to where it is less are not taken."""
-    for n, n_rows, low in ((40, 3, 0.2), (12, 6, 0.1)):
-        rng, groups = np.random.default_rng(0), np.repeat(np.arange(n), n_rows)
-        X = rng.normal(size=(len(groups), 2))
-        y = rng.poisson(np.where(groups % 2, 20, low)).astype(float)
-        model = Regressor(1, loss="poisson", covariance=covariance, basis="linear")
-        assert model.fit(X, y, groups=groups).dispersion_ >= 1.0
-
-
-def test_a_known_dispersion_is_kept():
-    X, y, groups, _ = population(seed=3, noise=0.5)
-    options = {"n_clusters": 1, "covariance": "diag", "tol": 1e-7}
-    free = Regressor(**options).fit(X, y, groups=groups)
-    held = Regressor(**options, dispersion=free.dispersion_).fit(X, y, groups=groups)
-    assert held.dispersion_ == free.dispersion_
-    assert_allclose(held.params_, free.params_, atol=2e-3)
-    assert free.bic_ - held.bic_ == pytest.approx(np.log(30), abs=0.1)
-    other = Regressor(**options, dispersion=4.0).fit(X, y, groups=groups)
-    assert other.loglik_ == pytest.approx(loglik(other, X, y, groups), rel=1e-9)
-    assert np.diag(other.covariance_).sum() < np.diag(free.covariance_).sum()
+    rng, groups = np.random.default_rng(0), np.repeat(np.arange(40), 3)
+    X = rng.normal(size=(120, 2))
+    y = rng.poisson(np.where(groups % 2, 20, 0.2)).astype(float)
+    model = Regressor(1, loss="poisson", covariance=covariance)
+    assert model.fit(X, y, groups=groups).dispersion_ >= 1.0
 
 
 def test_all_but_exact_fits_have_a_likelihood():
@@ -591,91 +506,27 @@ def test_rows_may_weigh_more_by_any_factor(loss):
     assert_allclose(model.predict(X[heaviest], groups[heaviest]), y[heaviest], rtol=0.05)
 
 
-@pytest.mark.parametrize(
-    "loss, unit, covariance",
-    some([("gamma", 1e6, "diag"), ("poisson", 1e3, "stacked"), ("gamma", 1e-6, "diag")], 1),
-)
-def test_clients_of_one_row_of_any_size(loss, unit, covariance):
-    """Of steps from zero, where fits begin, exponentials overflow."""
+def test_clients_of_one_row_of_any_size():
+    """Exponentials overflow at steps from zero, where fits begin; each row is no cluster."""
     rng = np.random.default_rng(1)
     groups, X = np.arange(10), rng.normal(size=(10, 3))
-    mean = np.exp(X @ [1.0, -0.5, 0.3])
-    options = {"loss": loss, "covariance": covariance, "n_init": 1, "random_state": 0}
-    if loss == "gamma":
-        y = rng.gamma(2.0, mean / 2.0)
-        same = Regressor(**options).fit(X, y, groups=groups)
-        model = Regressor(**options).fit(X, unit * y, groups=groups)
-        assert_allclose(model.coef_, same.coef_, atol=1e-3)
-        assert model.loglik_ == pytest.approx(same.loglik_ - 10 * np.log(unit), rel=1e-4)
-    else:
-        y = rng.poisson(unit * mean)
-        model = Regressor(**options).fit(X, y, groups=groups)
-        assert_allclose(model.cluster_coef_[0], [1.0, -0.5, 0.3], atol=0.1)
-    assert model.n_clusters_ == 1
-    assert not model.rejected_clients_.size
+    y = rng.gamma(2.0, np.exp(X @ [1.0, -0.5, 0.3]) / 2.0)
+    options = {"loss": "gamma", "covariance": "diag", "n_init": 1, "random_state": 0}
+    one, other = (Regressor(**options).fit(X, unit * y, groups=groups) for unit in (1.0, 1e6))
+    assert_allclose(other.coef_, one.coef_, atol=1e-3)
+    assert other.n_clusters_ == 1
+    assert not other.rejected_clients_.size
 
 
-@pytest.mark.parametrize("first", some(range(6), 1))
-def test_two_clients_of_one_row(first):
-    """Dispersions of interpolated rows run away: steps to there are taken back."""
-    data = make_clustered_regression(10, 2, 3, n_samples=20, random_state=0)
-    X, y = data.X[2 * first : 2 * first + 2], data.y[2 * first : 2 * first + 2]
-    model = Regressor(random_state=0).fit(X, y, groups=["a", "b"])
-    assert np.isfinite(model.coef_).all() and np.isfinite(model.loglik_)
-
-
-def test_several_classes():
-    X, z, groups, rng = logistic_population(30, 20)
-    y = np.digitize(z + rng.logistic(size=len(z)), [-1, 1])
-    model = Classifier(1, covariance="diag").fit(X, y, groups=groups)
-    assert_allclose(model.coef_.sum(axis=1), 0, atol=1e-8)
-    assert model.score(X, y, groups=groups) > 0.6
-
-
-def test_standard_deviations_cover():
-    X, y, groups, B = population(200, 6, noise=0.5)
-    model = Regressor(1, covariance="diag", prior=np.inf).fit(X, y, groups=groups)
-    rng = np.random.default_rng(5)
-    new = rng.normal(size=X.shape)
-    truth = (new * B[groups, :2]).sum(axis=1) + B[groups, 2] + 0.5 * rng.normal(size=len(new))
-    mean, std = model.predict(new, groups=groups, return_std=True)
-    assert 0.93 < ((truth - mean) / std).std() < 1.07
-    # Of a client that nobody knows, the population is all there is.
-    model.set_params(unseen="average")
-    mean, wide = model.predict(new[:3], groups=["?"] * 3, return_std=True)
-    Z = np.column_stack([new[:3], np.ones(3)])
-    assert_allclose(mean, Z @ model.cluster_params_[0])
-    both = model.covariance_ + mean_errors(model, X, groups)
-    expected = np.einsum("rp,pq,rq->r", Z, both, Z) + model.dispersion_
-    assert_allclose(wide, np.sqrt(expected), rtol=1e-6)
-    assert (wide > std[:3]).all()
-
-
-@pytest.mark.parametrize("covariance", ["diag", "stacked"])
-def test_sparse_rows(covariance):
+def test_sparse_rows():
     X, y, groups, _ = population(12, 10)
     X[np.abs(X) < 0.5] = 0.0
-    model = Regressor(1, covariance=covariance, standardize=False)
+    model = Regressor(1, covariance="stacked", standardize=False)
     dense = clone(model).fit(X, y, groups=groups)
     thin = clone(model).fit(sparse.csr_array(X), y, groups=groups)
     assert_allclose(thin.params_, dense.params_, rtol=1e-8)
     _, std = thin.predict(sparse.csr_array(X), groups=groups, return_std=True)
     assert_allclose(std, dense.predict(X, groups=groups, return_std=True)[1], rtol=1e-8)
-
-
-def test_prior_keeps_few_rows_from_ruin():
-    rng = np.random.default_rng(0)
-    X, groups = rng.normal(size=(20, 10)), np.repeat(np.arange(4), 5)
-    y = (X[:, 0] + rng.logistic(size=20) > 0).astype(int)
-    model = Classifier(n_clusters=1).fit(X, y, groups=groups)
-    assert np.abs(model.coef_).max() < 3
-    held = rng.normal(size=(400, 10))
-    truth = (held[:, 0] + rng.logistic(size=400) > 0).astype(int)
-    proba = model.predict_proba(held, groups=np.repeat(np.arange(4), 100))
-    loss = -np.log(proba[np.arange(400), truth]).mean()
-    assert loss < 0.9
-    plain = LogisticRegression().fit(X, y).predict_proba(held)
-    assert loss < 1.3 * -np.log(plain[np.arange(400), truth]).mean()
 
 
 def test_summary_has_what_lme4_shows():
@@ -707,15 +558,6 @@ def test_summary_has_what_lme4_shows():
     assert "Corr" in with_correlations[0] and lines[0].split()[-2:] == wanted
     # Of parameters that do not differ there are none.
     assert len(lines[1].split()) == 3 and "nan" not in with_correlations[1]
-
-
-def test_crisp_clusters_have_the_errors_of_their_means():
-    data = make_clustered_regression(12, 3, 4, n_samples=30, random_state=5)
-    model = Regressor(random_state=0).fit(data.X, data.y, groups=data.groups)
-    assert not model.covariance_.any()
-    assert_allclose(model.params_std_, model.standard_errors_[model.labels_], rtol=1e-4)
-    z = (model.params_[:, :4] - data.coef[data.labels]) / model.params_std_[:, :4]
-    assert 0.5 < np.sqrt(np.mean(z**2)) < 2.0
 
 
 @pytest.mark.parametrize(
@@ -851,9 +693,12 @@ def test_a_stack_is_the_mean_of_its_populations(kind):
     best = min(parts[:2], key=lambda part: part.bic_)
     assert (model.loglik_, model.bic_) == (best.loglik_, best.bic_)
     assert_array_equal(model.responsibilities_, 1.0)
-    mine = groups == 4
-    plain = model.client_model(4)
-    assert_allclose(plain.predict(X[mine]), model.predict(X[mine], groups=groups[mine]))
+    if kind == "regression":  # rows vary by the clients' parameters and the noise
+        rows = groups == 3
+        D = np.column_stack([model._scaling.transform(X[rows]), np.ones(rows.sum())])
+        _, std = model.predict(X[rows], groups=groups[rows], return_std=True)
+        V = model._covariances[3]
+        assert_allclose(std**2, np.einsum("rp,pq,rq->r", D, V, D) + model.dispersion_)
     assert "covariance stacked" in model.summary() and "stacking shares" in model.summary()
 
 
@@ -886,53 +731,15 @@ def test_a_stack_reaches_each_of_its_ends():
     assert totals["full"]["full"] > 0.9
 
 
-def test_where_nothing_differs_one_model_is_hardly_worse_than_known():
-    """Never far from FedAvg, however few the rows: the slopes can be dropped."""
-    worse = []
-    for seed in some(range(8), 1):
-        rng = np.random.default_rng(seed)
-        X, groups = rng.normal(size=(150, 6)), np.repeat(np.arange(50), 3)
-        beta = rng.normal(size=6)
-        y = X @ beta + 2.0 * rng.normal(size=150)
-        models = Regressor(1), FedAvgRegressor()
-        fits = [model.fit(X, y, groups=groups) for model in models]
-        stack, pooled = (((fit.coef_ - beta) ** 2).sum(axis=1).mean() for fit in fits)
-        worse.append(stack / pooled)
-    assert np.mean(worse) < 1.25
-
-
-def test_a_stack_knows_new_clients_and_the_spread_of_predictions():
-    X, y, groups = stackable()
-    old = groups < 12
-    model = clone(STACKS["regression"]).fit(X[old], y[old], groups=groups[old])
-    adapted = model.adapt(X, y, groups=groups + 100)
-    known = np.isin(adapted.groups_, np.arange(100, 112))
-    for name in ("params_", "params_std_"):
-        values = getattr(adapted, name)
-        assert_allclose(values[known], getattr(model, name), rtol=1e-8)
-    _, std = adapted.predict(X[old], groups=groups[old] + 100, return_std=True)
-    assert_allclose(std, model.predict(X[old], groups=groups[old], return_std=True)[1], rtol=1e-8)
-    # Rows vary by the clients' parameters and the noise.
-    V = model._covariances[3]
-    x = model._scaling.transform(X[groups == 3])
-    D = np.column_stack([x, np.ones(len(x))])
-    _, std = model.predict(X[groups == 3], groups=groups[groups == 3], return_std=True)
-    assert_allclose(std**2, np.einsum("rp,pq,rq->r", D, V, D) + model.dispersion_)
-
-
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_a_stack_without_some_clients():
+def test_stacks_of_one_part():
     X, y, groups = stackable()
     stack = STACKS["regression"]
     faults = Faults(dropout=0.1, dead=[4], random_state=0)
     federation = InProcessFederation(X, y, groups, faults=faults)
     model = clone(stack).set_params(max_iter=40).fit_federation(federation)
-    assert_array_equal(model.missing_clients_, [4])
     assert_allclose(model.params_[4], model.cluster_params_[0], rtol=1e-10)
-    weight = np.where(groups == 2, 0.0, 1.0)
-    model = clone(stack).fit(X, y, groups=groups, sample_weight=weight)
-    assert_allclose(model.params_[2], model.cluster_params_[0])
-    # Of one client no population is known, and of clusters there is one fit.
+    # One client shows no population, and clusters have one fit.
     one = groups == 1
     alone = clone(stack).fit(X[one], y[one], groups=groups[one])
     assert alone.stacking_shares_ == {"diag": 1.0} and alone.covariance_type_ == "diag"
@@ -962,7 +769,7 @@ def test_what_does_not_fit_in_memory_is_refused_before():
         Regressor(1, covariance="full").fit(X, y, groups=groups)
 
 
-@pytest.mark.parametrize("shape", [(2, 1, 1), (2, 1, 6), (2, 2, 6), (3, 2, 8)])
+@pytest.mark.parametrize("shape", [(2, 1, 6), (3, 2, 8)])
 def test_noise_of_few_rows_is_no_larger_than_their_targets(shape):
     m, n_rows, d = shape
     for seed in some((1, 0, 2, 3), 1):

@@ -43,6 +43,7 @@ def test_errors_of_clients_are_those_of_contrasts():
     sums = model._covariances.reshape(30, 3, 3, 9).sum(axis=1)
     assert_allclose(sums, 0.0, atol=1e-9 * model._covariances.max())
     assert_allclose(model._stack.mean_errors.reshape(3, 3, 9).sum(axis=0), 0.0, atol=1e-9)
+    assert_allclose(model.coef_.sum(axis=1), 0.0, atol=1e-8)
     # New clients with the same rows, and more rows of old ones.
     X, y, groups = draw(0.7)
     adapted = model.adapt(X, y, groups=groups + 30)
