@@ -17,11 +17,9 @@ from sklearn.metrics import adjusted_rand_score
 from trials import examples, some
 
 from skcfl import (
-    ConvexClusteredFL,
     ConvexClusteredFLClassifier,
     ConvexClusteredFLRegressor,
     LamSearch,
-    LocalModels,
     LocalModelsClassifier,
     LocalModelsRegressor,
     OracleClustersRegressor,
@@ -30,16 +28,12 @@ from skcfl import (
 from skcfl.datasets import make_clustered_regression
 from skcfl.fusion.solvers import PDMM
 from skcfl.graphs import chain_graph, complete_graph
-from skcfl.models import LinearModel, Location
 from skcfl.penalties import SquaredL2
 from skcfl.search.by_partitions import PartitionCriterion, log_partitions
 
 SIZES = {"n_clients": 12, "n_features": 4, "n_samples": (10, 30)}
 regression = partial(clustered.regression, **SIZES)
 classification = partial(clustered.classification, **SIZES)
-
-
-# -------------------------------------------------------------------------------- limits
 
 
 @pytest.mark.parametrize(
@@ -57,22 +51,8 @@ def test_lam_zero_is_a_model_a_client(fused, local, data):
     assert_array_equal(model.dual_coef_, 0.0)
 
 
-def test_equal_models_are_a_cluster_at_lam_zero():
-    data = regression(n_clients=2, n_clusters=1)
-    mine = data.groups == data.groups[0]
-    X, y = np.tile(data.X[mine], (3, 1)), np.tile(data.y[mine], 3)
-    y[-mine.sum() :] += 1.0
-    groups = np.repeat(["a", "b", "c"], mine.sum())
-    labels = ConvexClusteredFLRegressor(lam=0.0).fit(X, y, groups=groups).labels_
-    assert_array_equal(labels, [0, 0, 1])
-
-
-# ------------------------------------------------------------------------- choice of lam
-
-
 @pytest.mark.parametrize(
-    ("criterion", "seed"),
-    some([("held_out", 0), *(("bic", s) for s in range(20)), ("held_out", 1)], 2),
+    ("criterion", "seed"), some([*(("bic", s) for s in range(20)), ("held_out", 1)], 1)
 )
 def test_auto_finds_separated_clusters_of_ragged_clients(criterion, seed):
     data = make_clustered_regression(12, 3, 5, random_state=seed)  # of 20 to 60 rows
@@ -107,24 +87,6 @@ def test_auto_finds_clusters_under_other_losses(loss, data):
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
 
 
-@pytest.mark.parametrize(
-    ("n_samples", "seeds"), some([(5, some(range(2), 1)), (12, range(8, 12))], 1)
-)
-def test_auto_says_one_cluster_where_there_is_one(n_samples, seeds):
-    """Also where clients have as many rows as parameters and interpolate them.
-
-    Chance may better one model by more than the standard errors that it is given: with twelve
-    rows in 4 of 80 fits of other seeds and other orders of the rows; here in one fit of several.
-    """
-    several = []
-    for seed in seeds:
-        data = regression(seed, n_clusters=1, n_samples=n_samples, noise=1.0, n_clients=8)
-        for graph in some(("knn", "complete"), 1):
-            model = ConvexClusteredFLRegressor(graph=graph, penalty="l2")
-            several.append(fit(model, data).n_clusters_ > 1)
-    assert sum(several) <= (len(several) > 1)
-
-
 @pytest.mark.parametrize("graph", ["knn", "complete", np.zeros((6, 6))])
 def test_auto_where_all_clients_agree(graph):
     data = regression(n_clients=6, n_clusters=2, n_features=2)
@@ -148,15 +110,10 @@ def test_partitions_of_the_complete_graph():
     assert model.lam_ == 0.0
     local = fit(LocalModelsRegressor(alpha=model.alpha_), data)
     assert_allclose(model.params_, local.params_, atol=1e-8)
-
-
-def test_partitions_tell_what_was_tried():
-    data = regression()
-    model = fit(ConvexClusteredFLRegressor(graph="knn", search=LamSearch("bic")), data)
+    # The record of what was tried.
     search = model.lam_search_
     assert (np.diff(search["lam"]) > 0).all()
-    assert search["lam"][0] == 0.0 and search["n_clusters"][0] == 12
-    assert search["n_clusters"][-1] == 1
+    assert search["lam"][0] == 0.0 and search["n_clusters"][[0, -1]].tolist() == [24, 1]
     best = search["criterion"].argmin()
     assert search["lam"][best] == model.lam_
     assert search["n_clusters"][best] == model.n_clusters_
@@ -188,11 +145,7 @@ def test_number_of_partitions():
         assert log_partitions(n, k) == pytest.approx(np.log(number), abs=0.02)
 
 
-# ------------------------------------------------------------------------ refit, path
-
-
-@pytest.mark.parametrize("graph", ["complete", "knn"])
-def test_refit_is_the_pooled_fit_of_each_cluster(graph):
+def test_refit_is_the_pooled_fit_of_each_cluster(graph="complete"):
     data = regression(n_samples=(40, 80))
     model = fit(ConvexClusteredFLRegressor(lam=0.1, graph=graph, refit=True), data)
     plain = fit(ConvexClusteredFLRegressor(lam=0.1, graph=graph), data)
@@ -233,9 +186,6 @@ def test_a_short_fit_warns_with_the_number():
     assert model.dual_gap_ > 0
 
 
-# -------------------------------------------------------------------------- invariances
-
-
 @examples(1)
 @given(seed=st.integers(0, 10**6))
 def test_weights_are_repetitions(seed):
@@ -248,23 +198,6 @@ def test_weights_are_repetitions(seed):
     estimator.fit(*(np.repeat(rows, weights, axis=0) for rows in (data.X, data.y, data.groups)))
     assert_array_equal(labels, estimator.labels_)
     assert_allclose(params, estimator.params_, atol=1e-8)
-
-
-def test_any_convex_local_model():
-    data = classification()
-    hinge = fit(ConvexClusteredFL(LinearModel(loss="squared_hinge"), lam=0.05), data)
-    assert set(hinge.predict(data.X, groups=data.groups)) <= set(data.y)
-    rng = np.random.RandomState(0)
-    centres = np.repeat([[0.0, 0.0], [5.0, 5.0]], 30, axis=0)
-    groups = np.repeat(np.arange(12), 5)
-    model = ConvexClusteredFL(Location(), graph="knn", penalty="l2", refit=True)
-    model.fit(centres + rng.standard_normal((60, 2)), groups=groups)
-    assert_array_equal(model.labels_, np.repeat([0, 1], 6))
-    local = fit(LocalModels(Location()), data)
-    assert_array_equal(fit(ConvexClusteredFL(Location(), lam=0.0), data).params_, local.params_)
-
-
-# ------------------------------------------------------------------------ graphs, solvers
 
 
 def test_weights_of_edges_are_factors_of_lam():

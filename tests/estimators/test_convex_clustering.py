@@ -5,17 +5,14 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_blobs, make_moons
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import adjusted_rand_score
-from trials import examples, some
+from trials import some
 
 from skcfl import ConvexClusteredFL, ConvexClustering
 from skcfl.graphs import complete_graph, knn_graph
-from skcfl.inspection import ClusterPathDisplay
 from skcfl.model_selection import lam_max, lam_path
 from skcfl.models import Location
 
@@ -30,12 +27,9 @@ def blobs(seed=0, n=60, **options):
     return make_blobs(n, random_state=seed, **options)
 
 
-# ------------------------------------------------------------------------------ recovery
-
-
 BLOBS = [({"loss": loss}, blobs(seed)) for seed in some(range(10), 1) for loss in LOSSES]
 FAR = blobs(n=30, cluster_std=0.3)
-BLOBS += [({"loss": loss, "graph": "complete"}, FAR) for loss in LOSSES]
+BLOBS += [({"loss": "huber", "graph": "complete"}, FAR)]
 BLOBS += [({}, make_blobs(120, n_features=10, centers=12, random_state=0))]
 
 
@@ -47,7 +41,7 @@ def test_auto_finds_separated_blobs(options, data):
     assert model.dual_gap_ <= 1e-6 * model.objective_
 
 
-@pytest.mark.parametrize("d", [1, 2, 10])
+@pytest.mark.parametrize("d", [1, 10])
 def test_auto_says_one_cluster_where_there_is_one(d):
     for seed in some(range(3), 1):
         X = np.random.RandomState(seed).standard_normal((80, d))
@@ -60,16 +54,12 @@ def test_neighbours_find_moons():
     assert adjusted_rand_score(y, model.labels_) == 1.0
 
 
-# ------------------------------------------------------------------------ limits, references
-
-
 def test_duplicates_are_one_cluster_at_lam_zero():
     X = np.array([[0.0], [1.0], [0.0], [2.0], [1.0]])
     assert_array_equal(ConvexClustering(0.0).fit(X).labels_, [0, 1, 0, 2, 1])
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("graph", ["knn", "complete"])
+@pytest.mark.parametrize(("loss", "graph"), some(KINDS, 2))
 def test_same_as_clients_with_one_row(loss, graph):
     X, _ = blobs(n=40)
     graph = knn_graph(X, 4) if graph == "knn" else complete_graph(40)
@@ -81,48 +71,30 @@ def test_same_as_clients_with_one_row(loss, graph):
     assert_allclose(model.cluster_centers_, clients.cluster_params_, atol=1e-5)
 
 
-# -------------------------------------------------------------------------- invariances
-
-
-@examples(5)
-@given(seed=st.integers(0, 10**6))
-@pytest.mark.parametrize("loss", LOSSES)
-def test_order_place_and_units_do_not_matter(loss, seed):
-    rng = np.random.RandomState(seed)
-    X, _ = blobs(seed, n=45)
-    scale = 10 ** rng.uniform(-3, 3)
-    Q, _ = np.linalg.qr(rng.standard_normal((2, 2)))
-    order = rng.permutation(45)
-    model = ConvexClustering(0.4, loss=loss, tol=1e-10).fit(X)
-    moved = ConvexClustering(0.4 * scale, loss=loss, delta=scale, tol=1e-10)
-    moved.fit(scale * (X @ Q)[order] + 5.0 * scale)
-    assert adjusted_rand_score(model.labels_[order], moved.labels_) == 1.0
-    centres = model.cluster_centers_[model.labels_][order]
-    found = moved.cluster_centers_[moved.labels_] / scale
-    assert_allclose(found, centres @ Q + 5.0, atol=1e-5)
-
-
 @functools.cache
 def fit_of_blobs(loss, graph):
     X, _ = blobs(1, n=18)
     return X, ConvexClustering(loss=loss, graph=graph, delta=1.0).fit(X)
 
 
-@pytest.mark.parametrize(("scale", "shift"), [(1.0, 1e6), (1e-6, 0.0), (1e6, 0.0)])
+@pytest.mark.parametrize(("scale", "shift"), [(1.0, 1e6), (1e-6, 0.0)])
 @pytest.mark.parametrize(("loss", "graph"), some(KINDS, 2))
-def test_auto_does_not_depend_on_units_and_the_origin(loss, graph, scale, shift):
+def test_order_place_and_units_do_not_matter(loss, graph, scale, shift):
     X, model = fit_of_blobs(loss, graph)
-    moved = ConvexClustering(loss=loss, graph=graph, delta=scale).fit(scale * X + shift)
-    assert_array_equal(model.labels_, moved.labels_)
+    rng = np.random.RandomState(0)
+    order, (Q, _) = rng.permutation(18), np.linalg.qr(rng.standard_normal((2, 2)))
+    moved = ConvexClustering(loss=loss, graph=graph, delta=scale)
+    moved.fit(scale * (X @ Q)[order] + shift)
+    assert adjusted_rand_score(model.labels_[order], moved.labels_) == 1.0
     assert moved.partition_optimal_
     assert moved.dual_gap_ <= 1e-6 * moved.objective_
     assert moved.lam_ == pytest.approx(scale * model.lam_, rel=1e-6)
-    centres = (moved.cluster_centers_ - shift) / scale
-    assert_allclose(centres, model.cluster_centers_, atol=1e-5)
+    centres = model.cluster_centers_[model.labels_][order] @ Q
+    found = (moved.cluster_centers_[moved.labels_] - shift) / scale
+    assert_allclose(found, centres, atol=1e-5)
 
 
-@pytest.mark.parametrize("shift", [0.0, 1e3])
-def test_float32_is_kept_far_from_the_origin_too(shift):
+def test_float32_is_kept_far_from_the_origin_too(shift=1e3):
     X, y = blobs()
     model = ConvexClustering().fit((X + shift).astype(np.float32))
     assert model.cluster_centers_.dtype == np.float32
@@ -140,9 +112,6 @@ def test_points_that_stand_several_times():
         # Copies are never apart.
         assert len(np.unique(np.stack([copies, model.labels_]), axis=1)[0]) == 15
     assert adjusted_rand_score(y[copies], model.labels_) == 1.0
-
-
-# ------------------------------------------------------------------------------ the API
 
 
 def test_fit_predict_and_predict():
@@ -193,15 +162,6 @@ def test_path(loss, graph):
     assert model.set_params(lam=0.99 * lower).fit(X).n_clusters_ > 1
 
 
-def test_path_is_drawn():
-    pytest.importorskip("matplotlib")
-    X, _ = blobs(n=30)
-    model = ConvexClustering().fit(X)
-    display = ClusterPathDisplay.from_estimator(model, X, n_lams=4)
-    assert_array_equal(display.partition_, model.labels_)
-    assert_allclose(display.points_[0], X, atol=0.1)
-
-
 def test_paths_know_no_groups_and_weights():
     X, _ = blobs(n=30)
     for name in ("groups", "sample_weight"):
@@ -219,6 +179,8 @@ def test_number_of_neighbours():
 
 def test_a_matrix_of_weights():
     X, _ = blobs(n=30)
+    with pytest.raises(ValueError, match="graph has 3 nodes, but there are 30 points"):
+        ConvexClustering(graph=np.ones((3, 3))).fit(X)
     graph = knn_graph(X, 4)
     expected = ConvexClustering(0.5, graph=graph).fit(X).labels_
     for weights in (graph.adjacency(), graph.adjacency().toarray()):
@@ -231,17 +193,6 @@ def test_few_points():
     assert model.n_clusters_ == 1
     assert_allclose(model.cluster_centers_, [[1.5]])
     assert ConvexClustering().fit(np.ones((5, 2))).n_clusters_ == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"graph": np.ones((3, 3))}, "graph has 3 nodes, but there are 30 points"),
-    ],
-)
-def test_bad_parameters_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        ConvexClustering(**options).fit(blobs(n=30)[0])
 
 
 def test_a_short_fit_warns_with_the_number():

@@ -16,7 +16,6 @@ from skcfl import (
     FPFCClassifier,
     FPFCRegressor,
     LamSearch,
-    LocalModelsRegressor,
     OracleClustersClassifier,
     OracleClustersRegressor,
     Training,
@@ -30,7 +29,7 @@ from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.fpfc_problem import FPFCProblem
 from skcfl.fusion.solvers import FPFCRounds
 from skcfl.model_selection import lam_max, lam_path
-from skcfl.models import MLP, LinearModel, Location
+from skcfl.models import MLP, LinearModel
 from skcfl.penalties import MCP, SCAD
 from skcfl.search.by_partitions import PartitionCriterion
 
@@ -38,9 +37,6 @@ from skcfl.search.by_partitions import PartitionCriterion
 def regression(seed=0, **options):
     options = {"n_clients": 9, "n_features": 4} | options
     return make_clustered_regression(random_state=seed, **options)
-
-
-# ------------------------------------------------------------------- clusters, no tuning
 
 
 @pytest.mark.parametrize(
@@ -74,19 +70,6 @@ def test_units_of_the_features_do_not_matter():
     assert_allclose(one.params_, 1000.0 * other.params_, rtol=1e-6)
     assert one.lam_ == pytest.approx(1000.0 * other.lam_)
     assert one.penalty_scale_ == pytest.approx(1e-6 * other.penalty_scale_)
-
-
-@pytest.mark.parametrize(
-    "model", some([LinearModel(loss="poisson"), LinearModel(loss="huber")], 1)
-)
-def test_other_losses(model):
-    few = {"n_clients": 6, "n_clusters": 2, "n_features": 2}
-    data = regression(coef="sphere", separation=1.2, n_samples=100, noise=0.1, **few)
-    y = data.y
-    if model.loss == "poisson":
-        y = np.random.RandomState(0).poisson(np.exp(y))
-    fitted = FPFC(model, search=LamSearch(n_lams=3)).fit(data.X, y, groups=data.groups)
-    assert adjusted_rand_score(data.labels, fitted.labels_) == 1.0
 
 
 @pytest.mark.parametrize("refit", [False, True])
@@ -137,39 +120,6 @@ def test_networks_in_the_everyday_classes():
         FPFCRegressor(**NETWORK, fit_intercept=False).fit(X, y, groups=groups)
 
 
-SEARCHES = [LamSearch("bic", n_lams=3), LamSearch(cv=2, n_lams=6)]
-
-
-@pytest.mark.parametrize("search", some(SEARCHES, 1))
-def test_networks_with_a_chosen_lam(search):
-    X, y, groups, labels = waves()
-    model = FPFCRegressor(search=search, **NETWORK, random_state=0)
-    assert adjusted_rand_score(labels, model.fit(X, y, groups=groups).labels_) == 1.0
-    assert model.score(X, y, groups=groups) > 0.95
-
-
-def test_without_targets():
-    rng = np.random.RandomState(0)
-    centres = np.array([[0.0, 0.0], [5.0, 0.0], [0.0, 5.0]])
-    labels = np.arange(9) % 3
-    groups = np.repeat(np.arange(9), 10)
-    X = centres[labels[groups]] + rng.standard_normal((90, 2))
-    model = FPFC(Location(), refit=True, search=LamSearch(n_lams=2)).fit(X, groups=groups)
-    assert adjusted_rand_score(labels, model.labels_) == 1.0
-    assert_allclose(model.cluster_params_[0], X[labels[groups] == 0].mean(axis=0))
-
-
-# ------------------------------------------------------------------------- the solution
-
-
-def test_lam_zero_is_a_model_a_client():
-    data = regression()
-    model = fit(FPFCRegressor(lam=0.0, alpha=0.01, refit=False), data)
-    local = fit(LocalModelsRegressor(alpha=0.01), data)
-    assert_array_equal(model.params_, local.params_)
-    assert model.residual_ <= 1e-8 and np.isnan(model.rho_)
-
-
 def test_means_of_the_clients_models_weigh_rows():
     data = regression(n_samples=(10, 60))
     model = fit(FPFCRegressor(0.5, refit=False, standardize=False), data)
@@ -179,9 +129,6 @@ def test_means_of_the_clients_models_weigh_rows():
         mean = np.average(model.fusion_params_[mine], axis=0, weights=sizes[mine])
         assert_allclose(model.cluster_params_[k], mean)
     assert_array_equal(model.params_, model.cluster_params_[model.labels_])
-
-
-# -------------------------------------------------------------------------------- options
 
 
 def test_steps_of_clients_may_differ():
@@ -242,9 +189,6 @@ def test_refusals(options, message):
 def test_convex_methods_refuse_concave_penalties():
     with pytest.raises(ValueError, match=r"SCAD.* is not convex.*FPFC"):
         fit(ConvexClusteredFLRegressor(0.1, penalty=SCAD()), regression())
-
-
-# ------------------------------------------------------------------------------- over lam
 
 
 def test_path_is_fits():
