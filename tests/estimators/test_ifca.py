@@ -11,28 +11,25 @@ from sklearn.metrics import adjusted_rand_score
 from trials import some
 
 from skcfl import (
+    CLoVEClassifier,
     CLoVERegressor,
     FedAvgRegressor,
     IFCAClassifier,
     IFCARegressor,
     LocalModelsRegressor,
-    OracleClustersClassifier,
     OracleClustersRegressor,
     Training,
 )
 from skcfl.datasets import make_clustered_regression
 from skcfl.rounds.alternate import Rounds
 
-SEEDS = some(range(20), 4)
+SEEDS = some(range(20), 2)
 
 
 def counts(data):
     rate = np.exp(np.clip(data.y, -3, 3))
     data.y = np.random.RandomState(0).poisson(rate).astype(float)
     return data
-
-
-# ----------------------------------------------------------------------------- recovery
 
 
 WIDE = {"n_features": 30, "n_samples": (15, 25), "separation": 4.0, "noise": 0.1}
@@ -43,7 +40,8 @@ UPDATES = [
     for division in ("cluster", "all")
 ]
 FOUND = [(IFCARegressor(random_state=seed), regression(seed)) for seed in SEEDS]
-FOUND += [(CLoVERegressor(random_state=seed), regression(seed)) for seed in SEEDS[:3]]
+FOUND += [(CLoVERegressor(random_state=seed), regression(seed)) for seed in SEEDS[:1]]
+FOUND += [(CLoVEClassifier(random_state=seed), classification(seed)) for seed in SEEDS]
 FOUND += [(IFCARegressor(training=update, random_state=0), regression(11)) for update in UPDATES]
 FOUND += [
     (IFCARegressor(random_state=0), regression(0, **WIDE)),
@@ -51,6 +49,7 @@ FOUND += [
 ]
 for _seed in some(range(5), 1):
     FOUND += [
+        (IFCAClassifier(random_state=_seed), classification(_seed)),
         (IFCAClassifier(random_state=_seed), classification(_seed, n_classes=3)),
         (IFCAClassifier(loss="squared_hinge", random_state=_seed), classification(_seed)),
         (IFCARegressor(loss="huber", random_state=_seed), regression(_seed)),
@@ -64,23 +63,7 @@ def test_separated_clusters_are_found(model, data):
     assert model.n_clusters_ == 3
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_classifier_recovers_separated_clusters_with_defaults(seed):
-    data = classification(seed)
-    model = fit(IFCAClassifier(n_clusters=3, random_state=seed), data)
-    score = adjusted_rand_score(data.labels, model.labels_)
-    if score < 1.0:
-        # The prior may move a client of few rows: then for the better.
-        oracle = fit(OracleClustersClassifier(labels=data.labels, alpha=model.alpha_), data)
-        assert model.objective_ < oracle.objective_
-    assert score > 0.85
-
-
-# -------------------------------------------------------------------------------- limits
-
-
-@pytest.mark.parametrize("polish", [True, False])
-@pytest.mark.parametrize("averaging", ["gradient", "model"])
+@pytest.mark.parametrize(("averaging", "polish"), [("gradient", True), ("model", False)])
 def test_one_cluster_is_fedavg(averaging, polish):
     data = regression(4, n_clusters=1)
     training = Training(averaging=averaging, polish=polish)
@@ -91,13 +74,6 @@ def test_one_cluster_is_fedavg(averaging, polish):
     fed = fit(FedAvgRegressor(**options), data)
     assert_allclose(ifca.params_, fed.params_, rtol=1e-10, atol=1e-12)
     assert_allclose(ifca.history_["objective"], fed.history_["objective"])
-
-
-def test_gradient_averaging_without_polish_reaches_the_pooled_fit():
-    data = regression(6)
-    exact = fit(FedAvgRegressor(), data)
-    slow = fit(FedAvgRegressor(training=Training(polish=False), tol=1e-13, max_iter=20000), data)
-    assert_allclose(slow.coef_, exact.coef_, atol=1e-8)
 
 
 def test_as_many_clusters_as_clients_is_local_models():
@@ -116,8 +92,6 @@ def test_known_clusters_are_each_clusters_pooled_fit():
     aligned = fit(OracleClustersRegressor(labels=data.labels), data)
     assert_array_equal(oracle.params_, aligned.params_)
     assert adjusted_rand_score(oracle.labels_, data.labels) == 1.0
-    found = fit(IFCARegressor(n_clusters=3, random_state=0), data)
-    assert_allclose(found.params_, oracle.params_, atol=1e-9)
     pooled = fit(OracleClustersRegressor(), data)
     assert_allclose(pooled.params_, fit(FedAvgRegressor(), data).params_, atol=1e-9)
 
@@ -128,9 +102,6 @@ def test_uniform_weights_count_every_client_once():
     _, codes, counts = np.unique(data.groups, return_inverse=True, return_counts=True)
     ridge = Ridge(alpha=0.0, tol=1e-12).fit(data.X, data.y, sample_weight=1.0 / counts[codes])
     assert_allclose(model.cluster_coef_[0], ridge.coef_, atol=1e-8)
-
-
-# ------------------------------------------------------------------------------- options
 
 
 def test_objective_falls_every_round():
@@ -161,7 +132,7 @@ def test_division_by_all_steps_by_the_share_of_the_cluster():
 def test_hold_out_breaks_the_lock_of_a_random_partition():
     """With rows not many more than features, clients recognise any model they trained."""
     locked, held = [], []
-    for seed in range(6):
+    for seed in (4, 5):  # starts that the clients lock
         data = regression(seed, n_features=12, n_samples=(13, 14), separation=3.0)
         wrong = np.random.RandomState(seed).randint(0, 3, 24)
         init = fit(OracleClustersRegressor(labels=wrong), data).cluster_params_
@@ -196,17 +167,10 @@ def test_empty_clusters():
     assert kept.n_clusters_ == kept.cluster_params_.shape[0] == 1
     filled = fit(IFCARegressor(n_clusters=2, init=start, empty_cluster="reseed"), data)
     assert adjusted_rand_score(data.labels, filled.labels_) == 1.0
-
-
-def test_too_many_clusters_leave_no_empty_one():
-    data = regression(19, n_clusters=2)
     model = fit(IFCARegressor(n_clusters=5, random_state=0), data)
     assert (model.cluster_sizes_ > 0).all()
     assert model.n_clusters_ == len(model.cluster_sizes_) == len(model.cluster_params_)
     assert model.cluster_sizes_.sum() == 24
-
-
-# ------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def waves(seed=0, n_clients=6, n_rows=25):
     return X, y, groups
 
 
-@pytest.mark.parametrize("cls", some(REGRESSORS, 6))
+@pytest.mark.parametrize("cls", some(REGRESSORS, 4))
 def test_units_change_nothing(cls):
     """Powers of two scale without rounding."""
     X, y, groups = waves()

@@ -29,14 +29,14 @@ KINDS = {
     "splines": PartialPoolingRegressor(1, basis=SplineBasis(3), covariance="diag", df=np.inf),
     "trees": PartialPoolingRegressor(**GROWN),
     "trees of three classes": PartialPoolingClassifier(**GROWN).set_params(basis__n_trees=1),
-    "trees of counts": PartialPoolingRegressor(**GROWN, loss="poisson"),
     "levels": PartialPoolingRegressor(**LEVELS),
     "levels of classes": PartialPoolingClassifier(**LEVELS),
-    # The last two share all but the loss with kinds before.
+    # The last three share all but the loss with kinds before.
     "trees of classes": PartialPoolingClassifier(**GROWN),
+    "trees of counts": PartialPoolingRegressor(**GROWN, loss="poisson"),
     "levels of counts": PartialPoolingRegressor(**LEVELS, loss="poisson"),
 }
-every_kind = pytest.mark.parametrize("kind", some(KINDS, len(KINDS) - 2))
+every_kind = pytest.mark.parametrize("kind", some(KINDS, len(KINDS) - 3))
 
 
 def rows_of(kind):
@@ -128,7 +128,10 @@ def test_rows_given_twice_weigh_twice(kind):
     assert_allclose(weighed.params_, twice.params_, rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if not kind.startswith("levels")])
+@pytest.mark.parametrize(
+    "kind",
+    [kind for kind in some(KINDS, 8) if not kind.startswith("levels")],
+)
 def test_new_clients_with_rows_of_known_ones_have_their_models(kind):
     wanted, (X, y, groups) = fitted(kind), rows_of(kind)
     few = groups < 3
@@ -137,7 +140,7 @@ def test_new_clients_with_rows_of_known_ones_have_their_models(kind):
     assert_allclose(model.params_std_[-3:], wanted.params_std_[:3], rtol=1e-8)
 
 
-@pytest.mark.parametrize("kind", ["diag", "full", "stacked"])
+@pytest.mark.parametrize("kind", ["diag", "stacked"])
 def test_a_constant_column_says_nothing_of_intercepts(kind):
     """Its slope would be a part of them, and its deviation and error made up."""
     X, y, groups = rows_of("stack")
@@ -184,12 +187,8 @@ def test_bends_share_their_variance_beside_groupings(loss):
         wanted = cls(**about, df=np.inf).fit(X, y, groups=groups)
         assert beside.loglik_ == pytest.approx(wanted.loglik_, abs=1e-4)
         assert beside.bic_ == pytest.approx(wanted.bic_, abs=1e-4)
-        assert (
-            "full"
-            not in cls(**about | {"covariance": "auto"}, crossed=[])
-            .fit(X, y, groups=groups)
-            .bic_path_["covariance_type"]
-        )
+        auto = cls(**about | {"covariance": "auto"}, crossed=[]).fit(X, y, groups=groups)
+        assert "full" not in auto.bic_path_["covariance_type"]
 
 
 @pytest.mark.parametrize("values", [(0.0, 1.0), (0.0, 7.0), "one client"])

@@ -26,8 +26,7 @@ CLEAN = RobustClusteredFLRegressor(n_clusters=3, random_state=0)
 CLEAN = CLEAN.fit(DATA.X, DATA.y, groups=DATA.groups).score(DATA.X, DATA.y, groups=DATA.groups)
 
 
-ATTACKS = [("sign_flip", "median"), ("noise", "median")]
-ATTACKS += [(attack, "trimmed") for attack in ("sign_flip", "scale_y", "scale_X")]
+ATTACKS = [("noise", "median"), ("sign_flip", "trimmed"), ("scale_X", "trimmed")]
 
 
 @pytest.mark.parametrize("attack, clusterer", ATTACKS)
@@ -43,7 +42,7 @@ def test_false_rows(attack, clusterer):
     assert (model.suspicion_[lies.is_false] > 1).all()
 
 
-@pytest.mark.parametrize("attack", ["sign_flip", "scale", "alie", "inner_product"])
+@pytest.mark.parametrize("attack", ["scale", "alie"])
 def test_false_messages(attack):
     """One of eight clients of each cluster."""
     ids = np.unique(DATA.groups)

@@ -43,8 +43,9 @@ def honest_score(model):
     return model.score(DATA.X[~LIES], DATA.y[~LIES], groups=DATA.groups[~LIES])
 
 
-@pytest.mark.parametrize("cls", [IFCARegressor, CLoVERegressor])
-@pytest.mark.parametrize("aggregation", ["median", "geometric_median"])
+@pytest.mark.parametrize(
+    "cls, aggregation", [(IFCARegressor, "median"), (CLoVERegressor, "geometric_median")]
+)
 def test_flipped_targets_cost_the_honest_nothing(cls, aggregation):
     model = cls(n_clusters=3, aggregation=aggregation, random_state=0)
     model.fit(DATA.X[~LIES], DATA.y[~LIES], groups=DATA.groups[~LIES])

@@ -71,8 +71,8 @@ X, GROUPS = FRAME.drop(columns=["hospital", "ward"]), FRAME["hospital"]
 FITTED = Lines().fit(X, Y, groups=GROUPS)
 
 
-BASES = [(PartialPoolingRegressor, basis) for basis in ("trees", "splines")]
-BASES += [(PartialPoolingClassifier, basis) for basis in ("linear", "splines", "trees")]
+BASES = [(PartialPoolingRegressor, "trees"), (PartialPoolingClassifier, "splines")]
+BASES += [(PartialPoolingClassifier, basis) for basis in ("linear", "trees")]
 
 
 @pytest.mark.parametrize(("cls", "basis"), some(BASES, 3))
@@ -140,7 +140,7 @@ def test_missing_values_are_what_they_are_in_every_type():
         )
 
 
-@pytest.mark.parametrize("ward, sex", [("ward", "sex"), (4, 0), (-1, -5)])
+@pytest.mark.parametrize("ward, sex", [("ward", "sex"), (-1, -5)])
 def test_groupings_and_coefficients_that_differ_are_named_by_column(ward, sex):
     rows = FRAME.drop(columns="hospital")
     model = Lines(crossed=[ward], random=[sex]).fit(rows, Y, groups=GROUPS)
@@ -373,11 +373,3 @@ def test_a_flag_that_only_new_rows_lack_is_the_mean(dtype):
         found = model.predict(lacking, groups=GROUPS[:3])
         assert_allclose(found, model.predict(wanted, groups=GROUPS[:3]))
         assert np.isfinite(model.adapt(lacking, Y[:3], ["new"] * 3).params_).all()
-
-
-def test_a_number_that_only_new_rows_lack_is_the_mean():
-    rows = X.head(3)
-    assert_array_equal(
-        FITTED.predict(rows.assign(age=np.nan), groups=GROUPS[:3]),
-        FITTED.predict(rows.assign(age=X["age"].mean()), groups=GROUPS[:3]),
-    )

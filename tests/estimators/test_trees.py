@@ -119,24 +119,6 @@ def test_effects_of_features(fitted):
     plt.close("all")
 
 
-def test_few_trees_or_none_where_the_truth_is_linear():
-    counts = []
-    seeds = some(range(4), 2)
-    for seed in seeds:
-        rng = np.random.default_rng(seed)
-        groups = np.repeat(np.arange(12), 15)
-        X = rng.normal(size=(180, 2))
-        y = X @ [1.0, -2.0] + rng.normal(size=180)
-        model = PartialPoolingRegressor(1, basis="trees", covariance="diag").fit(X, y, groups)
-        counts.append(len(model._effects[0].forest.trees))
-        if not counts[-1]:  # then the fit is that of straight lines
-            lines = PartialPoolingRegressor(1, basis="linear", covariance="diag").fit(X, y, groups)
-            got, wanted = (each.predict(X, groups=groups) for each in (model, lines))
-            assert_allclose(got, wanted, rtol=1e-9)
-            assert_array_equal(model.feature_importances_, 0.0)
-    assert counts.count(0) >= len(seeds) / 2 and max(counts) <= 15
-
-
 def test_what_trees_cannot_be_beside():
     X, y, groups = corners(n_clients=6, n=8)
     with pytest.raises(ValueError, match="basis='trees' cannot be beside crossed or nested"):
