@@ -247,7 +247,8 @@ def test_units_of_amounts_take_no_more_exchanges(scale):
     y = rng.gamma(2.0, np.exp(0.3 * X.sum(axis=1)))
     model = PartialPoolingRegressor(basis="linear", loss="gamma", random_state=0)
     wanted = model.fit(X, y, groups=groups).predict(X, groups=groups)
-    calls = model.calls_
+    calls, loglik = model.calls_, model.loglik_
     found = model.fit(X, scale * y, groups=groups).predict(X, groups=groups)
     assert_allclose(found / scale, wanted, rtol=1e-8)
     assert model.calls_ <= 1.1 * calls
+    assert model.loglik_ == pytest.approx(loglik - 72 * np.log(scale), rel=1e-6)

@@ -57,7 +57,7 @@ def test_charts_begin_at_the_covariance(kind, shrinkage):
     assert_allclose(chart.covariance(chart.start), covariance, atol=3 * FLOOR)
 
 
-@pytest.mark.parametrize("kind, tol", [("diag", 0.05), ("full", 0.01), ("spherical", 0.1)])
+@pytest.mark.parametrize("kind, tol", [("full", 0.01), ("spherical", 0.1)])
 def test_likelihoods_curve_by_one(kind, tol, monkeypatch):
     """At the maximum, of clients that all know as much: a Newton step needs no other curvature."""
     monkeypatch.setattr("skcfl.pooling.covariance_charts.RIDGE", 1e-6)
@@ -76,8 +76,9 @@ def test_likelihoods_curve_by_one(kind, tol, monkeypatch):
     assert_allclose(np.linalg.eigvalsh(curved), 1.0, atol=tol)
 
 
-@pytest.mark.parametrize("free", [[False, False, True], [False, True, True]])
-@pytest.mark.parametrize("kind", ["diag", "full"])
+@pytest.mark.parametrize(
+    "kind, free", [("diag", [False, True, True]), ("full", [False, False, True])]
+)
 def test_steps_have_the_prior_of_intercepts(kind, free):
     """Covariances of steps are the most probable ones, given squares of deviations."""
     pool, _, start = opened(*drawn(), kind=kind, prior="auto")
@@ -139,8 +140,7 @@ def test_many_coordinates_have_the_curvature_of_each_row(shrinkage, monkeypatch)
         assert_allclose(block, whole[of_row], rtol=1e-10)
 
 
-@pytest.mark.parametrize("most", [300, 0])
-@pytest.mark.parametrize("shrinkage", [0.0, 4.0])
+@pytest.mark.parametrize("most, shrinkage", [(300, 4.0), (0, 0.0)])
 def test_slopes_are_those_of_the_posterior_density(shrinkage, most, monkeypatch):
     """Intercepts, which have a prior of their own, among them; the noise curves by one."""
     monkeypatch.setattr("skcfl.pooling.covariance_charts.MOST_CURVED", most)
@@ -219,7 +219,7 @@ def test_first_steps_that_overshoot_are_not_taken(monkeypatch):
     assert np.diff([fit.value, *(value for _, value in done.trail)]).min() >= 0.0
 
 
-@pytest.mark.parametrize("shift, free", [(0.0, 1), (0.1, 1), (3.0, 1), (0.1, 0)])
+@pytest.mark.parametrize("shift, free", [(0.0, 1), (3.0, 1), (0.1, 0)])
 def test_explaining_priors_have_the_greatest_marginal_likelihood(shift, free, monkeypatch):
     X, y, groups = drawn(40, 4, 0.3, shift=shift)
     pool, options, start = opened(X + 2.0, y, groups, prior="auto")

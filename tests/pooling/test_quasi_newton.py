@@ -19,7 +19,6 @@ PRIORS = [
     {},
     {"shrinkage": 5.0, "spent": 7.0},
     {"df": 3.5},
-    {"shrinkage": 5.0, "off_zero": True},
     {"shrinkage": 5.0, "off_zero": True, "free": np.array([False, True, True])},
 ]
 

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from scipy.optimize import approx_fprime, minimize
 from trials import some
 
-from skcfl import PartialPoolingClassifier, PartialPoolingRegressor
+from skcfl import PartialPoolingClassifier
 from skcfl.calls.posteriors_asked import LeftOutSums
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
@@ -15,8 +15,8 @@ from skcfl.pooling.stacking import _least
 GROUPS = np.repeat(np.arange(9), 5)
 
 
-def opened(loss, seed=0, weight=None, n_classes=None):
-    rng = np.random.default_rng(seed)
+def opened(loss, n_classes=None):
+    rng = np.random.default_rng(0)
     X = rng.normal(size=(len(GROUPS), 2))
     z = (X * (1.0 + 0.5 * rng.normal(size=(9, 2)))[GROUPS]).sum(axis=1)
     y = {
@@ -30,11 +30,7 @@ def opened(loss, seed=0, weight=None, n_classes=None):
     if n_classes == 2:
         y = (y > 0).astype(int)
     model = LinearModel(loss, alpha=0.0, standardize=False).bind(2, n_classes)
-    rows = X, y, GROUPS
-    if weight is not None and weight.dtype.kind == "i":
-        kept = np.repeat(np.arange(len(y)), weight)
-        rows, weight = [part[kept] for part in rows], None
-    return InProcessFederation(*rows, sample_weight=weight).open(model, random_state=0), X, y
+    return InProcessFederation(X, y, GROUPS).open(model, random_state=0), X, y
 
 
 def priors(pool, seed=0):
@@ -97,20 +93,6 @@ def test_scales_of_the_clients_are_scales_of_noise_and_prior():
         assert_allclose(scaled[i], predicted(scale[i], np.inf)[i], rtol=1e-9)
 
 
-@pytest.mark.parametrize("seed", some(range(3), 1))
-def test_a_client_far_larger_than_the_others_does_not_end_the_stack(seed):
-    """By the scale of the others one row of it would tell more of the mean than all rows do."""
-    groups = np.repeat(np.arange(40), 5)
-    rng = np.random.default_rng(seed)
-    size = np.exp(rng.normal(size=40))
-    size[0] = 100.0
-    X = size[groups, None] * rng.normal(size=(200, 2))
-    slopes = 1.0 + 0.5 * rng.normal(size=(40, 2))
-    y = (X * slopes[groups]).sum(axis=1) + size[groups] * (1.0 + 0.1 * rng.normal(size=200))
-    shares = PartialPoolingRegressor(1, basis="linear").fit(X, y, groups=groups).stacking_shares_
-    assert shares["none"] < 0.1
-
-
 OTHERS = [("poisson", None), ("gamma", None), ("log_loss", 2), ("log_loss", 3)]
 
 
@@ -148,16 +130,6 @@ def test_derivatives_are_those_of_differences(loss, n_classes):
     assert slopes[0] - slopes[1] == pytest.approx(slope[0], rel=1e-4, abs=1e-5)
     second = approx_fprime(np.array([0.4]), lambda t: at(t[0])[1] @ [1, -1], 1e-6)
     assert np.array([1, -1]) @ curvature @ [1, -1] == pytest.approx(second[0], rel=1e-4)
-
-
-@pytest.mark.parametrize("loss", ["squared_error", "poisson"])
-def test_a_weight_of_two_is_two_rows(loss):
-    weight = np.random.default_rng(1).integers(0, 3, len(GROUPS))
-    pools = [opened(loss, weight=own)[0] for own in (weight, weight.astype(float))]
-    shares = np.array([0.4, 0.6])
-    answers = [pool.ask(LeftOutSums, *priors(pool), shares) for pool in pools]
-    for one, other in zip(*answers, strict=True):
-        assert_allclose(one, other, rtol=1e-9)
 
 
 def test_the_least_point_of_the_simplex_is_found():

@@ -89,8 +89,10 @@ def test_sums_are_those_of_matrices(loss, to_rows, by_rows, monkeypatch):
     assert_allclose(products, np.matmul(vectors, curvature), rtol=1e-7, atol=1e-8)
 
 
-@pytest.mark.parametrize("loss", ["poisson", "two", "three"])
-@pytest.mark.parametrize("to_rows", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize(
+    ("loss", "to_rows"),
+    [("poisson", sparse.csr_array), ("two", np.asarray), ("three", sparse.csr_array)],
+)
 @pytest.mark.parametrize("kind", ["full", "diagonal", "none"])
 def test_posteriors_of_few_rows_are_those_of_more_that_weigh_nothing(loss, to_rows, kind):
     """With them there are more rows than parameters, and matrices of these."""
@@ -123,7 +125,7 @@ def test_posteriors_of_few_rows_are_those_of_more_that_weigh_nothing(loss, to_ro
         assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("loss", ["poisson", "two", "three"])
+@pytest.mark.parametrize("loss", ["poisson", "three"])
 def test_modes_under_one_prior_are_not_those_of_another(loss):
     """Searches begin at the last modes, which have parts where this prior has no variance."""
     X, z, rng = rows()
@@ -169,17 +171,6 @@ def test_fits_are_those_of_matrices(to_rows, options, request, monkeypatch):
     assert_allclose(
         wide.predict(to_rows(X), groups=GROUPS), dense.predict(X, groups=GROUPS), atol=5e-3
     )
-
-
-def test_wide_classes_have_the_likelihood_of_matrices(request):
-    X, z, rng = rows()
-    y = targets("two", z, rng)
-    options = {"n_clusters": 1, "covariance": "diag", "prior": 1.0}
-    dense = PartialPoolingClassifier(**options).fit(X, y, groups=GROUPS)
-    request.getfixturevalue("narrow_is_wide")
-    wide = PartialPoolingClassifier(**options).fit(X, y, groups=GROUPS)
-    # Laplace's approximation may fall in a step, which ends either fit.
-    assert wide.loglik_ == pytest.approx(dense.loglik_, abs=0.2)
 
 
 def test_means_of_wide_classes_have_the_prior_that_explains_them(monkeypatch):
