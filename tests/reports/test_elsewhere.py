@@ -7,7 +7,7 @@ import pytest
 from pickled_hosts import PickledHost, named, parts_of
 from site_tables import Given, Wire
 
-from skcfl import CLoVERegressor, FedAvgRegressor, PartialPoolingRegressor
+from skcfl import FedAvgRegressor, PartialPoolingRegressor
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation import ClientPrivacy, InProcessFederation, SitePolicy
 from skcfl.federation.remote import RemoteFederation
@@ -20,7 +20,7 @@ def hosts(**options):
     return [PickledHost(parts[k::2], **options) for k in (0, 1)]
 
 
-@pytest.mark.parametrize("method", [CLoVERegressor, FedAvgRegressor, PartialPoolingRegressor])
+@pytest.mark.parametrize("method", [FedAvgRegressor, PartialPoolingRegressor])
 def test_reports_are_those_of_one_place(method):
     model = method(random_state=0)
     here = model.fit(DATA.X, DATA.y, groups=DATA.groups)

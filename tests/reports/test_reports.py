@@ -20,7 +20,6 @@ import skcfl
 import skcfl.formula
 from skcfl.datasets import make_clustered_regression
 from skcfl.exceptions import SingleClientWarning
-from skcfl.federation import InProcessFederation
 from skcfl.federation.remote import RemoteFederation
 from skcfl.models import MLP
 
@@ -63,17 +62,14 @@ def test_every_clusterer_has_a_report(name):
     assert str(pickle.loads(pickle.dumps(model)).report()) == text
 
 
-def test_weights_are_rows_that_are_there_several_times():
+def test_weights_that_are_no_whole_numbers_are_named():
     X, y, groups = table(n=5)
     weights = np.tile([1, 1, 2, 3, 4], 30)
-    model, odd = (lines().fit(X, y, groups, sample_weight=w) for w in (weights, weights / 3))
-    each = np.repeat(np.arange(len(y)), weights)
-    repeated = lines().fit(X[each], y[each], groups[each])
-    for name in ("p_no_difference", "p_intercepts_only"):
-        found, wanted = model.report().findings[name], repeated.report().findings[name]
-        assert found < 0.05 and wanted < 0.05
-    assert "no whole numbers" not in str(model.report())
-    assert "120 rows with weights that are no whole numbers" in str(odd.report())
+    whole, odd = (
+        str(lines().fit(X, y, groups, sample_weight=w).report()) for w in (weights, weights / 3)
+    )
+    assert "no whole numbers" not in whole
+    assert "120 rows with weights that are no whole numbers" in odd
 
 
 def test_reports_of_classes_do_not_depend_on_their_order():
@@ -102,7 +98,7 @@ def test_intervals_of_weighted_rows_have_their_degrees_of_freedom():
         assert_allclose(row[1:], expected[1:], rtol=1e-9)
 
 
-@pytest.mark.parametrize("more", ["", " + (1 | item)"])
+@pytest.mark.parametrize("more", ["", " + (1 | item)"], ids=["clients", "items"])
 def test_counts_of_successes_are_rows(more):
     """With a crossed grouping the test is one of rows with other weights."""
     pytest.importorskip("formulae")
@@ -119,7 +115,7 @@ def test_counts_of_successes_are_rows(more):
     assert "whole numbers" not in str(report)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_trials_beside_items_are_tested_as_their_rows(seed):
     """Curvatures took the place of weights, and few lines counted as few rows."""
     pytest.importorskip("formulae")
@@ -156,7 +152,7 @@ def test_worst_losses_and_their_clients():
 def test_losses_of_constant_targets_are_none():
     """Rounding leaves losses just below zero, of which there is no root."""
     groups, X = np.repeat(np.arange(7), 12)[:83], np.random.default_rng(0).normal(size=(83, 3))
-    model = skcfl.FlexCFLRegressor(random_state=0).fit(X, np.full(83, 3.3), groups=groups)
+    model = skcfl.FlexCFLRegressor(2, random_state=0).fit(X, np.full(83, 3.3), groups=groups)
     (section,) = [s for s in model.report().sections if s.title.endswith("served worst?")]
     assert max(abs(row[2]) for row in section.parts[0].rows) < 1e-9
 
@@ -185,7 +181,7 @@ def test_deviations_are_at_the_mean_row_and_null_ones_are_none():
         assert_allclose(values, found[name], rtol=0.05, atol=0.02)
 
 
-@pytest.mark.parametrize("n", [3, 6, 30, 300])
+@pytest.mark.parametrize("n", [3, 30])
 def test_deviations_are_those_of_restricted_likelihood(n):
     """Of clients with as many rows, whose means say everything; the residual variance is given."""
     rng, m = np.random.default_rng(n), 10
@@ -212,7 +208,7 @@ def test_deviations_are_those_of_restricted_likelihood(n):
 def test_intervals_of_deviations_and_means_hold_the_truth():
     """About 95 % of them; benchmarks/how_sure.py counts more."""
     held = []
-    for seed in some(range(12), 4):
+    for seed in some(range(12), 3):
         X, y, groups = table(seed, N=25, n=8)
         report = lines().fit(X, y, groups=groups).report()
         found = report.findings["deviations"]
@@ -227,7 +223,7 @@ def test_intervals_of_deviations_and_means_hold_the_truth():
 @pytest.mark.parametrize("differ", [0.0, 0.4])
 def test_intervals_of_clusters_hold_the_truth(differ):
     held = []
-    for seed in range(10):
+    for seed in range(5):
         rng = np.random.default_rng(seed)
         groups, X = np.repeat(np.arange(16), 20), rng.standard_normal((320, 2))
         own = np.where(np.arange(16) % 2, 4.0, -4.0)[:, None] + differ * rng.normal(size=(16, 2))
@@ -243,11 +239,11 @@ def test_intervals_of_clusters_hold_the_truth(differ):
             if name != "at the mean row":
                 true = np.sign(mean) * 4.0 * spread[int(name[1])]
                 held.append(low <= true <= high)
-    assert np.mean(held) > 0.8  # 40 of them, in clusters of eight clients
+    assert np.mean(held) > 0.8  # 20 of them, in clusters of eight clients
 
 
 @pytest.mark.parametrize("loss", ["squared_error", "log_loss", "poisson"])
-@pytest.mark.parametrize("size, origin", [(1.0, 30.0), (0.01, 30.0), (200.0, -2000.0)])
+@pytest.mark.parametrize("size, origin", [(0.01, 30.0), (200.0, -2000.0)])
 def test_units_and_origins_of_features_change_no_report(loss, size, origin):
     """A calendar year far from zero is no intercept, though nothing is standardised."""
     X, y, groups = table(3, N=10, n=30, deviations=(0.1, 0.25, 0.0))
@@ -312,7 +308,7 @@ def test_clients_of_all_sizes_of_counts_are_compared(loss):
 
 def test_few_clients_that_are_alike_have_no_outliers():
     groups = np.repeat(np.arange(5), 20)
-    for seed in range(30, 45):
+    for seed in range(30, 36):
         X = np.random.default_rng(seed).normal(size=(100, 2))
         model = skcfl.FedAvgRegressor().fit(X[:, :1], X.sum(axis=1), groups=groups)
         assert not model.report().findings["outliers"]
@@ -381,16 +377,6 @@ def test_other_models_say_what_is_not_known():
         model.to_frame()
 
 
-def test_federations_and_counts():
-    """The same report wherever the clients are; what it asks is no part of the fit's counts."""
-    federation = InProcessFederation(DATA.X, DATA.y, DATA.groups)
-    here = skcfl.IFCARegressor(2, random_state=0).fit(DATA.X, DATA.y, groups=DATA.groups)
-    there = skcfl.IFCARegressor(2, random_state=0).fit_federation(federation)
-    assert str(here.report()) == str(there.report())
-    assert here._how_sure.n_calls > 5
-    assert here.calls_ == there.calls_
-
-
 @pytest.mark.parametrize("n_clusters", [1, 2])
 def test_features_that_never_vary_have_no_effects(n_clusters):
     X = np.column_stack([np.full(len(DATA.X), 7.0), DATA.X, np.zeros(len(DATA.X))])
@@ -442,11 +428,11 @@ def test_clients_elsewhere_are_asked_for_the_fit_alone():
 def test_a_client_with_swapped_classes_is_an_outlier():
     """Losses of classes scatter less than deviances of normal noise."""
     found = []
-    for seed in range(10):
+    for seed in range(4):
         rng = np.random.default_rng(seed)
         groups, X = np.repeat(np.arange(20), 60), rng.standard_normal((1200, 2))
         y = X[:, 0] + rng.logistic(size=1200) > 0
         y[groups == 0] ^= True
         model = skcfl.FedAvgClassifier().fit(X, y, groups=groups)
         found.append(list(model.report().findings["outliers"]))
-    assert found.count([0]) >= 5 and found.count([0]) + found.count([]) == 10
+    assert found.count([0]) >= 2 and found.count([0]) + found.count([]) == 4

@@ -19,7 +19,7 @@ def fit(model):
     return model.fit(DATA.X, DATA.y, groups=DATA.groups)
 
 
-@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize("cls", [GTVRegressor, FPFCRegressor])
 def test_options_are_parameters_of_the_estimator(cls):
     model = clone(cls(search=LamSearch(cv=KFold(3), lams=[0.1])))
     assert model.get_params()["search__cv"].n_splits == 3
@@ -54,7 +54,7 @@ HOW = [(cls, ["held_out", "bic"][k % 2]) for k, cls in enumerate(CLASSES)]
 HOW += [(cls, ["bic", "held_out"][k % 2]) for k, cls in enumerate(CLASSES)]
 
 
-@pytest.mark.parametrize(("cls", "criterion"), some(HOW, 3))
+@pytest.mark.parametrize(("cls", "criterion"), some(HOW, 2))
 def test_given_values_are_all_that_is_tried(cls, criterion):
     lams = [0.01, 0.1, 100.0]
     model = fit(cls(alpha=0.01, refit=True, search=LamSearch(criterion, lams=lams)))
@@ -64,7 +64,7 @@ def test_given_values_are_all_that_is_tried(cls, criterion):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("cls", some(CLASSES[::-1], 2))
+@pytest.mark.parametrize("cls", some(CLASSES[1:], 1))
 def test_number_and_ratio_of_the_values(cls):
     family = {"graph": "knn", "penalty": "l2", "refit": False}
     model = cls(alpha=0.01, max_iter=5, **({} if cls is FPFCRegressor else family))
@@ -78,7 +78,7 @@ def test_number_and_ratio_of_the_values(cls):
     assert lams[lams > 0].min() != few[few > 0].min()
 
 
-@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize("cls", [GTVRegressor, FPFCRegressor])
 def test_a_single_client_has_nothing_to_choose(cls):
     rows = DATA.groups == DATA.groups[0]
     X, y, groups = DATA.X[rows], DATA.y[rows], DATA.groups[rows]
