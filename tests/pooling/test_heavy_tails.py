@@ -144,6 +144,15 @@ def test_expectations_are_integrals_over_the_precision():
     total, inverse = (quad(joint, 0, 60, args=(power,), limit=100)[0] for power in (0, -1))
     expected = model.dispersion_ * inverse / total
     assert model.client_dispersion_[0] == pytest.approx(expected, rel=1e-5)
+    # Rows vary by the client's own noise, and those of an unseen client as the population does.
+    _, std = model.predict(X[first], groups=groups[first], return_std=True)
+    Z = np.column_stack([model._scaling.transform(X[first]), np.ones(first.sum())])
+    variances = np.einsum("rp,pq,rq->r", Z, model._covariances[0], Z)
+    assert_allclose(std**2, variances + model.client_dispersion_[0])
+    _, wide = model.set_params(unseen="average").predict(X[first], [99] * 3, return_std=True)
+    variances = np.diag(S) * df / (df - 2.0)
+    errors = np.einsum("rp,pq,rq->r", Z, model._stack.mean_errors[0], Z)
+    assert_allclose(wide**2, variances + errors)
 
 
 def test_the_slope_in_the_degrees_of_freedom_vanishes_where_a_step_ends():
