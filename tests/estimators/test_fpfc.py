@@ -16,6 +16,7 @@ from skcfl import (
     FPFCClassifier,
     FPFCRegressor,
     LamSearch,
+    LocalModelsRegressor,
     OracleClustersClassifier,
     OracleClustersRegressor,
     Training,
@@ -29,7 +30,7 @@ from skcfl.federation.inprocess import open_rows
 from skcfl.fusion.fpfc_problem import FPFCProblem
 from skcfl.fusion.solvers import FPFCRounds
 from skcfl.model_selection import lam_max, lam_path
-from skcfl.models import MLP, LinearModel
+from skcfl.models import MLP, LinearModel, Location
 from skcfl.penalties import MCP, SCAD
 from skcfl.search.by_partitions import PartitionCriterion
 
@@ -255,3 +256,35 @@ def test_more_parameters_than_rows_need_no_tuning():
     criterion = PartitionCriterion(FPFCProblem(pool, SCAD()))
     partitions = [np.zeros(12, dtype=int), data.labels, np.arange(12)]
     assert np.argmin([criterion(labels) for labels in partitions]) == 0
+
+
+@pytest.mark.parametrize(
+    "model", some([LinearModel(loss="poisson"), LinearModel(loss="huber")], 1)
+)
+def test_other_losses(model):
+    few = {"n_clients": 6, "n_clusters": 2, "n_features": 2}
+    data = regression(coef="sphere", separation=1.2, n_samples=100, noise=0.1, **few)
+    y = data.y
+    if model.loss == "poisson":
+        y = np.random.RandomState(0).poisson(np.exp(y))
+    fitted = FPFC(model, search=LamSearch(n_lams=3)).fit(data.X, y, groups=data.groups)
+    assert adjusted_rand_score(data.labels, fitted.labels_) == 1.0
+
+
+def test_without_targets():
+    rng = np.random.RandomState(0)
+    centres = np.array([[0.0, 0.0], [5.0, 0.0], [0.0, 5.0]])
+    labels = np.arange(9) % 3
+    groups = np.repeat(np.arange(9), 10)
+    X = centres[labels[groups]] + rng.standard_normal((90, 2))
+    model = FPFC(Location(), refit=True, search=LamSearch(n_lams=2)).fit(X, groups=groups)
+    assert adjusted_rand_score(labels, model.labels_) == 1.0
+    assert_allclose(model.cluster_params_[0], X[labels[groups] == 0].mean(axis=0))
+
+
+def test_lam_zero_is_a_model_a_client():
+    data = regression()
+    model = fit(FPFCRegressor(lam=0.0, alpha=0.01, refit=False), data)
+    local = fit(LocalModelsRegressor(alpha=0.01), data)
+    assert_array_equal(model.params_, local.params_)
+    assert model.residual_ <= 1e-8 and np.isnan(model.rho_)

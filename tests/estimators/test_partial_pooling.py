@@ -13,7 +13,7 @@ from scipy.special import xlogy
 from scipy.stats import gamma, multivariate_normal, poisson
 from sklearn import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import GammaRegressor, LinearRegression
+from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegression
 from sklearn.metrics import adjusted_rand_score
 from statsmodels import datasets
 from statsmodels.regression.mixed_linear_model import MixedLM
@@ -802,3 +802,33 @@ def test_an_outlier_beside_weights_of_any_size(n_clusters, seed):
     assert model.mixture_weights_.sum() == pytest.approx(1.0)
     assert_allclose(model.responsibilities_ @ np.ones(found), 1.0)
     assert np.isfinite(model.predict(X, groups=groups)).all()
+
+
+def test_gamma_recovers_its_dispersion():
+    rng = np.random.default_rng(1)
+    X, _, groups, _ = population(60, 25)
+    z = X @ [0.4, -0.2] + 3 + 0.5 * rng.normal(size=60)[groups]
+    y = rng.gamma(4.0, np.exp(z) / 4.0)
+    model = Regressor(1, loss="gamma", random="intercept").fit(X, y, groups=groups)
+    assert model.dispersion_ == pytest.approx(0.25, rel=0.1)
+    assert np.sqrt(model.covariance_[2, 2]) == pytest.approx(0.5, rel=0.25)
+    assert_allclose(model.cluster_coef_[0], [0.4, -0.2], atol=0.05)
+    scaled = Regressor(1, loss="gamma", random="intercept").fit(X, 100 * y, groups=groups)
+    expected = model.loglik_ - len(y) * np.log(100)
+    assert scaled.loglik_ == pytest.approx(expected, rel=1e-7)
+    assert scaled.dispersion_ == pytest.approx(model.dispersion_, rel=1e-4)
+
+
+def test_prior_keeps_few_rows_from_ruin():
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(20, 10)), np.repeat(np.arange(4), 5)
+    y = (X[:, 0] + rng.logistic(size=20) > 0).astype(int)
+    model = Classifier(n_clusters=1).fit(X, y, groups=groups)
+    assert np.abs(model.coef_).max() < 3
+    held = rng.normal(size=(400, 10))
+    truth = (held[:, 0] + rng.logistic(size=400) > 0).astype(int)
+    proba = model.predict_proba(held, groups=np.repeat(np.arange(4), 100))
+    loss = -np.log(proba[np.arange(400), truth]).mean()
+    assert loss < 0.9
+    plain = LogisticRegression().fit(X, y).predict_proba(held)
+    assert loss < 1.3 * -np.log(plain[np.arange(400), truth]).mean()

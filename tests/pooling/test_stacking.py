@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from scipy.optimize import approx_fprime, minimize
 from trials import some
 
-from skcfl import PartialPoolingClassifier
+from skcfl import PartialPoolingClassifier, PartialPoolingRegressor
 from skcfl.calls.posteriors_asked import LeftOutSums
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel
@@ -185,3 +185,17 @@ def test_classes_pay_for_their_contrasts(seed):
     variances = {"diag": 3 * 6, "full": contrasts + pairs}
     q = contrasts + np.array([variances[kind] for kind in path["covariance_type"]])
     assert_allclose(path["bic"], -2 * path["loglik"] + q * np.log(15))
+
+
+@pytest.mark.parametrize("seed", some(range(3), 1))
+def test_a_client_far_larger_than_the_others_does_not_end_the_stack(seed):
+    """By the scale of the others one row of it would tell more of the mean than all rows do."""
+    groups = np.repeat(np.arange(40), 5)
+    rng = np.random.default_rng(seed)
+    size = np.exp(rng.normal(size=40))
+    size[0] = 100.0
+    X = size[groups, None] * rng.normal(size=(200, 2))
+    slopes = 1.0 + 0.5 * rng.normal(size=(40, 2))
+    y = (X * slopes[groups]).sum(axis=1) + size[groups] * (1.0 + 0.1 * rng.normal(size=200))
+    shares = PartialPoolingRegressor(1, basis="linear").fit(X, y, groups=groups).stacking_shares_
+    assert shares["none"] < 0.1
