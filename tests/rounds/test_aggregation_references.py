@@ -18,7 +18,7 @@ from skcfl.rounds.aggregation.median import Median
 from skcfl.rounds.aggregation.trimmed_mean import TrimmedMean
 from skcfl.rounds.suspicion import limit
 
-CASES = some(range(40), 10)
+CASES = some(range(40), 6)
 TRIMS = (0.0, 0.1, 0.2, 0.25, 0.3, 0.4)
 
 
