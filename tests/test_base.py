@@ -288,6 +288,8 @@ def test_list_keeps_the_type_of_its_ids():
     assert estimator.groups_.tolist() == [7, 8]
     assert estimator.groups_.dtype.kind == "i"
     assert estimator.sample_labels([8, 7]).tolist() == [1, 0]
+    whole = LocalModelsRegressor().fit([[1], [2], [3], [5]], [1, 2, 3, 4], groups=[7, 7, 8, 8])
+    assert whole.params_.dtype == np.float64
 
 
 def test_feature_names_include_the_group_column(rows):

@@ -152,7 +152,7 @@ def few_users(n_samples=10, **options):
             "fpfc",
             {
                 "N_LAMS": 2,
-                "MAX_ITER": 5,
+                "MAX_ITER": 20,
                 "RATES": (0.5,),
                 "FPFCRegressor": smaller(skcfl.FPFCRegressor, search=LamSearch(n_lams=4)),
                 **FEW_CLIENTS,
@@ -348,7 +348,7 @@ def test_growth(printed_by, tables):
         """Only the fit of all weeks, made without parameters, compares bases."""
         return splines_taken(**(given and {"basis": "auto", **given}))
 
-    printed = printed_by("plot_growth", DRAWS=1, PartialPoolingRegressor=model)
+    printed = printed_by("plot_growth", DRAWS=2, PartialPoolingRegressor=model)
     assert "72 weights of 6 pigs" in printed and "the default took splines" in printed
     ours = numbers_after(printed, "partial pooling, the default")
     for name in ("one line for each pig", "gradient boosting, pig as a number"):
@@ -363,7 +363,7 @@ def test_pharmacokinetics(printed_by, tables):
     level *= (1.0 + 0.3 * rng.normal(size=4))[subject - 1]
     level += 0.3 * rng.normal(size=44)
     tables["datasets", "Theoph"] = pd.DataFrame({"Subject": subject, "Time": hours, "conc": level})
-    printed = printed_by("plot_pharmacokinetics", DRAWS=1, PartialPoolingRegressor=splines_taken)
+    printed = printed_by("plot_pharmacokinetics", DRAWS=2, PartialPoolingRegressor=splines_taken)
     assert "44 samples of 4 subjects" in printed and "The default took splines" in printed
     (before,) = numbers_after(printed, "the population's curve")
     (after,) = numbers_after(printed, "adapted to 3 samples")

@@ -194,6 +194,7 @@ def test_one_client_and_ragged_clusters(partition):
 # ----------------------------------------------------------------------------- features
 
 
+@examples(10)
 @given(copies=st.sampled_from(["one", "all"]), seed=seeds)
 def test_copies(copies, seed):
     X, y = rows(200)
@@ -241,6 +242,7 @@ def test_feature_permutations(n_clusters, keep_first, sparse, seed):
 # ----------------------------------------------------------------------------- concept shift
 
 
+@examples(15)
 @given(
     n_clusters=st.integers(1, 6), n_swaps=st.integers(1, 3), keep_first=st.booleans(), seed=seeds
 )
@@ -325,6 +327,7 @@ def test_label_skew_given_classes():
     assert set(data.y) == {"a", "b", "c"}
 
 
+@examples(10)
 @given(alpha=st.sampled_from([1e-3, 0.1, 0.5, 10.0]), seed=seeds)
 def test_uneven_shares_keep_the_clusters(alpha, seed):
     X, y = rows()
@@ -387,6 +390,7 @@ def test_dirichlet_shares_all_rows(alpha, n_clusters, per_cluster, min_samples, 
             assert np.ptp(counts[data.labels == k], axis=0).max() <= 1
 
 
+@examples(10)
 @given(alpha=st.sampled_from([0.05, 0.5, 100.0]), seed=seeds)
 def test_dirichlet_of_given_sizes(alpha, seed):
     X, y = rows(5000)

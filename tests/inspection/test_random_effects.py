@@ -123,8 +123,8 @@ def test_bad_arguments(fitted):
 def test_the_class_that_is_asked_for_is_found_by_its_place():
     """Names of classes may hold the separator of the names of effects, or spell a number."""
     rng = np.random.default_rng(0)
-    groups, X = np.repeat(np.arange(8), 30), rng.normal(size=(240, 2))
-    raw = rng.normal(size=(240, 3)) + X[:, :1] * [1.0, 0.0, -1.0] + rng.normal(size=(8, 3))[groups]
+    groups, X = np.repeat(np.arange(6), 20), rng.normal(size=(120, 2))
+    raw = rng.normal(size=(120, 3)) + X[:, :1] * [1.0, 0.0, -1.0] + rng.normal(size=(6, 3))[groups]
     for labels, output in ((["a", "b", "c | a"], "a"), ([0.0, 1.0, 2.0], 1)):
         y = np.array(labels)[raw.argmax(axis=1)]
         model = PartialPoolingClassifier(1, basis="linear").fit(X, y, groups=groups)

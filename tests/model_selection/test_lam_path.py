@@ -46,23 +46,6 @@ def splitting(seed=20, n_clients=5):
 # ------------------------------------------------------------------------ where all fuses
 
 
-@pytest.mark.parametrize(
-    ("cls", "rows", "graph"),
-    [
-        (ConvexClusteredFLRegressor, ROWS, "knn"),
-        (ConvexClusteredFLClassifier, CLASSES, "complete"),
-    ],
-    ids=["regression", "classes"],
-)
-def test_everything_fuses_from_lam_max_on(cls, rows, graph):
-    est = cls(graph=graph)
-    lower, upper = lam_max(est, *rows)
-    assert 0 < lower <= upper <= 1.05 * lower
-    beyond = est.set_params(lam=1.001 * upper).fit(*rows)
-    assert beyond.n_clusters_ == 1 and beyond.partition_optimal_
-    assert est.set_params(lam=0.99 * lower).fit(*rows).n_clusters_ > 1
-
-
 @pytest.mark.parametrize("graph", ["complete", "chain"])
 def test_lam_max_is_exact(graph):
     """Prefix sums over m (N - m) on a line, over the weights of the edges on a chain."""

@@ -20,7 +20,7 @@ from skcfl.rounds.aggregation import GeometricMedian
 from skcfl.rounds.state import Participants
 from skcfl.rounds.update import Average, Step
 
-SIZES = {"n_features": 4, "n_samples": 40, "random_state": 0}
+SIZES = {"n_features": 4, "n_samples": 25, "random_state": 0}
 DATA = make_clustered_regression(20, 2, **SIZES)
 LABELLED = make_clustered_classification(20, 2, **SIZES)
 METHODS = [
@@ -137,7 +137,7 @@ def test_attacks_on_messages():
 @pytest.mark.parametrize("cls", [FedAvgRegressor, PerFedAvgRegressor])
 def test_one_model_for_clients_of_several_kinds(cls):
     """A quarter of the clients unlike the others is not false, beside one that is."""
-    data = make_clustered_regression(40, 4, n_samples=60, random_state=0)
+    data = make_clustered_regression(24, 4, n_samples=40, random_state=0)
     honest = data.groups != data.groups[0]
     y = np.where(honest, data.y, 1e6 * data.y)
     model = cls(aggregation="geometric_median").fit(data.X, y, groups=data.groups)

@@ -57,29 +57,6 @@ def test_breakdown_point(name, honest, size, seed):
     assert lengths(out - centre) <= factor * radius + 1e-6
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("equal", [True, False])
-def test_all_clusters_at_once(name, equal):
-    """Clusters of any sizes, padded; none, one or weightless clients."""
-    rng = np.random.RandomState(0)
-    labels = rng.permutation(np.repeat([0, 1, 2, 4, 5], [9, 1, 4, 17, 3]))
-    messages = rng.normal(size=(34, 3))
-    weights = np.ones(34) if equal else rng.uniform(0.5, 2, 34)
-    weights[labels == 5] = 0.0
-    weights[np.flatnonzero(labels == 0)[0]] = 0.0
-    out = aggregate_by_cluster(OPERATORS[name], messages, labels, 6, weights)
-    assert not out[3].any()
-    assert_array_equal(out[1], messages[labels == 1][0])
-
-    class OneByOne:
-        def aggregate(self, messages, weights):
-            return OPERATORS[name].aggregate(messages, weights)
-
-    assert_allclose(aggregate_by_cluster(OneByOne(), messages, labels, 6, weights), out, atol=1e-5)
-    five = labels == 5
-    assert_allclose(out[5], OPERATORS[name].aggregate(messages[five], np.ones(3)), atol=1e-6)
-
-
 def test_weighted_quantiles_are_those_of_repeated_numbers():
     rng = np.random.RandomState(4)
     values, weights = rng.normal(size=(5, 7)), rng.randint(1, 4, (5, 7))
@@ -112,11 +89,11 @@ def test_medians_of_numbers_by_cluster(seed, equal):
     assert_allclose(found, wanted, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["median", "trimmed_mean"])
-@examples(7)
+@pytest.mark.parametrize("name", NAMES)
+@examples(5)
 @given(seed=st.integers(0, 999))
-def test_weights_are_looked_at_once(name, seed):
-    """Weights that are alike, or not, all or some there: cluster by cluster the same."""
+def test_all_clusters_at_once(name, seed):
+    """Of any weights, alike or not, all or some there: as cluster by cluster, padded."""
     rng, operator = np.random.RandomState(seed), OPERATORS[name]
     labels, messages = rng.choice([0, 0, 1, 3], 20), rng.normal(size=(20, 3))
     layout = Layout(labels, 4)
@@ -130,7 +107,7 @@ def test_weights_are_looked_at_once(name, seed):
             wanted[k] = operator.aggregate(messages[labels == k][there], mine[there])
         for _ in range(2):
             found = aggregate_by_cluster(operator, messages, labels, 4, weights, layout)
-            assert_allclose(found, wanted, atol=1e-12)
+            assert_allclose(found, wanted, atol=1e-5 if name == "geometric_median" else 1e-12)
 
 
 @examples(9)

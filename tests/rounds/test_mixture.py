@@ -103,7 +103,7 @@ def test_steps_of_shares(data):
 @pytest.mark.parametrize("unit", some([0.36, 1e3, 1.0], 1))
 def test_the_number_of_models_does_not_depend_on_the_unit(unit):
     """At .36 the log-density is nearly zero, of which any gain is many per cent."""
-    data = make_clustered_regression(12, 4, 6, n_samples=100, random_state=2)
+    data = make_clustered_regression(12, 4, 6, n_samples=60, random_state=2)
     model = FedEMRegressor(random_state=0).fit(data.X, unit * data.y, groups=data.groups)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     assert model.search_["n_clusters"].tolist() == [1, 2, 3, 4, 5, 6]

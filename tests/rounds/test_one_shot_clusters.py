@@ -16,7 +16,7 @@ from skcfl import (
     OneShotRegressor,
     Training,
 )
-from skcfl.datasets import corrupt, make_clustered_classification, make_clustered_regression
+from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
 from skcfl.rounds.model_kinds import NETWORK_STEP
 from skcfl.rounds.point_clusters import cluster_points
@@ -94,55 +94,32 @@ def test_clusterers(clusterer):
 
 
 @pytest.mark.parametrize(
-    ("clusterer", "aggregation", "factor"),
+    ("clusterer", "aggregation", "factor", "n_clusters"),
     [
-        ("trimmed", "mean", -30.0),
-        ("median", "geometric_median", -4.0),
-        ("auto", "geometric_median", -1e6),
-        ("auto", "krum", 1e6),
+        ("trimmed", "mean", -30.0, 2),
+        ("median", "geometric_median", -4.0, 2),
+        ("auto", "geometric_median", -1e6, 2),
+        ("auto", "geometric_median", 1e6, "auto"),
+        ("auto", "krum", 1e6, 2),
     ],
 )
-def test_false_clients(clusterer, aggregation, factor):
-    """Two of 24 clients send their model with the sign turned and far too long."""
+def test_false_clients(clusterer, aggregation, factor, n_clusters):
+    """Two of 24 clients send models of other signs or units; k-means, asked for, bears none."""
     data = make_clustered_regression(24, 2, 4, n_samples=40, random_state=1)
     y, ids = data.y.copy(), np.unique(data.groups)
     false = np.array([0, 7])
     y[np.isin(data.groups, ids[false])] *= factor
     honest = np.setdiff1d(np.arange(24), false)
     options = {"rounds": 0, "random_state": 0, "trim": 0.1, **PLAIN}
-    robust = OneShotRegressor(2, clusterer=clusterer, aggregation=aggregation, **options)
+    how = {"clusterer": clusterer, "aggregation": aggregation}
+    robust = OneShotRegressor(n_clusters, **how, **options)
     robust.fit(data.X, y, groups=data.groups)
     assert adjusted_rand_score(data.labels[honest], robust.labels_[honest]) == 1.0
     wanted = fit(OneShotRegressor(2, **options), data)
     assert np.abs(robust.coef_[honest] - wanted.coef_[honest]).max() < 0.2
-    plain = OneShotRegressor(2, **options).fit(data.X, y, groups=data.groups)
+    plain = OneShotRegressor(2, **options).set_params(clusterer="kmeans")
+    plain.fit(data.X, y, groups=data.groups)
     assert adjusted_rand_score(data.labels[honest], plain.labels_[honest]) < 0.5
-
-
-ROBUST = ["trimmed_mean", "median", "geometric_median"]
-
-
-@pytest.mark.parametrize(
-    ("aggregation", "n_clusters"),
-    some([("geometric_median", "auto"), *((how, 4) for how in ROBUST)], 2),
-)
-def test_one_client_in_other_units(aggregation, n_clusters):
-    """Clusters by themselves bear a client times a million; k-means, asked for, does not."""
-    data = make_clustered_regression(24, 4, 6, n_samples=40, random_state=0)
-    lies = corrupt(
-        *(data.X, data.y, data.groups), attack="scale_y", fraction=1 / 24, random_state=1
-    )
-    true, rows = ~lies.is_false, ~np.isin(data.groups, lies.false)
-    options = {"n_clusters": n_clusters, "aggregation": aggregation, "random_state": 0}
-    scores = []
-    for X, y in ((data.X, data.y), (lies.X, lies.y)):
-        once = OneShotRegressor(**options).fit(X, y, groups=data.groups)
-        assert adjusted_rand_score(data.labels[true], once.labels_[true]) == 1.0
-        scores.append(once.score(data.X[rows], data.y[rows], groups=data.groups[rows]))
-    assert abs(scores[0] - scores[1]) < 0.01
-    plain = OneShotRegressor(**{**options, "n_clusters": 4}, clusterer="kmeans")
-    plain.fit(lies.X, lies.y, groups=data.groups)
-    assert adjusted_rand_score(data.labels[true], plain.labels_[true]) < 0.9
 
 
 @pytest.mark.parametrize(
@@ -191,7 +168,7 @@ def test_trimmed_clusters():
 def test_models_are_compared_by_what_they_predict():
     """Coefficients of correlated features are noise where predictions are not."""
     numbers = []
-    seeds = some(range(4), 2)
+    seeds = some(range(4), 1)
     for seed in seeds:
         rng = np.random.default_rng(seed)
         groups = np.repeat(np.arange(15), 20)
