@@ -54,10 +54,14 @@ def test_as_if_the_false_were_not_there(model, aggregation):
         np.testing.assert_allclose(mine[~aside], model.coef_, atol=1e-4)
 
 
-@pytest.mark.parametrize("name, more", [("IFCA", "suspicion_"), ("CFL", "tree_")])
-def test_newcomers_have_no_part_in_what_was_suspected_or_split(name, more):
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [(skcfl.IFCARegressor(2), "suspicion_"), (skcfl.CFLRegressor(eps2=0.27), "tree_")],
+    ids=["suspected", "split"],
+)
+def test_newcomers_have_no_part_in_what_was_suspected_or_split(model, more):
     """Positions in it would be those of other clients."""
-    model = getattr(skcfl, f"{name}Regressor")(aggregation="geometric_median", random_state=0)
+    model.set_params(aggregation="geometric_median", random_state=0)
     some = DATA.groups != DATA.groups[0]
     model.fit(DATA.X[some], DATA.y[some], groups=DATA.groups[some])
     assert hasattr(model, more)
