@@ -197,18 +197,6 @@ def test_bounds_are_those_of_the_paper(loss):
     assert interval.uniform is None
 
 
-def test_the_interval_on_a_list_of_edges_is_that_of_the_complete_graph():
-    heads, tails = np.triu_indices(7, 1)
-    labels = np.array([0, 0, 0, 1, 1, 2, 2])
-    rows = make_problem("squared_error", 7).rows
-    for weight in (1.0, 0.4):
-        short = make_problem("squared_error", 7, complete_graph(7, weight), rows=rows)
-        long = make_problem("squared_error", 7, Graph(7, heads, tails, weight), rows=rows)
-        a, b = (theorem_bounds(p, 0.01, labels, np.zeros((7, 2))) for p in (short, long))
-        assert_allclose(tuple(a), tuple(b), rtol=1e-6)
-        assert a.upper_printed == pytest.approx(b.upper_printed)
-
-
 def test_interval_of_a_fit():
     est, data = fitted("regressor", 0.05, graph="knn")
     interval = recovery_interval(est, *data)

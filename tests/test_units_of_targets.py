@@ -84,7 +84,7 @@ def test_without_standardising_training_starts_from_zero():
 
 def test_units_of_amounts_change_no_number_of_clusters():
     """The units are in the likelihood of amounts, and no bound of it ends the search."""
-    data = make_clustered_regression(12, 3, 4, noise=0.5, random_state=0)
+    data = make_clustered_regression(9, 3, 2, noise=0.5, random_state=0)
     numbers = []
     for unit in (1.0, 1e-9):
         model = skcfl.PartialPoolingRegressor(loss="gamma", random_state=0)

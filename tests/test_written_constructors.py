@@ -37,16 +37,10 @@ def test_parameters_are_the_annotated_attributes_and_those_of_the_base():
     model = Method({}, "l2", tol=1)
     assert vars(model) == {"tried": {}, "loss": "l2", "tol": 1, "seed": 7}
     assert repr(model) == "Method(loss='l2', tol=1, tried={})"
-
-
-def test_they_are_no_attributes_of_the_class():
+    assert vars(clone(model)) == vars(model) == vars(pickle.loads(pickle.dumps(model)))
+    # They are no attributes of the class.
     assert not hasattr(Method, "tol") and not hasattr(Base, "seed")
     assert Method._kind == "a method"
-
-
-def test_copies_and_pickles():
-    model = Method({"a": 1}).set_params(tol=0.5)
-    assert vars(clone(model)) == vars(model) == vars(pickle.loads(pickle.dumps(model)))
 
 
 @pytest.mark.parametrize(

@@ -51,20 +51,15 @@ def with_path(**changes):
 # ------------------------------------------------------------------ cluster path
 
 
-def test_number_of_models():
-    display = ClusterPathDisplay.from_path(PATH, kind="n_clusters")
-    (line,) = display.lines_
-    assert_array_equal(line.get_data(), [PATH.lams, [5, 4, 4, 2, 2, 1]])
-    assert_array_equal(display.n_clusters_, [5, 4, 4, 2, 2, 1])
-    ax = display.ax_
-    labels = (ax.get_xlabel(), ax.get_ylabel(), ax.get_xscale())
-    assert labels == ("lam", "number of models", "log")
-    assert display.figure_ is ax.figure
-
-
 def test_colours_are_those_of_the_partition_that_holds_longest():
     """Labels with other numbers are the same partition; {0, 1}, {2, 3, 4} holds at two lams."""
-    display = ClusterPathDisplay.from_path(PATH)
+    figure, axes = plt.subplots(1, 2)
+    display = ClusterPathDisplay.from_path(PATH, ax=axes[0], linewidth=3)
+    assert display.ax_ is axes[0] and display.figure_ is figure
+    assert {line.get_linewidth() for line in display.lines_} == {3.0}
+    assert display.plot(axes[1], color="black").ax_ is axes[1]
+    assert {line.get_color() for line in display.lines_} == {"black"}
+    display.plot()
     assert_array_equal(display.partition_, [1, 1, 0, 0, 0])
     assert display.interval_ == (8.0, 16.0)
     assert [line.get_color() for line in display.lines_] == ["C1", "C1", "C0", "C0", "C0"]
@@ -78,8 +73,13 @@ def test_given_partition_and_lam():
     mark = display.ax_.lines[-1]
     assert_array_equal(mark.get_xdata(), [3.0, 3.0])
     assert not display.ax_.patches
-    shaded = ClusterPathDisplay.from_path(PATH, kind="n_clusters").ax_.patches[0]
-    assert shaded.get_x() == 8.0 and shaded.get_width() == 8.0
+    display = ClusterPathDisplay.from_path(PATH, kind="n_clusters")
+    (line,), ax = display.lines_, display.ax_
+    assert_array_equal(line.get_data(), [PATH.lams, [5, 4, 4, 2, 2, 1]])
+    assert_array_equal(display.n_clusters_, [5, 4, 4, 2, 2, 1])
+    labels = (ax.get_xlabel(), ax.get_ylabel(), ax.get_xscale())
+    assert labels == ("lam", "number of models", "log")
+    assert ax.patches[0].get_x() == ax.patches[0].get_width() == 8.0
 
 
 def test_models_are_projected():
@@ -94,18 +94,16 @@ def test_models_are_projected():
     drawn = np.linalg.norm(np.diff(display.points_.reshape(-1, 2), axis=0), axis=1)
     assert_allclose(drawn, np.linalg.norm(np.diff(flat.reshape(-1, 2), axis=0), axis=1))
     assert "direction 1" in display.ax_.get_xlabel()
-
-
-def test_few_parameters_are_drawn_as_they_are():
+    # Two parameters or one are drawn as they are, one over lam.
     params = PATH.params[..., :2]
     display = ClusterPathDisplay.from_path(with_path(params=params))
     assert_array_equal(display.lines_[3].get_xydata(), params[:, 3])
-    params = PATH.params[..., :1]
-    display = ClusterPathDisplay.from_path(with_path(params=params))
+    display = ClusterPathDisplay.from_path(with_path(params=params[..., :1]))
     assert_array_equal(display.lines_[3].get_data(), [PATH.lams, params[:, 3, 0]])
 
 
 def test_tree_lines_run_together_where_clients_share_a_model():
+    """In no colour where several do; all clients are one cluster in the end."""
     display = ClusterPathDisplay.from_path(PATH, kind="tree", groups=list("vwxyz"))
     assert len(display.lines_) == 5
     heights = np.array([line.get_ydata()[::2] for line in display.lines_]).T
@@ -121,13 +119,8 @@ def test_tree_lines_run_together_where_clients_share_a_model():
     x = display.lines_[0].get_xdata()
     assert x[0] == 1.0 and x[-1] == 32.0
     assert_allclose(x[1], np.sqrt(2.0))
-
-
-def test_tree_shows_no_colour_where_several_run_together():
-    display = ClusterPathDisplay.from_path(PATH, kind="tree")
     extra = [line for line in display.ax_.lines if line not in display.lines_]
-    assert len(extra) == 5  # all clients are one cluster in the end
-    assert np.isfinite(extra[0].get_ydata()).sum() == 2
+    assert len(extra) == 5 and np.isfinite(extra[0].get_ydata()).sum() == 2
 
 
 def test_lam_zero_has_a_place():
@@ -150,15 +143,6 @@ def test_clusters_beyond_ten_are_grey():
     assert colours.count("0.65") == 3
 
 
-def test_axes_and_styles_are_passed_on():
-    figure, axes = plt.subplots(1, 2)
-    display = ClusterPathDisplay.from_path(PATH, ax=axes[0], linewidth=3, color="black")
-    assert display.ax_ is axes[0] and display.figure_ is figure
-    assert {line.get_linewidth() for line in display.lines_} == {3.0}
-    assert {line.get_color() for line in display.lines_} == {"black"}
-    assert display.plot(axes[1], kind="tree").ax_ is axes[1]
-
-
 def test_path_of_an_estimator(fitted):
     options = {**ROWS, "n_lams": 6}
     display = ClusterPathDisplay.from_estimator(fitted, **options, kind="n_clusters")
@@ -173,7 +157,7 @@ def test_path_of_an_estimator(fitted):
 # ------------------------------------------------------------------ convergence
 
 
-def test_gap_by_round(fitted):
+def test_gap_by_round_and_by_bytes(fitted):
     display = ConvergenceDisplay.from_estimator(fitted)
     history, ax = fitted.history_, display.ax_
     assert_array_equal(display.line_.get_data(), [history["round"], history["gap"]])
@@ -183,24 +167,23 @@ def test_gap_by_round(fitted):
     assert second.ax_ is ax
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
     assert legend == ["ConvexClusteredFLRegressor", "b"]
-
-
-def test_gap_by_bytes(fitted):
     display = ConvergenceDisplay.from_estimator(fitted, x="bytes", name="mine", color="C3")
-    sent = np.cumsum(fitted.history_["floats_up"] + fitted.history_["floats_down"]) * 8
+    sent = np.cumsum(history["floats_up"] + history["floats_down"]) * 8
     assert_array_equal(display.line_.get_xdata(), sent)
-    assert display.line_.get_color() == "C3"
-    assert display.line_.get_label() == "mine"
+    assert (display.line_.get_color(), display.line_.get_label()) == ("C3", "mine")
     assert display.ax_.xaxis.get_major_formatter()(2e6) == "2 MB"
     assert display.plot(x="round", y="bytes").ax_.get_yscale() == "linear"
 
 
-def test_methods_without_a_gap():
+def test_methods_without_a_gap_and_points():
     ifca = IFCARegressor(2, random_state=0).fit(**ROWS)
     display = ConvergenceDisplay.from_estimator(ifca)
     column = "change" if "change" in ifca.history_ else "objective"
     rounds = np.arange(1, ifca.n_iter_ + 1)
     assert_array_equal(display.line_.get_data(), [rounds, ifca.history_[column]])
+    model = ConvexClustering(0.1).fit(np.random.default_rng(0).normal(size=(20, 2)))
+    display = ConvergenceDisplay.from_estimator(model, x="round", y="gap")
+    assert_array_equal(display.line_.get_xdata(), model.history_["round"])
 
 
 # ------------------------------------------------------------------ refusals
@@ -245,10 +228,3 @@ def test_without_matplotlib(draw, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"Display.plot needs matplotlib.*skcfl\[plot\]"):
         draw()
-
-
-def test_rounds_of_points():
-    points = np.random.default_rng(0).normal(size=(20, 2))
-    model = ConvexClustering(0.1).fit(points)
-    display = ConvergenceDisplay.from_estimator(model, x="round", y="gap")
-    assert_array_equal(display.line_.get_xdata(), model.history_["round"])

@@ -21,13 +21,6 @@ def test_points_and_limit():
     assert [text.get_text() for text in display.ax_.texts] == ["b", "d"]
 
 
-def test_without_suspicions():
-    X = np.random.RandomState(0).normal(size=(12, 2))
-    model = FedAvgRegressor().fit(X, X[:, 0], groups=np.arange(12) % 3)
-    with pytest.raises(ValueError, match="aggregation"):
-        SuspicionDisplay.from_estimator(model)
-
-
 def test_where_every_client_is_a_cluster():
     rng = np.random.RandomState(0)
     X, groups = rng.normal(size=(60, 2)), np.arange(60) % 6
@@ -37,3 +30,5 @@ def test_where_every_client_is_a_cluster():
     shown = display.points_.get_offsets()[:, 1]
     np.testing.assert_allclose(shown, np.maximum(model.suspicion_, 1e-3))
     assert shown.argmax() == 3
+    with pytest.raises(ValueError, match="aggregation"):
+        SuspicionDisplay.from_estimator(FedAvgRegressor().fit(X, X[:, 0], groups=groups))

@@ -46,21 +46,6 @@ def splitting(seed=20, n_clients=5):
 # ------------------------------------------------------------------------ where all fuses
 
 
-@pytest.mark.parametrize("graph", ["complete", "knn"])
-@pytest.mark.parametrize(
-    ("cls", "rows"),
-    [(ConvexClusteredFLRegressor, ROWS), (ConvexClusteredFLClassifier, CLASSES)],
-    ids=["regression", "classes"],
-)
-def test_everything_fuses_from_lam_max_on(graph, cls, rows):
-    est = cls(graph=graph)
-    lower, upper = lam_max(est, *rows)
-    assert 0 < lower <= upper <= 1.05 * lower
-    beyond = est.set_params(lam=1.001 * upper).fit(*rows)
-    assert beyond.n_clusters_ == 1 and beyond.partition_optimal_
-    assert est.set_params(lam=0.99 * lower).fit(*rows).n_clusters_ > 1
-
-
 @pytest.mark.parametrize("graph", ["complete", "chain"])
 def test_lam_max_is_exact(graph):
     """Prefix sums over m (N - m) on a line, over the weights of the edges on a chain."""
@@ -81,18 +66,19 @@ def test_lam_max_where_nothing_fuses_or_nothing_is_apart():
     X, y, _ = ROWS
     squared = ConvexClusteredFLRegressor(penalty="squared_l2")
     assert lam_max(squared, *ROWS) == (np.inf, np.inf)
+    path = lam_path(squared, *ROWS, n_lams=6)
+    spread = np.ptp(path.params, axis=1).max(axis=1)
+    assert (path.n_clusters == 12).all()
+    assert (np.diff(spread) < 0).all() and spread[-1] < 0.1 * spread[0]
+    # On a disconnected graph one model a component is the end.
+    half = np.kron(np.eye(2), np.ones((6, 6))) - np.eye(12)
+    path = lam_path(ConvexClusteredFLRegressor(graph=half), *ROWS, n_lams=4)
+    assert_array_equal(path.labels[-1], np.repeat([0, 1], 6))
     one = np.zeros(len(y), dtype=int)
     assert lam_max(ConvexClusteredFLRegressor(), X, y, one) == (0.0, 0.0)
     path = lam_path(ConvexClusteredFLRegressor(), X, y, one)
     assert_array_equal(path.lams, [0.0])
     assert path.params.shape == (1, 1, X.shape[1] + 1)
-
-
-def test_components_fuse_apart():
-    """On a disconnected graph no lam makes all models equal: one a component is the end."""
-    half = np.kron(np.eye(2), np.ones((6, 6))) - np.eye(12)
-    path = lam_path(ConvexClusteredFLRegressor(graph=half), *ROWS, n_lams=4)
-    assert_array_equal(path.labels[-1], np.repeat([0, 1], 6))
 
 
 # ---------------------------------------------------------------------------- the path
@@ -171,30 +157,18 @@ def test_what_is_monotone(seed):
     assert (path.gaps >= 0).all()
 
 
-def test_path_leaves_the_estimator_alone():
-    est = ConvexClusteredFLRegressor(lam=0.1).fit(*ROWS)
-    before = dict(vars(est))
-    lam_path(est, *ROWS, n_lams=2)
-    lam_max(est, *ROWS)
-    assert vars(est) == before
-
-
 def test_path_with_group_col_and_named_groups():
     X, y, groups = ROWS
     names = np.array([f"shop {g}" for g in groups])
     frame = pd.DataFrame(X).add_prefix("x").assign(shop=names)
-    est = ConvexClusteredFLRegressor()
+    est = ConvexClusteredFLRegressor(lam=0.1).fit(X, y, groups)
+    before = dict(vars(est))
     a = lam_path(est, X, y, names, n_lams=3)
+    lam_max(est, X, y, names)
+    assert vars(est) == before
     b = lam_path(est.set_params(group_col="shop"), frame, y, n_lams=3)
     assert_array_equal(a.groups, b.groups)
     assert_array_equal(a.params, b.params)
-
-
-def test_path_of_the_squared_penalty():
-    path = lam_path(ConvexClusteredFLRegressor(penalty="squared_l2"), *ROWS, n_lams=6)
-    assert (path.n_clusters == 12).all()
-    spread = np.ptp(path.params, axis=1).max(axis=1)
-    assert (np.diff(spread) < 0).all() and spread[-1] < 0.1 * spread[0]
 
 
 def test_path_warns_once_when_it_falls_short():

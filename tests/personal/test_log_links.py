@@ -29,7 +29,7 @@ PAIRS = [(cls, LOSSES[(k + j) % 3]) for j in range(3) for k, cls in enumerate(CL
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize(("cls", "loss"), some(PAIRS, 6))
+@pytest.mark.parametrize(("cls", "loss"), some(PAIRS, 3))
 def test_sound_clients_are_not_rejected(cls, loss):
     for seed in some((1, 0, 2, 3, 4, 5), 1):
         X, y, groups = table(loss, seed)
@@ -67,13 +67,13 @@ def test_long_steps_raise_no_objective(loss):
         assert_allclose(meta[:, k] / 1e-6, (after - ago) / 2e-5, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("seed", some(range(5), 2))
+@pytest.mark.parametrize("seed", some(range(5), 1))
 def test_rounds_of_one_step_end_at_the_minimum(seed):
     """A client that takes its step back, as it raises its loss, would be in no mean."""
     rng = np.random.default_rng(seed)
-    groups = np.repeat(np.arange(8), 20)
-    X = rng.normal(size=(160, 3))
-    y = rng.poisson(np.exp(X @ [0.5, -0.3, 0.2] + 1.5 * rng.normal(size=8)[groups]))
+    groups = np.repeat(np.arange(6), 20)
+    X = rng.normal(size=(120, 3))
+    y = rng.poisson(np.exp(X @ [0.5, -0.3, 0.2] + rng.normal(size=6)[groups]))
     how = {"loss": "poisson", "alpha": 1e-3}
     wanted = FedAvgRegressor(**how).fit(X, y, groups=groups).cluster_params_
     shared = FedRepRegressor("linear", **how, tol=1e-9, max_iter=2000).fit(X, y, groups=groups)

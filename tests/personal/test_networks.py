@@ -17,6 +17,7 @@ METHODS = ["Ditto", "FedALA", "FedPAC", "FedProto", "FedRep", "PerFedAvg", "PFed
 
 @pytest.mark.parametrize("name", METHODS)
 def test_silent_clients(name):
+    """Twice the same: who is silent is drawn by the seed of the faults."""
     cls = getattr(skcfl, f"{name}Classifier")
     faults = Faults(dropout=0.4, random_state=0)
     models = [

@@ -57,11 +57,9 @@ def test_closed_form(lam, weights):
 def test_neither_the_move_nor_beta_changes_where_the_rounds_end():
     wanted = fit(PFedMeRegressor(0.5, tol=1e-11)).cluster_params_
     for options in (
-        {"outer_step": 0.7},
-        {"beta": 0.5},
+        {"outer_step": 0.7, "beta": 0.5},
         {"beta": 1.5, "outer_step": 1.0},
-        {"beta": 4.0},  # a round overshoots, and is taken back
-        {"beta": 40.0},
+        {"beta": 40.0},  # a round overshoots, and is taken back
     ):
         found = fit(PFedMeRegressor(0.5, tol=1e-11, **options))
         assert_allclose(found.cluster_params_, wanted, rtol=1e-7)
@@ -75,21 +73,19 @@ def test_rounds_of_several_moves_end_at_their_fixed_point(rounds):
     data = make_clustered_classification(6, 2, n_features=3, n_samples=20, random_state=0)
     how = {"alpha": 0.02, "local_rounds": rounds, "outer_step": 0.5}
     model = PFedMeClassifier(0.8, **how).fit(data.X, data.y, groups=data.groups)
-    slow = PFedMeClassifier(0.8, **how, tol=0, max_iter=300)
+    slow = PFedMeClassifier(0.8, **how, tol=0, max_iter=200)
     slow.set_params(training=Training(participation=0.999))  # all clients, without acceleration
     slow.fit(data.X, data.y, groups=data.groups)
     assert_allclose(model.cluster_params_, slow.cluster_params_, rtol=1e-7)
 
 
-def test_both_ends():
+def test_both_ends_and_between():
     weak = fit(PFedMeRegressor(1e-9, alpha=0.1, tol=1e-9))
     assert_allclose(weak.params_, fit(LocalModelsRegressor(alpha=0.1)).params_, rtol=1e-6)
     strong = fit(PFedMeRegressor(1e6, alpha=0.1, tol=1e-12))
     shared = fit(FedAvgRegressor(alpha=0.1))
     assert_allclose(strong.cluster_params_, shared.cluster_params_, rtol=1e-3)
-
-
-def test_any_convex_loss_ends_at_the_fixed_point():
+    # Between them the shared model is the mean of the clients' own, whatever the convex loss.
     model = fit(PFedMe(LinearModel("log_loss", alpha=0.01), lam=0.1, tol=1e-10))
     n = np.unique(CLASSES.groups, return_counts=True)[1]
     assert_allclose(n @ model.params_ / n.sum(), model.cluster_params_[0], rtol=1e-6)

@@ -37,14 +37,15 @@ def blend_pool(alpha=0.1, kept=OLD):
 
 
 @pytest.mark.parametrize("batch_size", [None, 6])
-@pytest.mark.parametrize("alternate", [True, False])
-@pytest.mark.parametrize("layers", [3, ["output", "hidden2", "hidden1"]])
-def test_all_layers_shared_is_federated_averaging(batch_size, alternate, layers):
+def test_all_layers_shared_or_none_blended_is_federated_averaging(batch_size):
     options = {"training": Training(batch_size=batch_size), **NETWORK}
-    model = fit(FedRepClassifier(shared_layers=layers, alternate=alternate, **options))
     wanted = fit(FedAvgClassifier(**options))
+    for layers, alternate in ((3, True), (["output", "hidden2", "hidden1"], False)):
+        model = fit(FedRepClassifier(shared_layers=layers, alternate=alternate, **options))
+        assert_array_equal(model.cluster_params_, wanted.cluster_params_)
+        assert_array_equal(model.params_, wanted.params_)
+    model = fit(FedALAClassifier(blended_layers=0, **options))
     assert_array_equal(model.cluster_params_, wanted.cluster_params_)
-    assert_array_equal(model.params_, wanted.params_)
 
 
 @pytest.mark.parametrize("alternate", [True, False])
@@ -115,17 +116,15 @@ def test_layers_that_are_not_there(layers):
 def test_one_client_blends_nothing():
     """The mean model is the client's own: there is nothing between them."""
     mine = CODES == 0
-    net = MLP(4, precision="double")
     options = {"max_iter": 4, "tol": 0, "random_state": 0}
-    model = FedALA(net, **options).fit(CLASSES.X[mine], CLASSES.y[mine], CLASSES.groups[mine])
-    wanted = FedAvg(net, **options).fit(CLASSES.X[mine], CLASSES.y[mine], CLASSES.groups[mine])
-    assert_allclose(model.params_, wanted.params_, rtol=1e-12)
+    models = [kind(MLP(4, precision="double"), **options) for kind in (FedALA, FedAvg)]
+    rows = CLASSES.X[mine], CLASSES.y[mine], CLASSES.groups[mine]
+    assert_allclose(*(model.fit(*rows).params_ for model in models), rtol=1e-12)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_networks_learn_to_keep_their_own_where_clusters_differ(seed):
+def test_networks_learn_to_keep_their_own_where_clusters_differ():
     """With a step of 1, the paper's, the weights of networks stay at the shared model."""
-    data = make_clustered_regression(12, 4, n_samples=60, random_state=seed)
+    data = make_clustered_regression(12, 4, n_samples=60, random_state=1)
     train = np.random.RandomState(0).uniform(size=len(data.y)) < 0.75
     options = {"hidden_layer_sizes": (16,), "max_iter": 30, "tol": 0, "random_state": 0}
     scores = []
@@ -136,26 +135,17 @@ def test_networks_learn_to_keep_their_own_where_clusters_differ(seed):
     assert scores[0] > scores[1] + 0.2
 
 
-def test_linear_models_take_the_papers_step_of_the_blend():
+def test_the_step_of_the_blend():
+    """The paper's for linear models; that of networks is shared among four batches of 6 rows."""
     options = {"max_iter": 5, "tol": 0, "random_state": 0}
     models = (fit(FedALAClassifier(blend_rate=step, **options)) for step in ("auto", 1.0))
     assert_array_equal(*(model.params_ for model in models))
-
-
-def test_networks_share_a_step_of_the_blend_among_batches():
-    """Twenty rows a client: four batches of 6."""
     options = {**NETWORK, "training": Training(batch_size=6)}
     model, same, other = (
         fit(FedALAClassifier(blend_rate=step, **options)).params_ for step in ("auto", 250.0, 1e3)
     )
     assert_array_equal(model, same)
     assert (model != other).any()
-
-
-def test_no_layer_blended_is_federated_averaging():
-    model = fit(FedALAClassifier(blended_layers=0, **NETWORK))
-    wanted = fit(FedAvgClassifier(**NETWORK))
-    assert_array_equal(model.cluster_params_, wanted.cluster_params_)
 
 
 def test_weights_are_learned_by_clipped_gradient_steps():

@@ -18,7 +18,7 @@ from skcfl.rounds.aggregation.median import Median
 from skcfl.rounds.aggregation.trimmed_mean import TrimmedMean
 from skcfl.rounds.suspicion import limit
 
-CASES = some(range(40), 10)
+CASES = some(range(40), 6)
 TRIMS = (0.0, 0.1, 0.2, 0.25, 0.3, 0.4)
 
 
@@ -125,7 +125,7 @@ def test_centered_clipping(seed):
 
 
 @pytest.mark.parametrize("name", sorted(AGGREGATORS))
-@pytest.mark.parametrize("weight", [1e-75, 1.0, 1e9, 1e75])
+@pytest.mark.parametrize("weight", [1e-75, 1e75])
 def test_equal_messages_of_any_weight(name, weight):
     """The message itself: a distance of zero divides nothing."""
     message = np.array([1.5, -2.0, 1e-3])

@@ -102,24 +102,10 @@ def test_square_roots_and_raw_losses_are_what_they_say():
     assert_array_equal(embed(losses, "raw"), losses)
 
 
-NO_NUMBERS = st.sampled_from([np.nan, np.inf, -np.inf, 1e300])
-
-
-@given(losses=tables(st.one_of(st.floats(0, 1e6), NO_NUMBERS)))
-def test_losses_that_are_no_numbers_become_large(losses):
-    finite = finite_losses(losses)
-    good = np.isfinite(losses) & (np.abs(losses) <= 1e150)
-    assert np.isfinite(finite).all()
-    assert_array_equal(finite[good], losses[good])
-    for before, after, ok in zip(losses.T, finite.T, good.T, strict=True):
-        if ok.any() and not ok.all():
-            assert after[~ok].min() >= before[ok].max()
-
-
 def test_a_diverged_model_is_much_worse_than_any_other():
     """Ten times the largest loss, which all its clients have."""
-    losses = np.array([[1.0, 3.0], [2.0, np.nan], [np.inf, 5.0]])
-    assert_array_equal(finite_losses(losses), [[1, 3], [2, 50], [20, 5]])
+    losses = np.array([[1.0, 3.0, -np.inf], [2.0, np.nan, 1e300], [np.inf, 5.0, 4.0]])
+    assert_array_equal(finite_losses(losses), [[1, 3, 40], [2, 50, 40], [20, 5, 4]])
 
 
 @pytest.mark.parametrize("embedding", ["log", "centered", "sqrt", "raw"])
@@ -173,9 +159,10 @@ def test_the_sum_decides_not_the_mean():
 
 @given(seed=seeds)
 def test_clusters_get_the_models_that_fit_them(seed):
+    """Losses decide, also where the groups had other models in the round before."""
     rng = np.random.RandomState(seed)
     order = rng.permutation(3)
-    labels = choose(separated(seed)[:, order], seed=seed)
+    labels = choose(separated(seed)[:, order], seed=seed, old=(TRUTH + 1) % 3)
     # Model order.index(k) is that of cluster k.
     assert_array_equal(labels, np.argsort(order)[TRUTH])
 
@@ -185,11 +172,6 @@ def test_clients_in_another_order_get_the_same_partition(seed):
     losses = separated(seed)
     order = np.random.RandomState(seed).permutation(len(TRUTH))
     assert_array_equal(choose(losses)[order], choose(losses[order]))
-
-
-def test_clients_of_the_round_before_do_not_keep_a_model():
-    """Losses decide, also where the groups had other models."""
-    assert_array_equal(choose(separated(), old=(TRUTH + 1) % 3), TRUTH)
 
 
 # ------------------------------------------------------------------------------ clusterers
@@ -272,7 +254,7 @@ def test_calm_rounds_do_not_depend_on_the_random_state():
     assert rng.get_state()[2] != state[1]
 
 
-@pytest.mark.parametrize(("n", "K"), [(18, 3), (60, 12), (3000, 4)])
+@pytest.mark.parametrize(("n", "K"), [(60, 12), (3000, 4)])
 def test_kmeans_is_as_good_as_that_of_scikit_learn(n, K):
     rng = np.random.RandomState(n)
     vectors = rng.normal(size=(n, K)) + 3 * rng.normal(size=(K, K))[rng.randint(K, size=n)]

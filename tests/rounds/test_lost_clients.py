@@ -27,7 +27,7 @@ from skcfl.rounds.state import Draw, State
 from skcfl.rounds.stop import StopRule
 from skcfl.rounds.update import ModelAverage, StepSizes
 
-DATA = make_clustered_regression(12, 3, 4, n_samples=45, random_state=0)
+DATA = make_clustered_regression(12, 3, 4, n_samples=30, random_state=0)
 IDS = np.unique(DATA.groups)
 DEAD = 4
 OTHERS = np.arange(12) != DEAD
@@ -68,7 +68,7 @@ def test_clusters_are_found_without_the_silent(cls, options, faults):
     assert model.history_["participants"][:30].min() < 12
 
 
-OTHER_METHODS = [FeSEMRegressor(3), CFLRegressor(eps2=0.27), FedEMRegressor(3, n_init=2)]
+OTHER_METHODS = [FeSEMRegressor(3), CFLRegressor(eps2=0.27), FedEMRegressor(3, n_init=1)]
 PAIRS = [(model, LOST[(k + j) % 2]) for j in range(2) for k, model in enumerate(OTHER_METHODS)]
 
 

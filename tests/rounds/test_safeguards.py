@@ -66,7 +66,7 @@ def test_clients_that_were_sent_one_model_are_asked_again_before_the_end():
 
 
 @pytest.mark.parametrize("estimator", [FedAvgRegressor, IFCARegressor])
-@pytest.mark.parametrize("seed", [2, 5, 9])
+@pytest.mark.parametrize("seed", [2, 9])
 def test_a_step_that_overflows_at_some_clients_is_taken_back_and_blames_nobody(estimator, seed):
     """Counts and heavy-tailed features: the first step is too long for a few clients."""
     rng = np.random.default_rng(seed)

@@ -135,7 +135,7 @@ def test_losses_below_zero_have_no_part():
 
 def test_networks_by_default():
     """Under Adam updates stay long; each split has its rounds, on all rows as in the folds."""
-    data = make_clustered_regression(12, 3, n_features=6, n_samples=60, random_state=3)
+    data = make_clustered_regression(9, 3, n_features=5, n_samples=40, random_state=3)
     model = CFLRegressor(hidden_layer_sizes=(16,), random_state=0)
     model.fit(data.X, data.y, groups=data.groups)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
