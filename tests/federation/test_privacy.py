@@ -820,10 +820,7 @@ def test_bad_declarations(changes, message):
     "how, message",
     [
         ({"delta": 1e-2}, "one over the number of clients, 200"),
-        (
-            {"bounds": {"features": (-2, 2)}},
-            r"must declare 'target' for a.*got \['features'\]",
-        ),
+        ({"bounds": {"features": (-2, 2)}}, r"must declare 'target' for a.*got \['features'\]"),
         ({"bounds": {**BOUNDS, "features": ([0, 0], [1, 1])}}, "two arrays of 3"),
     ],
 )

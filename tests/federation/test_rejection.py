@@ -5,13 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import skcfl
-from skcfl import (
-    CFLRegressor,
-    CLoVERegressor,
-    FedAvgRegressor,
-    IFCARegressor,
-    Training,
-)
+from skcfl import CFLRegressor, CLoVERegressor, FedAvgRegressor, IFCARegressor, Training
 from skcfl.calls.curvatures import Hessians
 from skcfl.calls.finite_sums import MOST_CULPRITS, non_finite
 from skcfl.calls.first_order import (
@@ -22,9 +16,7 @@ from skcfl.calls.first_order import (
     ObjectivesGradients,
 )
 from skcfl.calls.proofs_asked import Conjugate
-from skcfl.calls.summed import (
-    TrainedMoves,
-)
+from skcfl.calls.summed import TrainedMoves
 from skcfl.datasets import make_clustered_regression
 from skcfl.exceptions import RejectedClientWarning
 from skcfl.federation import FanOutFederation, Faults, InProcessFederation

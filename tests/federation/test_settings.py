@@ -108,10 +108,7 @@ def test_no_answer_is_larger_than_a_message(asked):
         )
 
 
-STEPS = [
-    (1, 0, "rows", (np.arange(6), MODEL, np.dtype(float), None)),
-    (2, 1, "site", (MODEL,)),
-]
+STEPS = [(1, 0, "rows", (np.arange(6), MODEL, np.dtype(float), None)), (2, 1, "site", (MODEL,))]
 
 
 def test_a_site_says_at_once_that_it_does_not_compute():

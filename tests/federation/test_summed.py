@@ -185,11 +185,7 @@ def test_false_clients_lie_in_sums_as_in_single_answers(attack):
     for found, lies, labels in (
         (pool.ask(GradientSums, theta, LABELS)[1], pool.ask(ObjectivesGradients, w)[1], LABELS),
         (pool.ask(BestResponseSums, theta)[2], best[2], best[1]),
-        (
-            pool.ask(TrainedMoves, theta, LABELS, **HOW),
-            w - trained,
-            LABELS,
-        ),
+        (pool.ask(TrainedMoves, theta, LABELS, **HOW), w - trained, LABELS),
     ):
         assert_allclose(found, summed(lies, labels, u), rtol=1e-10, atol=1e-12)
     honest = open_pool()[0].ask(NearestMoves, theta, LABELS, **HOW)
