@@ -94,7 +94,7 @@ def test_multiplier_and_epsilon_are_inverse(epsilon, delta):
     assert epsilon_of(0.0, delta) == np.inf
 
 
-@pytest.mark.parametrize("epsilon, n_releases", [(1.0, 5), (4.0, 10), (8.0, 8)])
+@pytest.mark.parametrize("epsilon, n_releases", [(1.0, 5), (8.0, 8)])
 def test_accounting_is_that_of_dp_accounting(epsilon, n_releases):
     accounting = pytest.importorskip("dp_accounting")
     from dp_accounting.pld import PLDAccountant

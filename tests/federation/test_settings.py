@@ -9,7 +9,6 @@ from skcfl.calls.answers import check_arguments
 from skcfl.calls.letters import sizes_of
 from skcfl.calls.settings import ANY_SIZE, MOST_WHOLE, REPEATS
 from skcfl.exceptions import MessageError
-from skcfl.federation import InProcessFederation
 from skcfl.federation.host import SiteHost
 from skcfl.federation.inprocess import InProcessSite, open_rows
 from skcfl.federation.serialization import dumps, loads
@@ -130,10 +129,3 @@ def test_a_site_says_at_once_that_it_does_not_compute():
     assert ask(2, STEPS, "answer", "proximal_moves", {**moves, "n_moves": 2})[0] == "done"
     folds = [*STEPS, (3, 2, "derive", ("folds", HUGE, 0)), (4, 3, "__getitem__", (0,))]
     assert ask(4, folds, "facts")[0] == "lost"
-
-
-def test_folds_are_limited():
-    site = InProcessFederation(REGRESSION.X, REGRESSION.y, REGRESSION.groups).open(MODEL)._site
-    for n_folds in (1, HUGE, 2.5):
-        with pytest.raises(ValueError, match="n_folds must be an integer from 2 to 1000"):
-            site.folds(n_folds, 0)
