@@ -363,7 +363,7 @@ def test_clusters_of_few_clients_end_a_fit():
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_numbers_of_clusters_that_are_refused_do_not_compete(elsewhere):
     """Sums that no site answers are no sums of zero, which would be the likeliest fit."""
-    data = make_clustered_regression(n_features=4, random_state=0)
+    data = make_clustered_regression(15, 3, 3, n_samples=20, random_state=0)
     rows, policy = (data.X, data.y, data.groups), SitePolicy(min_clients=3)
     wanted = PartialPoolingRegressor(random_state=0, basis="linear").fit(*rows)
     if elsewhere:
