@@ -14,7 +14,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from site_tables import CLASSES, IDS, REGRESSION, SITES, Given, Table, Wire, named, wires
 from sklearn.base import clone
-from spied import spied
 from trials import some
 
 import skcfl
@@ -23,13 +22,10 @@ from skcfl.calls import CALLS
 from skcfl.calls.first_order import LocalUpdate, Losses
 from skcfl.exceptions import FederationError, MessageError
 from skcfl.federation import InProcessFederation, SitePolicy, SiteRows, hosted_parts
-from skcfl.federation.bounds import Limits
-from skcfl.federation.fanout import FanOut
 from skcfl.federation.host import SiteHost
 from skcfl.federation.hosted_parts import KEPT_FITS, KEPT_SECONDS
-from skcfl.federation.policy import FitGuard, Guard
 from skcfl.federation.pool import ClientPool
-from skcfl.federation.remote import RemoteFederation, RemoteRows
+from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.row_calls import ROW_CALLS
 from skcfl.federation.rows import Rows
 from skcfl.federation.serialization import dumps, loads, number_of
@@ -37,7 +33,6 @@ from skcfl.federation.sites import PlaceLost
 from skcfl.federation.transport import SEVERAL
 from skcfl.models import LinearModel, Location
 from skcfl.models.losses import make_loss
-from skcfl.testing import check_pool
 
 
 def here(model, data=REGRESSION):
@@ -110,32 +105,6 @@ def test_curves_trees_and_levels_go_over_a_wire(name, parameters):
     model.fit_federation(RemoteFederation(sites))
     assert_allclose(getattr(model, output)(X, groups=ids), wanted, atol=1e-8)
     assert model.calls_ == calls
-
-
-def test_every_call_goes_over_wires(monkeypatch):
-    """To two sites, each with a policy that allows it; one client has no row."""
-
-    def make_pool(model, X, y, codes, n_clients, sample_weight):
-        sites = []
-        for owned in np.array_split(np.random.RandomState(1).permutation(n_clients), 2):
-            # A site that owns clients without rows is made by hand.
-            here, place = np.isin(codes, owned), np.argsort(owned)
-            at = place[np.searchsorted(owned, codes[here], sorter=place)]
-            rows = X[here], y[here], at, sample_weight[here]
-            wire = Wire(Given("site", (rows[0], rows[1], at.astype(str), rows[3])))
-            root = RemoteFederation([wire])._roots[0]
-            # What an honest site answers is within its bounds.
-            sizes, totals = (np.bincount(at, w, len(owned)) for w in (None, rows[3]))
-            limits = Limits(sizes, totals, X.shape[1])
-            there = RemoteRows(owned, limits, root.line, root, "rows")
-            kept, guard = wire.host._host._kept, FitGuard(Guard(SitePolicy()))
-            kept[there.key] = Rows(*rows, owned, guard=guard)
-            sites.append((there.site(model), owned))
-        return ClientPool(FanOut(sites), model)
-
-    seen = spied(monkeypatch)
-    check_pool(make_pool)
-    assert {call for call, *_ in seen} == set(CALLS)
 
 
 def test_clients_have_the_name_of_their_site():
@@ -767,7 +736,7 @@ def test_several_requests_are_answered_each_for_itself():
 )
 @pytest.mark.filterwarnings("ignore")
 def test_false_replies_to_several_requests_are_none(reply):
-    """The site is asked again by single messages, or its clients are missing."""
+    """The site is asked again in vain, and its clients are missing."""
     both = wires()
     handle = both[1].host.handle
 
