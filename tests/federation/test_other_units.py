@@ -93,6 +93,14 @@ def test_clients_that_differ_are_scaled_as_before(factor):
     assert not pool.other_units
 
 
+def test_partial_pooling_begins_with_the_units_of_the_others():
+    X, y, groups = others_of()
+    with pytest.warns(UnitsWarning):
+        found = PartialPoolingRegressor(covariance="diag", n_clusters=1).fit(*rows_of())
+    assert found.covariance_.diagonal()[:-1].max() > 0.01
+    assert r2_score(y, found.predict(X, groups=groups)) > 0.9
+
+
 def test_a_single_false_cell():
     X, y, groups = rows_of(factor=1.0)
     X[np.flatnonzero(groups == ODD)[5], 2] = 1e12
@@ -139,15 +147,6 @@ def test_neither_rare_values_nor_lost_clients_tell_of_units():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UnitsWarning)
         LocalModelsRegressor().fit_federation(federation)
-
-
-def test_partial_pooling_begins_with_the_units_of_the_others():
-    X, y, groups = rows_of()
-    with pytest.warns(UnitsWarning):
-        found = PartialPoolingRegressor(covariance="diag", n_clusters=1).fit(X, y, groups=groups)
-    assert found.covariance_.diagonal()[:-1].max() > 0.01
-    X, y, groups = others_of()
-    assert r2_score(y, found.predict(X, groups=groups)) > 0.9
 
 
 @pytest.mark.parametrize("name", ["FedAvgRegressor", "FedProtoClassifier"])

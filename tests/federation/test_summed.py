@@ -174,20 +174,6 @@ def test_false_clients_lie_in_sums_as_in_single_answers(attack):
     assert (np.abs(found[1] - honest[1]).max(axis=1) > 1e-6).any()
 
 
-def test_a_site_sends_no_array_of_clients_and_parameters(monkeypatch):
-    """What comes up grows by a few numbers a client, whatever the size of the model."""
-    seen = spied(monkeypatch)
-    pool, theta = open_pool()
-    pool.ask(summed.GradientSums, theta, LABELS)
-    pool.ask(summed.BestResponseSums, theta)
-    pool.ask(summed.TrainedMoves, theta, LABELS, **HOW)
-    pool.ask(summed.ProximalMoves, theta, LABELS, 0.5, 0.8, 2)
-    for call, _, answers in seen:
-        assert max(map(np.size, answers.values())) <= N * K, call
-        assert not CALLS[call].is_single()
-    assert BestResponse.is_single() and Prox.is_single() and not Objectives.is_single()
-
-
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     "model",
@@ -200,6 +186,7 @@ def test_a_site_sends_no_array_of_clients_and_parameters(monkeypatch):
 )
 def test_servers_of_networks_hold_no_array_of_clients_and_parameters(model, monkeypatch):
     """Neither an answer nor what a fit publishes grows by a model with each client."""
+    assert BestResponse.is_single() and Prox.is_single() and not Objectives.is_single()
     seen = spied(monkeypatch)
     model.set_params(random_state=0, max_iter=3).fit(X, Y, groups=GROUPS)
     sizes = [np.size(value) for *_, answers in seen for value in answers.values()]
@@ -207,6 +194,10 @@ def test_servers_of_networks_hold_no_array_of_clients_and_parameters(model, monk
     assert p > 10 * K
     held = [np.size(value) for value in vars(model).values() if isinstance(value, np.ndarray)]
     assert max(sizes + held) <= max(N, p) * K
+    pool, theta = open_pool()
+    seen.clear()
+    pool.ask(summed.ProximalMoves, theta, LABELS, 0.5, 0.8, 2)
+    assert max(map(np.size, seen[0][2].values())) <= N * K
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

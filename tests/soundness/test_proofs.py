@@ -312,8 +312,6 @@ def test_gaps_in_single_precision(loss):
         Z = Z.astype(np.float32)
         if seed % 2:
             t = t + (0.1 if loss in ("squared_error", "huber") else 0.0)
-        single = make_problem(loss, 5, seed=seed, rows=(Z, t, codes), alpha=0.01)
-        lam = 0.3 * lam_max_bounds(single)[1]
         model = LinearModel(loss=loss, alpha=0.01, fit_intercept=False)
         n_classes = 2 if model.estimator_type == "classifier" else None
         problem, double = (
@@ -324,6 +322,7 @@ def test_gaps_in_single_precision(loss):
             )
             for dtype in (np.float32, float)
         )
+        lam = 0.3 * lam_max_bounds(double)[1]
         best, _ = admm(double, lam, tol=1e-11, max_iter=200)
         for tol in (1e-3, 1e-6, 1e-10):
             result, _ = admm(problem, lam, tol=tol)
