@@ -796,3 +796,17 @@ def test_a_reply_to_another_message_is_none():
     model.fit_federation(RemoteFederation(both))
     assert "site 'south': MessageError: it replied to another message." in both[1].failures
     assert_allclose(model.params_, wanted.params_, rtol=1e-8)
+
+
+def test_clients_of_few_rows_are_told_of():
+    """Rows that are held out to choose the number of clusters are too few of every client."""
+    both = [Wire(Table(name, policy=SitePolicy(min_rows=7))) for name in SITES]
+    reason = "clients, or parts of their rows, have fewer than min_rows=7 rows"
+    with (
+        pytest.warns(UserWarning, match=f"No answer of site '.*': {reason}"),
+        pytest.raises(FederationError, match="0 of 6 clients answer"),
+    ):
+        IFCARegressor(random_state=0).fit_federation(RemoteFederation(both))
+    assert both[0].failures == [f"site 'north': {reason}"]
+    model = IFCARegressor(n_clusters=2, random_state=0).fit_federation(RemoteFederation(both))
+    assert model.missing_clients_.size == 0
