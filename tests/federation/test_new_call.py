@@ -76,9 +76,7 @@ def test_it_is_answered_wherever_clients_are(noisy_sums):
     both = [part.ask(noisy_sums, THETA, LABELS, 100.0)[0] for part in (train, held)]
     whole = np.bincount(LABELS, [Y[GROUPS == i].mean() for i in range(N)])
     assert_allclose(0.6 * both[0] + 0.4 * both[1], whole)
-
-
-def test_the_silent_are_in_no_sum(noisy_sums):
+    # The silent are in no sum.
     pool = open_pool(faults=Faults(dead=[1, 4]))
     assert pool.ask(noisy_sums, THETA, LABELS, 4.0)[1].tolist() == [3, 1, 3]
 

@@ -57,23 +57,19 @@ def pooling():
 
 @cache
 def wanted_pooling():
-    """The fit of all sites, and the second site."""
-    federation, second = sites()
-    return pooling().fit_federation(federation), second
+    """The fit of all sites, and the second site; without a fault no pause is made."""
+    federation, second = sites(pauses=PAUSES)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.delattr("skcfl.federation.wire.time.sleep")
+        return pooling().fit_federation(federation), second
 
 
-@pytest.mark.parametrize("first", [4, 20, 30])
-def test_a_site_that_is_started_again_misses_nothing(first):
-    """Its connections are refused at once: tries need time between them."""
-    model = pooling().fit_federation(sites(range(first, first + 3), PAUSES)[0])
-    assert model.absences_ == [] and model.missing_clients_.size == 0
+@pytest.mark.parametrize(("first", "n"), [(4, 3), (20, 3), (20, 8)])
+def test_a_site_that_is_started_again_misses_nothing(first, n):
+    """Refused at once, it is tried between pauses, which a client needed for good has twice."""
+    model = pooling().fit_federation(sites(range(first, first + n), PAUSES)[0])
+    assert model.missing_clients_.size == 0 and (n > len(PAUSES) or model.absences_ == [])
     assert_array_equal(model.params_, wanted_pooling()[0].params_)
-
-
-def test_who_is_needed_for_good_is_waited_for_twice():
-    """Tries of one silence, the last ones before the fit would go on without the site."""
-    model = pooling().fit_federation(sites(range(20, 28), PAUSES)[0])
-    assert model.missing_clients_.size == 0
 
 
 def test_a_dead_site_costs_its_pauses_twice(monkeypatch):
@@ -125,24 +121,16 @@ def test_models_are_those_of_all_clients_though_a_late_sum_lacks_some(which):
     assert model.absences_ and not model.missing_clients_.size
 
 
-def test_a_fit_without_faults_does_not_wait(monkeypatch):
-    monkeypatch.delattr("skcfl.federation.wire.time.sleep")
-    assert (
-        skcfl.FedAvgRegressor().fit_federation(sites(pauses=PAUSES)[0]).missing_clients_.size == 0
-    )
-
-
 @pytest.mark.parametrize(
     ("model", "first"),
     [
-        (skcfl.GTVRegressor(tol=1e-2, search=LamSearch(lams=[0.1, 3.0])), 16),
+        (skcfl.GTVRegressor(tol=0.1, search=LamSearch(cv=2, lams=[0.1, 3.0])), 16),
         (skcfl.ConvexClusteredFLRegressor(tol=0.1, search=LamSearch("bic", lams=[0.1, 1, 5])), 60),
         (pooling(), 30),
-        (skcfl.GTVRegressor(lam=0.1), 11),
         (skcfl.IFCARegressor(n_clusters=3, random_state=0), 18),
         (skcfl.DittoRegressor(lam=0.1), 14),
     ],
-    ids=["held out", "bic", "sums", "graph", "polish", "last models"],
+    ids=["held out", "bic", "sums", "polish", "last models"],
 )
 def test_what_was_found_without_a_site_is_found_again(model, first, caplog):
     """Candidates that were judged while clients were away look better, or worse."""
@@ -154,10 +142,9 @@ def test_what_was_found_without_a_site_is_found_again(model, first, caplog):
     assert_array_equal(found.params_, wanted.params_)
 
 
-@pytest.mark.parametrize("first", [3, 5])
-def test_a_graph_of_neighbours_is_of_the_clients_that_are_there(first):
+def test_a_graph_of_neighbours_is_of_the_clients_that_are_there():
     """A site that is lost before it has told of its rows is not one of clients without rows."""
-    model = skcfl.GTVRegressor(lam=0.1).fit_federation(sites(range(first, 10**9))[0])
+    model = skcfl.GTVRegressor(lam=0.1).fit_federation(sites(range(3, 10**9))[0])
     assert_array_equal(model.missing_clients_, SECOND)
     here = ~np.isin(DATA.groups, IDS[3:6])
     wanted = clone(model).fit(DATA.X[here], DATA.y[here], groups=DATA.groups[here])
@@ -174,7 +161,7 @@ def test_clients_that_are_away_in_every_attempt_are_missing():
 
 
 @pytest.mark.parametrize(
-    "model", [skcfl.ConvexClusteredFLRegressor(tol=0.01), skcfl.IFCARegressor(random_state=0)]
+    "model", [skcfl.ConvexClusteredFLRegressor(tol=0.1), skcfl.IFCARegressor(random_state=0)]
 )
 def test_losses_without_an_answer_do_not_choose(model, monkeypatch):
     """One client of each cluster is silent where each client has a model of its own."""
@@ -234,20 +221,17 @@ def test_a_place_that_is_silent_in_a_fold_is_lost_for_all_of_them():
         return ConnectionError("refused") if scores and number % 2 else refused(number)
 
     second.fails = fails
-    model = skcfl.GTVRegressor(tol=0.1, search=LamSearch(cv=3, lams=[0.1, 3.0]), random_state=0)
+    model = skcfl.GTVRegressor(tol=0.1, search=LamSearch(cv=2, lams=[0.1, 3.0]), random_state=0)
     model.fit_federation(federation)
     assert_array_equal(model.missing_clients_, SECOND)
 
 
 def test_candidates_are_compared_by_those_who_have_answered_about_all():
+    """If these are few, the others are filled in by losses of other candidates and clients."""
     losses = np.array([[1.0, 2.0, 30.0], [2.0, 3.0, np.nan]])
     found, weights = comparable(losses, np.ones(3))
     assert_array_equal(found, [[1.0, 2.0, 0.0], [2.0, 3.0, 0.0]])
     assert_array_equal(weights, [1.0, 1.0, 0.0])
-
-
-def test_where_few_have_answered_about_all_the_others_fill_in():
-    """A client's loss under other candidates, and what the candidate loses elsewhere."""
     clients, candidates = np.array([1.0, 2.0, 5.0, 9.0]), np.array([[0.0], [1.0], [2.0], [40.0]])
     whole = 3.0 * (clients + candidates)
     losses = whole.copy()

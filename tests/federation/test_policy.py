@@ -76,11 +76,24 @@ def test_clients_of_few_rows_are_silent():
     assert answers["answered"].tolist() == [False, True, True, True]
     assert_allclose(answers["losses"][1:], site_of().answer("losses", theta)["losses"][1:])
     assert not answers["losses"][0].any()
+    known = {"theta": np.ones((1, 3)), "damping": np.zeros(1), "members": np.array([4])}
+
+    def hessians(site, n):
+        each = {"labels": np.zeros(n, dtype=int), "weights": np.ones(n)}
+        return site.answer("hessians", known | each)
+
+    found = hessians(site_of(SitePolicy(min_rows=5)), 4)
+    assert_allclose(found["H"], hessians(site_of().subset(np.array([1, 2, 3])), 3)["H"])
+    assert found["answered"].tolist() == [False, True, True, True]
+    # A policy stays where parts are merged.
+    both = merged([rows_of(n, SitePolicy(min_rows=5), seed=n[0])[0] for n in ([3, 12], [14, 2])])
+    assert answered(both.site(MODEL)) == [False, True, True, False]
 
 
 @pytest.mark.filterwarnings("ignore:No answer of", "ignore::skcfl.exceptions.MissingClientWarning")
-@pytest.mark.parametrize("elsewhere", [False, True])
-@pytest.mark.parametrize("model", [DittoRegressor, PartialPoolingRegressor])
+@pytest.mark.parametrize(
+    ("model", "elsewhere"), [(DittoRegressor, False), (PartialPoolingRegressor, True)]
+)
 def test_a_client_of_few_rows_silences_no_other(model, elsewhere):
     """A fit that starts again without it deals the rows of the others to the same folds."""
     data = make_clustered_regression(8, 2, 3, n_samples=40, random_state=0)
@@ -95,18 +108,6 @@ def test_a_client_of_few_rows_silences_no_other(model, elsewhere):
     assert fitted.missing_clients_.tolist() == [ids[0]]
 
 
-def test_sums_are_of_those_who_answer():
-    known = {"theta": np.ones((1, 3)), "damping": np.zeros(1), "members": np.array([4])}
-
-    def hessians(site, n):
-        each = {"labels": np.zeros(n, dtype=int), "weights": np.ones(n)}
-        return site.answer("hessians", known | each)
-
-    found = hessians(site_of(SitePolicy(min_rows=5)), 4)
-    assert_allclose(found["H"], hessians(site_of().subset(np.array([1, 2, 3])), 3)["H"])
-    assert found["answered"].tolist() == [False, True, True, True]
-
-
 def test_parts_of_rows_are_few_too():
     """A client of nine rows has three in a fold of three; so the other six would tell of them."""
     site = site_of(SitePolicy(min_rows=5))
@@ -118,9 +119,18 @@ def test_parts_of_rows_are_few_too():
     assert (some.n_clients, some.client_sizes.tolist()) == (2, [9, 2])
 
 
-def test_calls_that_are_not_agreed_to():
-    site = site_of(SitePolicy(calls={"losses"}))
-    theta = np.ones((1, 3))
+def test_a_call_that_is_not_agreed_to_ends_the_part_of_a_site():
+    """In one process the fit ends; another method gets its answers."""
+    policy = SitePolicy(calls={*CALLS, *ROW_CALLS} - {"hessians"})
+    federation = InProcessFederation(DATA.X, DATA.y, DATA.groups, policy=policy)
+    model = FedAvgRegressor(alpha=0.1)
+    with pytest.raises(Refused, match="it does not answer hessians"):
+        model.fit_federation(federation)
+    assert not hasattr(model, "params_")
+    wanted = LocalModelsRegressor(alpha=0.1).fit(DATA.X, DATA.y, groups=DATA.groups)
+    found = LocalModelsRegressor(alpha=0.1).fit_federation(federation)
+    assert_array_equal(found.params_, wanted.params_)
+    site, theta = site_of(SitePolicy(calls={"losses"})), np.ones((1, 3))
     site.answer("losses", {"theta": theta})
     site.answer("present", {})  # nothing comes up
     with pytest.raises(Refused, match="it does not answer spectrum"):
@@ -141,18 +151,6 @@ def test_calls_are_counted_in_all_fits():
     for site in (first, second):
         with pytest.raises(Refused, match="it has answered max_calls=3 calls"):
             site.answer("present", {})
-
-
-def test_a_policy_in_one_process():
-    policy = SitePolicy(calls={*CALLS, *ROW_CALLS} - {"hessians"})
-    federation = InProcessFederation(DATA.X, DATA.y, DATA.groups, policy=policy)
-    model = FedAvgRegressor(alpha=0.1)
-    with pytest.raises(Refused, match="it does not answer hessians"):
-        model.fit_federation(federation)
-    assert not hasattr(model, "params_")
-    wanted = LocalModelsRegressor(alpha=0.1).fit(DATA.X, DATA.y, groups=DATA.groups)
-    found = LocalModelsRegressor(alpha=0.1).fit_federation(federation)
-    assert_array_equal(found.params_, wanted.params_)
 
 
 @pytest.mark.filterwarnings("ignore:No answer of")
@@ -291,7 +289,14 @@ def test_summed_calls_are_over_enough_clients():
     ):
         with pytest.raises(Refused, match="over 1 of its clients"):
             hessians(*asked)
-    hessians(rows_of([12, 8, 9], SitePolicy(min_clients=2))[0].site(MODEL), [0, 0, 0], np.ones(3))
+    # By their rows or alike three clients are three, however unequal these are.
+    for weights in (None, np.ones(3)):
+        rows, plain = rows_of([2, 100, 1000], SitePolicy(min_clients=3))
+        found, wanted = (
+            one.site(MODEL).answer("gradient_sums", {**SUMMED, **FAR, "weights": weights})
+            for one in (rows, plain)
+        )
+        assert_array_equal(found["gradients"], wanted["gradients"])
 
 
 # Answers of one of three clients, if a site may be asked for them.
@@ -306,6 +311,7 @@ ONE_OF_THEM = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
 MIXED = {"theta": APART, "dispersion": 1e6, "share_steps": 1}
 PRIORS = {"root": np.full(3, 1e-3), "weights": np.full(2, 0.5), "dispersion": 1.0, "df": np.inf}
 SUMMED = {"labels": NONE, "dtype": np.dtype(float)}
+FAR = {"theta": np.ones((1, 3))}
 ASKED = {
     "a choice that is given": ("best_response_sums", {"fixed": np.array([0, 1, 1])}, ALL),
     "a choice": ("best_response_sums", {"fixed": None}, ALL),
@@ -338,37 +344,11 @@ def test_no_sum_is_in_truth_over_one_client(name):
     rows_of(sizes, SitePolicy(), y)[0].site(MODEL).answer(call, dict(arguments))
 
 
-@pytest.mark.parametrize("weights", [None, np.ones(3)], ids=["of rows", "alike"])
-def test_clients_that_count_by_their_rows_or_alike_are_as_many_as_they_are(weights):
-    rows, plain = rows_of([2, 100, 1000], SitePolicy(min_clients=3))
-    arguments = {"theta": np.ones((1, 3)), "labels": NONE, "dtype": np.dtype(float)}
-    found, wanted = (
-        one.site(MODEL).answer("gradient_sums", {**arguments, "weights": weights})["gradients"]
-        for one in (rows, plain)
-    )
-    assert_array_equal(found, wanted)
-
-
-def test_clusters_of_few_clients_end_a_fit():
-    """With an error that names the policy: not one is answered about."""
-    ids = np.repeat(np.arange(6), 30)
-    rng = np.random.RandomState(0)
-    X = rng.normal(size=(180, 3))
-    y = X @ [1.0, 2.0, 3.0] + 50.0 * (ids == 0) + rng.normal(size=180)
-    policy = SitePolicy(min_clients=3)
-    with pytest.raises(Refused, match="fewer than min_clients=3: fewer clusters"):
-        IFCARegressor(2, random_state=0).fit_federation(
-            InProcessFederation(X, y, ids, policy=policy)
-        )
-    y = X @ [1.0, 2.0, 3.0] + rng.normal(size=180)
-    FedAvgRegressor().fit_federation(InProcessFederation(X, y, ids, policy=policy))
-
-
 @pytest.mark.filterwarnings("ignore:No answer of host")
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_numbers_of_clusters_that_are_refused_do_not_compete(elsewhere):
     """Sums that no site answers are no sums of zero, which would be the likeliest fit."""
-    data = make_clustered_regression(n_features=4, random_state=0)
+    data = make_clustered_regression(15, 3, 3, n_samples=20, random_state=0)
     rows, policy = (data.X, data.y, data.groups), SitePolicy(min_clients=3)
     wanted = PartialPoolingRegressor(random_state=0, basis="linear").fit(*rows)
     if elsewhere:
@@ -438,16 +418,6 @@ def test_classes_of_parts_are_no_smaller_than_parts():
     assert answered(weighed.site(model)) == [True, True]
 
 
-def test_parts_of_unequal_weights_are_smaller():
-    """A row that outweighs the others of a part is what a difference is about."""
-    weights = np.ones(40)
-    weights[:20] = 1e-9
-    weights[0] = 1.0
-    rows, _ = rows_of([40], SitePolicy(min_rows=5), weights=weights)
-    assert answered(rows.site(MODEL)) == [True]
-    assert answered(rows.site_of(MODEL, np.arange(20, 40))) == [False]
-
-
 def test_rows_of_unequal_weights_count_as_fewer():
     weights = np.r_[np.full(19, 1e-9), 1.0, np.ones(20)]
     rows, _ = rows_of([20, 20], SitePolicy(min_rows=20), weights=weights)
@@ -458,6 +428,11 @@ def test_rows_of_unequal_weights_count_as_fewer():
     weights = np.r_[np.ones(19), 1e3, np.full(20, 1e-3)]
     rows, _ = rows_of([20, 20], SitePolicy(min_rows=20), weights=weights)
     assert answered(rows.site(MODEL)) == [False, True]
+    # A row that outweighs the others of a part is what a difference is about.
+    weights = np.r_[1.0, np.full(19, 1e-9), np.ones(20)]
+    rows, _ = rows_of([40], SitePolicy(min_rows=5), weights=weights)
+    assert answered(rows.site(MODEL)) == [True]
+    assert answered(rows.site_of(MODEL, np.arange(20, 40))) == [False]
 
 
 def test_weights_of_classes_do_not_show_rows():
@@ -483,17 +458,13 @@ def test_weights_of_classes_do_not_show_clients():
     with pytest.raises(Refused, match="over 1[.0-9]* of its clients, fewer than min_clients=2"):
         for _ in range(9):  # little by little
             rows = rows.weighed(np.array([1.0, 0.4]))
-
-
-def test_weights_of_classes_and_of_clients_are_not_added_up():
-    """Two clients are left by the one, others by the other: it is one by both."""
+    # Two clients are left by weights of classes, others by weights of clients: one is by both.
     y = np.r_[np.zeros(40, int), np.ones(40, int)]
     rows, _ = rows_of([20, 20, 20, 20], SitePolicy(min_clients=2), y)
     site = rows.weighed(np.array([1.0, 1e-9])).site(LinearModel("log_loss").bind(2, 2))
-    weights = site.client_weights * [1, 0, 1, 0]
-    arguments = {"theta": np.ones((1, 3)), "labels": np.zeros(4, int), "dtype": np.dtype(float)}
+    arguments = {**FAR, "labels": np.zeros(4, int), "dtype": np.dtype(float)}
     with pytest.raises(Refused, match="over 1 of its clients, fewer than min_clients=2"):
-        site.answer("gradient_sums", {**arguments, "weights": weights})
+        site.answer("gradient_sums", {**arguments, "weights": site.client_weights * [1, 0, 1, 0]})
     site.answer("gradient_sums", {**arguments, "weights": None})
 
 
@@ -553,6 +524,7 @@ MADE_OF_PARTS = {
 @pytest.mark.parametrize("name", MADE_OF_PARTS)
 def test_nothing_is_made_of_rows_in_which_single_ones_are_alone(name, limit):
     """The difference of sums with and without a tree is about the rows of a leaf."""
+    assert {*TOLD_BY} == {*STEPS, *MAKERS, "trees"}  # of every step it is said
     call, make = MADE_OF_PARTS[name]
     refusal = f"not make '{name}' of its rows, .*'{call}' and {limit} is 2"
     with pytest.raises(Refused, match=refusal):
@@ -564,10 +536,6 @@ def test_nothing_is_made_of_rows_in_which_single_ones_are_alone(name, limit):
             make(rows)
     rows, _ = rows_of([20, 20], SitePolicy(**{limit: 2}))
     assert answered(rows.made([("same", 1, None)]).site(LinearModel().bind(1))) == [True, True]
-
-
-def test_it_is_said_of_every_step_whether_it_cuts_rows():
-    assert {*TOLD_BY} == {*STEPS, *MAKERS, "trees"}
 
 
 def test_batches_of_few_rows():
@@ -729,8 +697,16 @@ def test_settings_of_other_shapes_are_refused():
             call(*arguments)
 
 
-def test_a_policy_stays_where_parts_are_merged():
-    rows, _ = rows_of([3, 12], SitePolicy(min_rows=5))
-    other, _ = rows_of([14, 2], SitePolicy(min_rows=5), seed=1)
-    both = merged([rows, other])
-    assert answered(both.site(MODEL)) == [False, True, True, False]
+def test_clusters_of_few_clients_end_a_fit():
+    """With an error that names the policy: not one is answered about."""
+    ids = np.repeat(np.arange(6), 30)
+    rng = np.random.RandomState(0)
+    X = rng.normal(size=(180, 3))
+    y = X @ [1.0, 2.0, 3.0] + 50.0 * (ids == 0) + rng.normal(size=180)
+    policy = SitePolicy(min_clients=3)
+    with pytest.raises(Refused, match="fewer than min_clients=3: fewer clusters"):
+        IFCARegressor(2, random_state=0).fit_federation(
+            InProcessFederation(X, y, ids, policy=policy)
+        )
+    y = X @ [1.0, 2.0, 3.0] + rng.normal(size=180)
+    FedAvgRegressor().fit_federation(InProcessFederation(X, y, ids, policy=policy))

@@ -84,22 +84,17 @@ def private(epsilon=4.0, data=DATA, bounds=BOUNDS, **how):
 # ------------------------------------------------------------------------------ accounting
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 20.0])
-@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-9), (1.0, 1e-5), (20.0, 1e-3)])
 def test_multiplier_and_epsilon_are_inverse(epsilon, delta):
     z = multiplier_of(epsilon, delta)
     assert_allclose(delta_of(epsilon, z), delta, rtol=1e-6)
     assert_allclose(epsilon_of(z, delta), epsilon, rtol=1e-6)
+    # Nothing released costs nothing.
+    assert epsilon_of(np.inf, delta) == epsilon_of(1e6, 1e-5) == multiplier_of(np.inf, delta) == 0
+    assert epsilon_of(0.0, delta) == np.inf
 
 
-def test_nothing_released_costs_nothing():
-    assert epsilon_of(np.inf, 1e-5) == 0.0
-    assert epsilon_of(1e6, 1e-5) == 0.0
-    assert multiplier_of(np.inf, 1e-5) == 0.0
-    assert epsilon_of(0.0, 1e-5) == np.inf
-
-
-@pytest.mark.parametrize("epsilon, n_releases", [(1.0, 5), (4.0, 10), (8.0, 8)])
+@pytest.mark.parametrize("epsilon, n_releases", [(1.0, 5), (8.0, 8)])
 def test_accounting_is_that_of_dp_accounting(epsilon, n_releases):
     accounting = pytest.importorskip("dp_accounting")
     from dp_accounting.pld import PLDAccountant
@@ -270,7 +265,7 @@ def test_the_start_of_clusters_does_not_decide():
     X = rng.standard_normal((6000, 2))
     y = (np.column_stack([X, np.ones(6000)]) * centres[ids % 3]).sum(axis=1)
     y += 0.5 * rng.standard_normal(6000)
-    for seed in range(3):
+    for seed in range(2):
         federation = private(8.0, (X, y, ids), {"features": (-2, 2), "target": (-4, 4)})
         model = PartialPoolingRegressor(3, random_state=seed).fit_federation(federation)
         found = np.column_stack([model.cluster_coef_, model.cluster_intercept_])
@@ -305,11 +300,10 @@ def test_the_spread_of_clients_is_found_beside_that_of_their_errors():
     assert_allclose(found[1].T @ found[1], S, atol=1e-12)
 
 
-@pytest.mark.parametrize("n_clusters", [4, 6])
-def test_more_clusters_than_directions(n_clusters):
+def test_more_clusters_than_directions():
     federation = private(8.0, grouped(400, 10, n_features=1)[0])
-    model = PartialPoolingRegressor(n_clusters, random_state=0).fit_federation(federation)
-    assert model.cluster_coef_.shape == (n_clusters, 1)
+    model = PartialPoolingRegressor(6, random_state=0).fit_federation(federation)
+    assert model.cluster_coef_.shape == (6, 1)
     assert np.isfinite(model.cluster_coef_).all()
 
 
@@ -355,17 +349,6 @@ def test_partial_pooling_of_other_losses(loss):
     assert np.sqrt(np.mean((adapted.coef_ - plain.coef_) ** 2)) < spread / 4
 
 
-def test_fedavg_of_private_clients():
-    data, _ = grouped(800, 10, seed=2)
-    plain = FedAvgRegressor().fit(*data[:2], groups=data[2])
-    model = FedAvgRegressor(random_state=0).fit_federation(private(8.0, data))
-    assert_allclose(model.cluster_coef_, plain.cluster_coef_, atol=0.1)
-    adapted = model.adapt(*data[:2], groups=data[2])
-    assert_allclose(adapted.coef_, np.tile(model.cluster_coef_, (800, 1)))
-    assert model.n_iter_ == 10
-    assert FedAvgRegressor(max_iter=2).fit_federation(private(8.0, data)).calls_ == 2
-
-
 def test_fedavg_is_that_of_all_rows_where_rows_of_a_client_are_alike():
     """The slope within clients is 2, that of all rows 0.5: client drift would take the first."""
     rng = np.random.default_rng(0)
@@ -408,13 +391,6 @@ def test_moves_are_put_into_slots(model, atol):
     adapted = model.adapt(*data[:2], groups=data[2])
     assert_array_equal(adapted.labels_ == adapted.labels_[0], np.arange(800) % 2 == 0)
     assert_array_equal(model.assign(*data[:2], groups=data[2]), adapted.labels_)
-
-
-@pytest.mark.filterwarnings("ignore::skcfl.exceptions.PrivacyWarning")
-def test_networks_of_private_clients_train():
-    model = FedAvgRegressor(hidden_layer_sizes=(4,), max_iter=3, random_state=0)
-    model.fit_federation(private(50.0, grouped(300, 10, seed=3)[0]))
-    assert model.calls_ == 3
 
 
 def test_clients_outside_the_known_clusters_add_nothing():
@@ -472,16 +448,19 @@ def test_what_is_a_clients_stays_with_it():
     assert model.adapt(*DATA[:2], groups=texts).groups_[0] == "c0"
 
 
-@pytest.mark.parametrize(
-    "model", [PartialPoolingRegressor(1, basis="linear"), FedAvgRegressor()], ids=str
-)
-def test_private_and_other_fits_leave_nothing_to_each_other(model):
-    model = model.set_params(random_state=0).fit(*DATA[:2], groups=DATA[2])
-    predicted = model.predict(TEST[0], groups=TEST[2])
+@pytest.mark.parametrize("basis", ["splines", "trees"])
+def test_private_and_other_fits_leave_nothing_to_each_other(basis):
+    """No curves or trees of a fit before either."""
+    model = PartialPoolingRegressor(1, basis=basis, covariance="diag", unseen="average")
+    model.fit(DATA[0][:300], DATA[1][:300], groups=DATA[2][:300])
+    model.set_params(basis="linear", random_state=0)
+    fresh = clone(model).fit_federation(private(4.0)).predict(TEST[0], groups=TEST[2])
     stays(model.fit_federation(private(4.0)))
+    assert_allclose(model.predict(TEST[0], groups=TEST[2]), fresh)
     model.fit(*DATA[:2], groups=DATA[2])
     assert not hasattr(model, "epsilon_")
-    assert_allclose(model.predict(TEST[0], groups=TEST[2]), predicted)
+    plain = clone(model).fit(*DATA[:2], groups=DATA[2])
+    assert_allclose(model.predict(TEST[0], groups=TEST[2]), plain.predict(*TEST[::2]))
     assert len(model.labels_) == 200
     assert model.report().findings
     with pytest.warns(PrivacyWarning):
@@ -490,19 +469,6 @@ def test_private_and_other_fits_leave_nothing_to_each_other(model):
     # Nothing is left of the fit whose signal was drowned.
     assert model.epsilon_ == pytest.approx(4.0)
     assert not model._is_local
-
-
-@pytest.mark.parametrize("basis", ["splines", "trees"])
-def test_a_private_fit_has_no_curves_or_trees_of_the_fit_before(basis):
-    """Its predictions are those of an estimator that had no fit before."""
-    model = PartialPoolingRegressor(1, basis=basis, covariance="diag", unseen="average")
-    model.fit(DATA[0][:300], DATA[1][:300], groups=DATA[2][:300])
-    model.set_params(basis="linear", random_state=0)
-    predicted = [
-        one.fit_federation(private(4.0)).predict(TEST[0], groups=TEST[2])
-        for one in (model, clone(model))
-    ]
-    assert_allclose(*predicted)
 
 
 def test_a_server_is_sent_nothing_of_the_rows():
@@ -587,43 +553,24 @@ def test_hostile_servers_are_refused():
     refused("account is spent", multiplier=100 * z)
 
 
-def test_errors_of_a_private_site_do_not_depend_on_its_targets():
-    host, places = wires()[0].host, np.arange(100)
-    y = DATA[1][DATA[2] < 100]
-
-    def answer(model, classes):
-        settings = places, model.bind(3), np.dtype(float), classes
-        return loads(host.handle(dumps((1, [(1, 0, "rows", settings)], [], "mask_key", ()))))[:2]
-
-    classes = np.unique(y), np.unique(y)[1:], np.zeros(1)
-    assert len({answer(LinearModel(), some) for some in classes}) == 1
-    # A loss that the declared bounds do not suit is refused, whatever the targets.
-    said = answer(LinearModel("poisson"), None)
-    assert said[1] == "Site 'north': an error, see its log"
-
-
-def test_targets_out_of_their_declared_bounds_show_in_no_error():
-    policy = SitePolicy(privacy=ClientPrivacy(8.0, bounds={"features": (-2, 2), "target": (0, 9)}))
-    X, y, ids = DATA
-    model, answers = LinearModel("poisson").bind(3), []
-    for targets in (np.abs(y), y):
-        host = Wire(Given("north", (X, targets, ids), policy)).host
-        settings = np.arange(len(np.unique(ids))), model, np.dtype(float), None
-        answers.append(host.handle(dumps((1, [(1, 0, "rows", settings)], [], "mask_key", ()))))
-    assert loads(answers[0])[:2] == loads(answers[1])[:2]
-
-
 @pytest.mark.parametrize("kind", ["classifier", "regressor"])
-def test_a_hello_tells_nothing_of_the_targets(kind):
-    """Whole numbers could be classes, and huge or tiny ones are no targets elsewhere."""
+def test_a_private_site_tells_nothing_of_its_targets(kind):
+    """Whole numbers could be classes, and huge, tiny or negative ones are no targets elsewhere."""
     policy = SitePolicy(privacy=ClientPrivacy(8.0, bounds={"features": (-2, 2), "target": (0, 9)}))
     X, y, ids = DATA
-    answers = set()
-    for factor in (1e200, 1e-300, 0.0, 0.5):
-        host = Wire(Given("north", (X, np.rint(y) * factor, ids), policy)).host
-        reply = loads(host.handle(dumps((0, [], [], "hello", (kind,)))))
-        answers.add(reply[0])
-    assert answers == {"done"}
+    hellos, answers = set(), set()
+    for targets in (*np.multiply.outer([1e200, 1e-300, 0.0, 0.5], np.rint(y)), np.abs(y)):
+        host = Wire(Given("north", (X, targets, ids), policy)).host
+        hellos.add(loads(host.handle(dumps((0, [], [], "hello", (kind,)))))[0])
+        for classes in (None, np.unique(y)[1:]):
+            settings = np.arange(200), LinearModel("poisson").bind(3), np.dtype(float), classes
+            rows = 1, 0, "rows", settings
+            answers.add(loads(host.handle(dumps((1, [rows], [], "mask_key", ()))))[:2])
+    assert hellos == {"done"} and len(answers) == 1
+    # A loss that the declared bounds do not suit is refused, whatever the targets.
+    rows = 1, 0, "rows", (np.arange(100), LinearModel("poisson").bind(3), np.dtype(float), None)
+    reply = loads(wires()[0].host.handle(dumps((1, [rows], [], "mask_key", ()))))
+    assert reply[1] == "Site 'north': an error, see its log"
 
 
 def test_a_server_that_asks_for_more_releases_gets_an_error():
@@ -652,17 +599,14 @@ def test_privacy_over_a_wire():
     model = PartialPoolingRegressor(random_state=0).fit_federation(federation)
     assert_allclose(model.epsilon_, 8.0, rtol=1e-9)
     adapted = model.adapt(*DATA[:2], groups=DATA[2])
-    wanted = line_of()
-    score = wanted.score(*TEST[:2], groups=TEST[2])
-    assert adapted.score(*TEST[:2], groups=TEST[2]) > score - 0.02
+    wanted = line_of().score(*TEST[:2], groups=TEST[2])
+    assert adapted.score(*TEST[:2], groups=TEST[2]) > wanted - 0.02
     # Each place adds the noise that protects its clients from the server.
     shifts = model.releases_["block"] == "shifts"
     z = multiplier_of(8.0, 1e-5) * np.sqrt(10)
     assert_allclose(model.releases_["noise"][shifts], z * 2.5 / np.sqrt(0.35 * 0.98))
     with pytest.raises(PrivacyError, match="spent"):
         FedAvgRegressor().fit_federation(federation)
-    with pytest.raises(PrivacyError, match="needs single answers"):
-        skcfl.CLoVERegressor(2).fit_federation(federation)
 
 
 def test_the_page_of_a_private_fit_says_what_was_released():
@@ -694,6 +638,9 @@ def test_a_host_of_several_parts_has_one_account():
     assert_allclose(model.epsilon_, 8.0, rtol=1e-9)
     plain = FedAvgRegressor().fit(*DATA[:2], groups=DATA[2])
     assert_allclose(model.cluster_coef_, plain.cluster_coef_, atol=0.15)
+    assert model.n_iter_ == model.calls_ == 10
+    adapted = model.adapt(*DATA[:2], groups=DATA[2])
+    assert_allclose(adapted.coef_, np.tile(model.cluster_coef_, (200, 1)))
     with pytest.raises(PrivacyError, match="their owners keep the account"):
         federation.private(4.0, bounds=BOUNDS)
 
@@ -820,10 +767,7 @@ def test_bad_declarations(changes, message):
     "how, message",
     [
         ({"delta": 1e-2}, "one over the number of clients, 200"),
-        (
-            {"bounds": {"features": (-2, 2)}},
-            r"must declare 'target' for a.*got \['features'\]",
-        ),
+        ({"bounds": {"features": (-2, 2)}}, r"must declare 'target' for a.*got \['features'\]"),
         ({"bounds": {**BOUNDS, "features": ([0, 0], [1, 1])}}, "two arrays of 3"),
     ],
 )
@@ -901,3 +845,10 @@ def test_a_drowned_signal_is_no_fit(cls):
     assert len(np.unique(adapted.coef_[:, 0])) == 20
     with pytest.raises(PrivacyError, match="Nothing was released"):
         cls().fit_federation(private(0.5, data, on_noise="error"))
+
+
+@pytest.mark.filterwarnings("ignore::skcfl.exceptions.PrivacyWarning")
+def test_networks_of_private_clients_train():
+    model = FedAvgRegressor(hidden_layer_sizes=(4,), max_iter=3, random_state=0)
+    model.fit_federation(private(50.0, grouped(300, 10, seed=3)[0]))
+    assert model.calls_ == 3

@@ -36,7 +36,7 @@ def private(**how):
     return InProcessFederation(*DATA).private(**how)
 
 
-@pytest.mark.parametrize("z, q", [(1.0, 0.1), (0.7, 0.5), (2.0, 0.3)])
+@pytest.mark.parametrize("z, q", [(1.0, 0.1), (0.7, 0.5)])
 def test_epsilon_of_one_release_is_that_of_the_mixture(z, q):
     """The hockey-stick divergence of the two sums, with and without a client, on a grid."""
     epsilon = sampled_epsilon(z, 1, q, DELTA)
@@ -74,6 +74,10 @@ def test_fits_of_drawn_clients(cls):
     assert (model.releases_["noise"] < 0.8 * whole.releases_["noise"]).all()
     with pytest.raises(PrivacyError, match="spent"):
         cls().fit_federation(guarded)
+    # Behind masks, too.
+    guarded = private(epsilon=8.0, participation=0.4).masked(500)
+    model = FedAvgRegressor(max_iter=5, random_state=0).fit_federation(guarded)
+    assert_allclose(model.cluster_coef_, plain.cluster_coef_, atol=0.2)
 
 
 def test_clients_are_drawn_each_by_itself():
@@ -106,13 +110,6 @@ def test_accounts_take_one_multiplier_until_it_is_spent(tmp_path):
     assert json.loads(path.read_text())["spent"] > 0.0
     with pytest.raises(PrivacyError, match="spent"):
         FedAvgRegressor().fit_federation(InProcessFederation(*DATA, policy=policy))
-
-
-def test_drawn_clients_behind_masks():
-    guarded = private(epsilon=8.0, participation=0.4).masked(500)
-    model = FedAvgRegressor(max_iter=5, random_state=0).fit_federation(guarded)
-    plain = FedAvgRegressor().fit(*DATA[:2], groups=DATA[2])
-    assert_allclose(model.cluster_coef_, plain.cluster_coef_, atol=0.2)
 
 
 def test_bad_declarations():

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 from pickled_hosts import PickledHost, named, parts_of
+from private_clients import where
 from scipy import sparse
 
 from skcfl import DittoRegressor, FedAvgRegressor
@@ -49,7 +50,7 @@ def test_no_sums_of_many_hosts_together_tell_of_few_rows(tmp_path):
     """Each host deals the rows to other halves: forty gave every row by linear equations."""
     for path, well in ((tmp_path / "log", True), (None, False)):
         told, masks = [], []
-        for seed in range(40):
+        for seed in range(20):
             for half in host(path).site(MODEL).held_out(0.5, seed):
                 told.append(answered(half))
                 masks.append(np.isin(np.arange(sum(N)), half.site.row_ids))
@@ -102,6 +103,12 @@ def test_a_few_new_or_lost_rows(tmp_path, change, allowed):
         assert answered(host(tmp_path / name, second).site(MODEL)) == [allowed, True]
         # What was refused is not taken for answered.
         assert answered(host(tmp_path / name, first).site(MODEL)) == [True, True]
+    # So of two parts of one place.
+    parts = [where(every, groups == name) for name in "ab"]
+    both = merged([host(tmp_path / "parts", part) for part in parts])
+    assert answered(both.site(MODEL)) == [True, True]
+    one = where(few, few[2] == "a")
+    assert answered(host(tmp_path / "parts", one).site(MODEL)) == [allowed]
 
 
 def test_hosts_at_once_and_calls_and_caps_of_all(tmp_path):
@@ -124,15 +131,6 @@ def test_hosts_at_once_and_calls_and_caps_of_all(tmp_path):
     assert [answered(part)[0] for part in one.held_out(0.5, 0)] == [True, True]
     assert [answered(part)[0] for part in other.held_out(0.5, 1)] == [False, False]
     assert [answered(part)[0] for part in other.held_out(0.5, 0)] == [True, True]
-
-
-def test_parts_of_one_place(tmp_path):
-    X, y, groups = table()
-    parts = [(X[groups == name], y[groups == name], groups[groups == name]) for name in "ab"]
-    both = merged([host(tmp_path / "log", part) for part in parts])
-    assert answered(both.site(MODEL)) == [True, True]
-    one = X[1:], y[1:], groups[1:]
-    assert answered(host(tmp_path / "log", one).site(MODEL)) == [False, True]
 
 
 def test_fits_of_sites(tmp_path):

@@ -36,7 +36,7 @@ def test_no_record_moves_a_matrix_by_more_than_its_bound(row):
 
 def test_noise_has_the_standard_deviation_that_was_promised():
     exact = released(1e12).moments[0]
-    draws = np.array([released(2.0, random_state=k).moments[0] for k in range(30)]) - exact
+    draws = np.array([released(2.0, random_state=k).moments[0] for k in range(20)]) - exact
     sd = multiplier_of(2.0, 1e-5) * 1.3**2 * 4
     diagonal = draws[..., np.arange(4), np.arange(4)]
     beside = draws[..., 0, 1]
@@ -70,7 +70,7 @@ def test_without_noise_fits_are_those_of_the_rows():
     assert_allclose(found.cluster_coef_, plain.cluster_coef_, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["FedAvg", "Ditto", "IFCA", "CLoVE", "ConvexClusteredFL"])
+@pytest.mark.parametrize("name", ["Ditto", "IFCA", "ConvexClusteredFL"])
 def test_quadratic_methods_run_unchanged(name):
     cls = getattr(skcfl, f"{name}Regressor")
     known = cls().get_params()
@@ -85,24 +85,15 @@ def test_quadratic_methods_run_unchanged(name):
 @pytest.mark.parametrize(
     "model",
     [
-        skcfl.ConvexClusteredFLRegressor(**PLAIN),
         skcfl.GTVRegressor(search=skcfl.LamSearch(cv=3, lams=[0.1, 1.0]), **PLAIN),
         skcfl.DittoRegressor(**PLAIN),
         skcfl.IFCARegressor(**PLAIN),
-        skcfl.CLoVERegressor(**PLAIN),
         skcfl.PerFedAvgRegressor(**PLAIN),
     ],
 )
 def test_pseudo_rows_are_not_held_out(model):
     with pytest.raises(ValueError, match="no rows to hold out.*release with n_folds"):
         model.fit_federation(released())
-
-
-@pytest.mark.reports
-def test_pseudo_rows_are_not_tested():
-    report = FedAvgRegressor(**PLAIN).fit_federation(released()).report()
-    assert np.isnan(report.findings["p_no_difference"])
-    assert "need rows, not released second moments" in str(report)
 
 
 def test_partial_pooling_knows_the_noise():
@@ -121,6 +112,7 @@ def test_partial_pooling_knows_the_noise():
     assert wanted > 0.6
 
 
+@pytest.mark.reports
 def test_folds_add_up():
     federation = released(8.0, n_folds=3)
     assert federation.n_folds == 3
@@ -132,6 +124,10 @@ def test_folds_add_up():
         assert_allclose(both, total)
     model = FedAvgRegressor(**PLAIN).fit_federation(federation.train(0))
     assert model.cluster_coef_.shape == (1, 3)
+    # Pseudo-rows are not tested.
+    report = model.report()
+    assert np.isnan(report.findings["p_no_difference"])
+    assert "need rows, not released second moments" in str(report)
 
 
 def test_units_are_those_of_the_bounds():

@@ -8,6 +8,7 @@ import pytest
 from cases import CLASSES, DATA, compare, make
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named, parts_of
+from private_clients import where
 
 from skcfl import FedAvgRegressor, GTVRegressor, IFCAClassifier, IFCARegressor
 from skcfl.calls import CALLS
@@ -77,30 +78,17 @@ def test_what_is_dropped_here_is_dropped_there():
     assert len(host.host._kept) == before
 
 
-@pytest.mark.parametrize("model", [make("IFCARegressor"), GTVRegressor(lam=0.1)], ids=str)
-def test_the_clients_of_a_lost_host_are_lost(model):
-    federation, hosts = remote(retries=2)
-    hosts[1].lost_after = 8  # of some dozens
-    model.fit_federation(federation)
-    gone = np.unique(parts_of(DATA, 3)[1][2])
-    assert_array_equal(model.missing_clients_, gone)
-    alive = ~np.isin(DATA.groups, gone)
-    rows = DATA.X[alive], DATA.y[alive]
-    assert model.score(*rows, groups=DATA.groups[alive]) > 0.9
-    federation, hosts = remote(retries=2, min_clients=9)
-    hosts[1].lost_after = 8
-    with pytest.raises(FederationError, match="6 of 9 clients answer"):
-        model.fit_federation(federation)
-
-
-@pytest.mark.parametrize("lost_after", range(1, 8))
+@pytest.mark.parametrize("lost_after", [1, 2, 7])
 def test_hosts_may_be_lost_at_any_time(lost_after):
     """While the features' units are measured, while the clients are opened, later."""
     federation, hosts = remote(CLASSES, retries=2)
     hosts[1].lost_after = lost_after
     model = IFCAClassifier(n_clusters=2, max_iter=5, tol=1e-2, class_weight="balanced")
     model.fit_federation(federation)
-    assert_array_equal(model.missing_clients_, np.unique(parts_of(CLASSES, 3)[1][2]))
+    gone = np.unique(parts_of(CLASSES, 3)[1][2])
+    assert_array_equal(model.missing_clients_, gone)
+    rows = where((CLASSES.X, CLASSES.y, CLASSES.groups), ~np.isin(CLASSES.groups, gone))
+    assert model.score(*rows[:2], groups=rows[2]) > 0.8
 
 
 @pytest.mark.parametrize("lost_after", [0, 4])
@@ -111,8 +99,9 @@ def test_too_few_hosts(lost_after):
         FedAvgRegressor().fit_federation(federation)
 
 
-@pytest.mark.parametrize("lost_after", [1, 3, 6, 20])
-@pytest.mark.parametrize("name", ["IFCARegressor", "GTVRegressor"])
+@pytest.mark.parametrize(
+    ("name", "lost_after"), [("IFCARegressor", 1), ("IFCARegressor", 20), ("GTVRegressor", 6)]
+)
 def test_a_restored_host_goes_on(name, lost_after):
     wanted = make(name).fit(DATA.X, DATA.y, groups=DATA.groups)
     federation, hosts = remote(loaded=True, options={"restorable": True})
@@ -174,16 +163,6 @@ def test_classes_of_one_type():
     parts = named([part(["a"], y=numbers), part(["b"], y=words)])
     with pytest.raises(ValueError, match="y must hold classes of one type: in part 0 .* 0, in"):
         IFCAClassifier().fit_federation(RemoteFederation([PickledHost(parts)]))
-
-
-def test_a_loader_that_fails_is_named():
-    def load():
-        raise OSError("no such file")
-
-    federation = RemoteFederation([PickledHost(named([load]))])
-    with pytest.raises(OSError, match="no such file") as raised:
-        federation.hello("regressor")
-    assert "This is part 0" in raised.value.__notes__[0]
 
 
 def test_parts_without_rows_may_be_left_out():

@@ -18,6 +18,7 @@ from skcfl.federation.replicas import can_replicate, replicas_of
 from skcfl.models import LinearModel
 
 N, P = 6, 4
+MODEL = LinearModel().bind(P - 1)
 SEARCH = skcfl.LamSearch(lams=[0.1, 0.6])
 
 
@@ -89,32 +90,19 @@ def test_replicas_take_one_exchange_and_their_answers_none():
     assert pool.ledger.calls == before + 1
 
 
-def test_clients_without_rows_have_none():
+def test_what_has_no_replicas():
+    """Matrices that would show rows, other losses, clients without rows or without an answer."""
     X, y, groups, weights = table()
+    assert can_replicate([opened(*table(n_rows=P))])
+    assert not can_replicate([opened(X, y, groups), opened(*table(n_rows=P - 1))])
+    assert not can_replicate([opened(X, y, groups, loss="huber")])
+    classifier = LinearModel(loss="log_loss").bind(P - 1, 2)
+    assert not can_replicate([InProcessFederation(X, (y > 0) * 1, groups).open(classifier, 0)])
+    pool = InProcessFederation(X, y, groups, faults=Faults(dead=[3])).open(MODEL, 0)
+    assert replicas_of([pool], pool.ledger) is None
     weights[groups == 2] = 0.0
     pool = opened(X, y, groups, weights)
-    ours = replica(pool)
-    close(ours.ask(Prox, np.ones((N, P)), 1.0), pool.ask(Prox, np.ones((N, P)), 1.0))
-
-
-def test_matrices_that_would_show_rows_are_not_asked_for():
-    assert can_replicate([opened(*table(n_rows=P))])
-    assert not can_replicate([opened(*table()), opened(*table(n_rows=P - 1))])
-
-
-@pytest.mark.parametrize("loss", ["huber", "log_loss"])
-def test_other_losses_have_no_replicas(loss):
-    X, y, groups, _ = table()
-    n_classes, y = (2, (y > 0).astype(int)) if loss == "log_loss" else (None, y)
-    model = LinearModel(loss=loss).bind(P - 1, n_classes)
-    assert not can_replicate([InProcessFederation(X, y, groups).open(model, 0)])
-
-
-def test_clients_that_do_not_answer_have_none():
-    X, y, groups, _ = table()
-    faults = Faults(dead=[3])
-    pool = InProcessFederation(X, y, groups, faults=faults).open(LinearModel().bind(P - 1), 0)
-    assert replicas_of([pool], pool.ledger) is None
+    close(replica(pool).ask(Prox, np.ones((N, P)), 1.0), pool.ask(Prox, np.ones((N, P)), 1.0))
 
 
 @pytest.mark.parametrize("name", ["FPFC", "ConvexClusteredFL"])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
 from site_tables import Table
+from trials import examples
 
 from skcfl.exceptions import MessageError
 from skcfl.federation.federation import Handshake
@@ -58,6 +59,7 @@ def assert_same(found, wanted):
         assert found == wanted or (found != found and wanted != wanted)
 
 
+@examples(12)
 @given(VALUES)
 def test_what_arrives_is_what_was_sent(value):
     assert_same(loads(dumps(value)), value)
@@ -150,11 +152,11 @@ class Replies(WireTransport):
 
 
 def test_mutated_messages_are_refused_or_read(tmp_path, monkeypatch):
-    """2,000 of them: a site answers in order, a server loses the site; nobody crashes."""
+    """800 of them: a site answers in order, a server loses the site; nobody crashes."""
     monkeypatch.chdir(tmp_path)
     honest, rng = honest_messages(), np.random.default_rng(0)
     host, read = SiteHost(Table("north")), 0
-    for k in range(2000):
+    for k in range(800):
         message = mutated(honest[k % len(honest)], rng)
         try:
             loads(message)
@@ -172,7 +174,7 @@ def test_mutated_messages_are_refused_or_read(tmp_path, monkeypatch):
             except (PlaceLost, ValueError) as error:
                 assert "south" in str(error) or "Site 'north'" in str(error)
     # Changed floats are floats; most of the rest is found out.
-    assert read < 1000 and not list(tmp_path.iterdir())
+    assert read < 400 and not list(tmp_path.iterdir())
 
 
 class Named:
@@ -185,7 +187,7 @@ class Named:
         return self.reduced
 
 
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("protocol", [0, pickle.HIGHEST_PROTOCOL])
 @pytest.mark.parametrize(
     "thing",
     [

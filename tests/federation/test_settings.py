@@ -2,16 +2,22 @@
 
 import numpy as np
 import pytest
-from site_tables import REGRESSION, Given
+from site_tables import REGRESSION, Given, Wire
 
 from skcfl.calls import CALLS
 from skcfl.calls.answers import check_arguments
 from skcfl.calls.letters import sizes_of
 from skcfl.calls.settings import ANY_SIZE, MOST_WHOLE, REPEATS
 from skcfl.exceptions import MessageError
-from skcfl.federation import InProcessFederation
+from skcfl.federation import SitePolicy
+from skcfl.federation.bounds import Limits
+from skcfl.federation.fanout import FanOut
 from skcfl.federation.host import SiteHost
-from skcfl.federation.inprocess import InProcessSite, open_rows
+from skcfl.federation.inprocess import InProcessSite
+from skcfl.federation.policy import FitGuard, Guard
+from skcfl.federation.pool import ClientPool
+from skcfl.federation.remote import RemoteFederation, RemoteRows
+from skcfl.federation.rows import Rows
 from skcfl.federation.serialization import dumps, loads
 from skcfl.models import LinearModel
 from skcfl.testing import check_pool
@@ -23,7 +29,10 @@ THETA, LABELS = np.zeros((2, 4)), np.zeros(6, dtype=int)
 
 @pytest.fixture(scope="module")
 def asked():
-    """Messages of all calls to clients of this process, with the sizes of their letters."""
+    """Messages of all calls over wires, as sites get them, with the sizes of their letters.
+
+    Their answers are those of clients here; two sites have a policy that allows all calls.
+    """
     messages, answer = {}, InProcessSite.answer
 
     def spy(site, call, arguments):
@@ -34,8 +43,27 @@ def asked():
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(InProcessSite, "answer", spy)
-        check_pool(lambda model, *rows: open_rows(model, *rows))
+        check_pool(open_over_wires)
     return messages
+
+
+def open_over_wires(model, X, y, codes, n_clients, sample_weight):
+    sites = []
+    for owned in np.array_split(np.random.RandomState(1).permutation(n_clients), 2):
+        # A site that owns clients without rows is made by hand.
+        here, place = np.isin(codes, owned), np.argsort(owned)
+        at = place[np.searchsorted(owned, codes[here], sorter=place)]
+        rows = X[here], y[here], at, sample_weight[here]
+        wire = Wire(Given("site", (rows[0], rows[1], at.astype(str), rows[3])))
+        root = RemoteFederation([wire])._roots[0]
+        # What an honest site answers is within its bounds.
+        sizes, totals = (np.bincount(at, w, len(owned)) for w in (None, rows[3]))
+        limits = Limits(sizes, totals, X.shape[1])
+        there = RemoteRows(owned, limits, root.line, root, "rows")
+        guard = FitGuard(Guard(SitePolicy()))
+        wire.host._host._kept[there.key] = Rows(*rows, owned, guard=guard)
+        sites.append((there.site(model), owned))
+    return ClientPool(FanOut(sites), model)
 
 
 def larger(name, value):
@@ -108,10 +136,7 @@ def test_no_answer_is_larger_than_a_message(asked):
         )
 
 
-STEPS = [
-    (1, 0, "rows", (np.arange(6), MODEL, np.dtype(float), None)),
-    (2, 1, "site", (MODEL,)),
-]
+STEPS = [(1, 0, "rows", (np.arange(6), MODEL, np.dtype(float), None)), (2, 1, "site", (MODEL,))]
 
 
 def test_a_site_says_at_once_that_it_does_not_compute():
@@ -133,10 +158,3 @@ def test_a_site_says_at_once_that_it_does_not_compute():
     assert ask(2, STEPS, "answer", "proximal_moves", {**moves, "n_moves": 2})[0] == "done"
     folds = [*STEPS, (3, 2, "derive", ("folds", HUGE, 0)), (4, 3, "__getitem__", (0,))]
     assert ask(4, folds, "facts")[0] == "lost"
-
-
-def test_folds_are_limited():
-    site = InProcessFederation(REGRESSION.X, REGRESSION.y, REGRESSION.groups).open(MODEL)._site
-    for n_folds in (1, HUGE, 2.5):
-        with pytest.raises(ValueError, match="n_folds must be an integer from 2 to 1000"):
-            site.folds(n_folds, 0)

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from private_clients import where
 from site_tables import REGRESSION, Given, Wire, named
 
-from skcfl import FedAvgRegressor, LocalModelsRegressor
+from skcfl import FedAvgRegressor
 from skcfl.federation import FanOutFederation, InProcessFederation, SitePolicy
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.shares import largest_weight
@@ -18,7 +18,7 @@ SHARE = 0.25
 
 def test_no_share_is_larger_and_the_light_clients_keep_their_weights():
     rng = np.random.RandomState(0)
-    for _ in range(2000):
+    for _ in range(500):
         n = rng.randint(1, 9)
         weights = np.exp(rng.normal(size=n) * rng.uniform(0, 20)) * (rng.uniform(size=n) < 0.9)
         n_heavy = int((weights > 0).sum())
@@ -62,17 +62,10 @@ def test_a_heavy_client_counts_as_much_as_it_may(kind):
     found = model.fit_federation(places(kind, max_share=SHARE))
     assert found.missing_clients_.size == 0
     params = found.params_
+    # Caps that nobody reaches change nothing.
+    assert_array_equal(model.fit_federation(places(kind, max_share=1.0)).params_[0], free)
     model.fit(*rows[:2], groups=rows[2], sample_weight=capped_rows())
     assert_allclose(params, model.params_, rtol=1e-9)
-
-
-def test_a_cap_that_nobody_reaches_changes_nothing():
-    rows = REGRESSION.X, REGRESSION.y, REGRESSION.groups
-    wanted, found = (
-        LocalModelsRegressor().fit_federation(InProcessFederation(*rows, max_share=share))
-        for share in (None, 0.2)
-    )
-    assert_array_equal(found.params_, wanted.params_)
 
 
 @pytest.mark.parametrize("share", [0, -0.1, 1.5, "1", np.nan, True])
@@ -84,9 +77,6 @@ def test_bad_shares(share):
     ):
         with pytest.raises(ValueError, match="max_share must be a number above 0 and up to 1"):
             make()
-
-
-def test_too_small_shares():
     with pytest.raises(ValueError, match="max_share=0.1 is too small for 6 clients"):
         FedAvgRegressor().fit_federation(places("one", max_share=0.1))
 

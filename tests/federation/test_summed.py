@@ -6,22 +6,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import cdist
 from spied import spied
 
-from skcfl import (
-    CFLRegressor,
-    CLoVERegressor,
-    DittoRegressor,
-    FedALARegressor,
-    FedAvgRegressor,
-    FedRepRegressor,
-    FeSEMRegressor,
-    GTVRegressor,
-    IFCARegressor,
-    LocalModelsRegressor,
-    OracleClustersRegressor,
-    PFedMeRegressor,
-    Training,
-)
-from skcfl.calls import CALLS
+import skcfl
+from skcfl import FedAvgRegressor, IFCARegressor, OracleClustersRegressor, Training
+from skcfl.calls import CALLS, kept_models, summed
 from skcfl.calls.curvatures import Prox
 from skcfl.calls.first_order import (
     BestResponse,
@@ -30,23 +17,6 @@ from skcfl.calls.first_order import (
     MoreauUpdate,
     Objectives,
     ObjectivesGradients,
-)
-from skcfl.calls.kept_models import (
-    BlendedMoves,
-    BlendedUpdate,
-    PartialMoves,
-    PartialUpdate,
-    Recall,
-)
-from skcfl.calls.summed import (
-    BestResponseSums,
-    ClusterValues,
-    GradientSums,
-    MetaMoves,
-    MoreauMoves,
-    NearestMoves,
-    ProximalMoves,
-    TrainedMoves,
 )
 from skcfl.federation import FanOutFederation, Faults, InProcessFederation
 from skcfl.models import MLP, LinearModel
@@ -59,6 +29,8 @@ X = RNG.standard_normal((len(GROUPS), 3))
 Y = X[:, 0] + 0.1 * GROUPS
 LABELS = RNG.randint(K, size=N)
 WEIGHTS = RNG.uniform(size=N)
+#: Places of the clients, and their weights, of rows or given.
+PLACES = [(1, None), (3, WEIGHTS)]
 HOW = {"steps": 3, "step_size": 0.05}
 AVERAGED = Training(averaging="model")
 MODELS = {
@@ -77,12 +49,11 @@ def open_pool(model="linear", places=1, **options):
     return pool, theta.astype(pool.dtype)
 
 
-def summed(parts, labels, weights):
+def added(parts, labels, weights):
     return sum_by_cluster(np.asarray(parts, float), labels, K, weights)
 
 
-@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["rows", "given"])
-@pytest.mark.parametrize("places", [1, 3])
+@pytest.mark.parametrize(("places", "weights"), PLACES, ids=["rows", "given"])
 @pytest.mark.parametrize("model", MODELS)
 def test_they_are_sums_of_single_answers(model, places, weights):
     """Also those of stochastic steps: clients draw as they do for single answers."""
@@ -90,38 +61,39 @@ def test_they_are_sums_of_single_answers(model, places, weights):
     u, w = pool.client_weights if weights is None else weights, theta[LABELS]
     rtol = 1e-10 if pool.dtype == float else 1e-5
     close = {"rtol": rtol, "atol": rtol}
-    assert_allclose(pool.ask(ClusterValues, theta, LABELS), pool.ask(Objectives, w), **close)
+    assert_allclose(
+        pool.ask(summed.ClusterValues, theta, LABELS), pool.ask(Objectives, w), **close
+    )
     values, gradients = pool.ask(ObjectivesGradients, w)
-    found = pool.ask(GradientSums, theta, LABELS, weights)
+    found = pool.ask(summed.GradientSums, theta, LABELS, weights)
     assert_allclose(found[0], values, **close)
-    assert_allclose(found[1], summed(gradients, LABELS, u), **close)
+    assert_allclose(found[1], added(gradients, LABELS, u), **close)
     held = np.where(np.arange(N) % 2, LABELS, -1)
     losses, choice, gradients = pool.ask(BestResponse, theta, held)
-    found = pool.ask(BestResponseSums, theta, held, weights)
+    found = pool.ask(summed.BestResponseSums, theta, held, weights)
     assert_allclose(found[0], losses, **close)
     assert_array_equal(found[1], choice)
-    assert_allclose(found[2], summed(gradients, choice, u), **close)
+    assert_allclose(found[2], added(gradients, choice, u), **close)
     pairs = {
-        TrainedMoves: (LocalUpdate, HOW | {"optimizer": "adam", "batch_size": 4}),
-        MetaMoves: (MetaUpdate, HOW | {"inner": 0.1, "batch_size": 4}),
-        MoreauMoves: (MoreauUpdate, HOW | {"rho": 0.5, "move": 0.7, "n_moves": 2}),
+        summed.TrainedMoves: (LocalUpdate, HOW | {"optimizer": "adam", "batch_size": 4}),
+        summed.MetaMoves: (MetaUpdate, HOW | {"inner": 0.1, "batch_size": 4}),
+        summed.MoreauMoves: (MoreauUpdate, HOW | {"rho": 0.5, "move": 0.7, "n_moves": 2}),
     }
     for moves, (single, how) in pairs.items():
         pool.reseed(5)
         trained = pool.ask(single, w, **how)
         pool.reseed(5)
         found = pool.ask(moves, theta, LABELS, weights=weights, **how)
-        assert_allclose(found, summed(w - trained, LABELS, u), err_msg=moves.name, **close)
+        assert_allclose(found, added(w - trained, LABELS, u), err_msg=moves.name, **close)
     begun = np.where(np.arange(N) % 3, LABELS, -1)
     trained = pool.ask(LocalUpdate, np.vstack([theta, theta.mean(axis=0)])[begun], **HOW)
     choice = cdist(trained, theta).argmin(axis=1)
-    found = pool.ask(NearestMoves, theta, begun, weights=weights, **HOW)
+    found = pool.ask(summed.NearestMoves, theta, begun, weights=weights, **HOW)
     assert_array_equal(found[0], choice)
-    assert_allclose(found[1], summed(theta[choice] - trained, choice, u), **close)
+    assert_allclose(found[1], added(theta[choice] - trained, choice, u), **close)
 
 
-@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["rows", "given"])
-@pytest.mark.parametrize("places", [1, 3])
+@pytest.mark.parametrize(("places", "weights"), PLACES, ids=["rows", "given"])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("kind", ["partial", "blended"])
 def test_sums_of_models_that_clients_keep(kind, model, places, weights):
@@ -132,26 +104,30 @@ def test_sums_of_models_that_clients_keep(kind, model, places, weights):
     close = {"rtol": rtol, "atol": rtol}
     some = np.arange(one.n_params) % 2 == 0
     if kind == "partial":
-        single, moves, columns = PartialUpdate, PartialMoves, some
+        single, moves, columns = kept_models.PartialUpdate, kept_models.PartialMoves, some
         how = some, [(2, ~some), (3, some)], 0.05, "sgd", 4
     else:
-        single, moves, columns = BlendedUpdate, BlendedMoves, np.ones_like(some)
+        single, moves, columns = (
+            kept_models.BlendedUpdate,
+            kept_models.BlendedMoves,
+            np.ones_like(some),
+        )
         how = some, 3, 0.05
     for start in (theta[:, columns], theta[::-1][:, columns], theta[:, columns]):
         for pool in (one, other):
             pool.reseed(5)
         trained, values = one.ask(single, start[LABELS], *how)
         found = other.ask(moves, start, LABELS, *how, weights=weights)
-        assert_allclose(found[0], summed(start[LABELS] - trained, LABELS, u), **close)
+        assert_allclose(found[0], added(start[LABELS] - trained, LABELS, u), **close)
         assert_allclose(found[1], values, **close)
-        kept = [pool.ask(Recall, np.zeros_like(theta[LABELS])) for pool in (one, other)]
+        kept = [
+            pool.ask(kept_models.Recall, np.zeros_like(theta[LABELS])) for pool in (one, other)
+        ]
         assert_allclose(*kept, **close)
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize(
-    "method", [FedAvgRegressor, DittoRegressor, FedRepRegressor, FedALARegressor]
-)
+@pytest.mark.parametrize("method", [FedAvgRegressor, skcfl.DittoRegressor, skcfl.FedALARegressor])
 def test_networks_do_not_depend_on_where_their_clients_are(method):
     """Single precision is rounded after the sums of all places, not before."""
     model = method(hidden_layer_sizes=(8,), max_iter=12, tol=0, random_state=0)
@@ -169,8 +145,8 @@ def test_proximal_points_stay_at_the_clients(places):
         near = pool.ask(Prox, centre, 0.5)
         centre -= 0.4 * (centre - near)
     for _ in range(2):  # from the points before it ends at the same ones
-        moves, values, away = pool.ask(ProximalMoves, theta, LABELS, 0.5, 0.8, 2)
-        parts = summed(theta[LABELS] - centre, LABELS, pool.client_weights)
+        moves, values, away = pool.ask(summed.ProximalMoves, theta, LABELS, 0.5, 0.8, 2)
+        parts = added(theta[LABELS] - centre, LABELS, pool.client_weights)
         assert_allclose(moves, parts, rtol=1e-8, atol=1e-10)
         assert_allclose(values, pool.ask(Objectives, near), rtol=1e-8)
         assert_allclose(away, ((theta[LABELS] - near) ** 2).sum(axis=1), rtol=1e-7)
@@ -183,33 +159,19 @@ def test_false_clients_lie_in_sums_as_in_single_answers(attack):
     w, u = theta[LABELS], pool.client_weights
     best, trained = pool.ask(BestResponse, theta), pool.ask(LocalUpdate, w, **HOW)
     for found, lies, labels in (
-        (pool.ask(GradientSums, theta, LABELS)[1], pool.ask(ObjectivesGradients, w)[1], LABELS),
-        (pool.ask(BestResponseSums, theta)[2], best[2], best[1]),
         (
-            pool.ask(TrainedMoves, theta, LABELS, **HOW),
-            w - trained,
+            pool.ask(summed.GradientSums, theta, LABELS)[1],
+            pool.ask(ObjectivesGradients, w)[1],
             LABELS,
         ),
+        (pool.ask(summed.BestResponseSums, theta)[2], best[2], best[1]),
+        (pool.ask(summed.TrainedMoves, theta, LABELS, **HOW), w - trained, LABELS),
     ):
-        assert_allclose(found, summed(lies, labels, u), rtol=1e-10, atol=1e-12)
-    honest = open_pool()[0].ask(NearestMoves, theta, LABELS, **HOW)
-    found = pool.ask(NearestMoves, theta, LABELS, **HOW)
+        assert_allclose(found, added(lies, labels, u), rtol=1e-10, atol=1e-12)
+    honest = open_pool()[0].ask(summed.NearestMoves, theta, LABELS, **HOW)
+    found = pool.ask(summed.NearestMoves, theta, LABELS, **HOW)
     assert_array_equal(found[0], honest[0])
     assert (np.abs(found[1] - honest[1]).max(axis=1) > 1e-6).any()
-
-
-def test_a_site_sends_no_array_of_clients_and_parameters(monkeypatch):
-    """What comes up grows by a few numbers a client, whatever the size of the model."""
-    seen = spied(monkeypatch)
-    pool, theta = open_pool()
-    pool.ask(GradientSums, theta, LABELS)
-    pool.ask(BestResponseSums, theta)
-    pool.ask(TrainedMoves, theta, LABELS, **HOW)
-    pool.ask(ProximalMoves, theta, LABELS, 0.5, 0.8, 2)
-    for call, _, answers in seen:
-        assert max(map(np.size, answers.values())) <= N * K, call
-        assert not CALLS[call].is_single()
-    assert BestResponse.is_single() and Prox.is_single() and not Objectives.is_single()
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -224,6 +186,7 @@ def test_a_site_sends_no_array_of_clients_and_parameters(monkeypatch):
 )
 def test_servers_of_networks_hold_no_array_of_clients_and_parameters(model, monkeypatch):
     """Neither an answer nor what a fit publishes grows by a model with each client."""
+    assert BestResponse.is_single() and Prox.is_single() and not Objectives.is_single()
     seen = spied(monkeypatch)
     model.set_params(random_state=0, max_iter=3).fit(X, Y, groups=GROUPS)
     sizes = [np.size(value) for *_, answers in seen for value in answers.values()]
@@ -231,6 +194,10 @@ def test_servers_of_networks_hold_no_array_of_clients_and_parameters(model, monk
     assert p > 10 * K
     held = [np.size(value) for value in vars(model).values() if isinstance(value, np.ndarray)]
     assert max(sizes + held) <= max(N, p) * K
+    pool, theta = open_pool()
+    seen.clear()
+    pool.ask(summed.ProximalMoves, theta, LABELS, 0.5, 0.8, 2)
+    assert max(map(np.size, seen[0][2].values())) <= N * K
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -248,15 +215,15 @@ def test_servers_of_networks_hold_no_array_of_clients_and_parameters(model, monk
         IFCARegressor(n_clusters="auto"),
         IFCARegressor(n_clusters=1),
         IFCARegressor(n_clusters=3, init="random", empty_cluster="keep", aggregation="krum"),
-        CLoVERegressor(n_clusters=3),
-        FeSEMRegressor(n_clusters=3),
-        CFLRegressor(),
-        LocalModelsRegressor(),
-        GTVRegressor(lam=0.1),
-        PFedMeRegressor(lam=1.0),
-        DittoRegressor(),
-        FedRepRegressor(),
-        FedALARegressor(),
+        skcfl.CLoVERegressor(n_clusters=3),
+        skcfl.FeSEMRegressor(n_clusters=3),
+        skcfl.CFLRegressor(),
+        skcfl.LocalModelsRegressor(),
+        skcfl.GTVRegressor(lam=0.1),
+        skcfl.PFedMeRegressor(lam=1.0),
+        skcfl.DittoRegressor(),
+        skcfl.FedRepRegressor(),
+        skcfl.FedALARegressor(),
     ],
     ids=str,
 )

@@ -43,35 +43,23 @@ def short_by(pool, X, y, s, columns):
     return np.array(out)
 
 
-def test_free_slopes_that_are_not_met_to_the_last_digit_are_paid_for():
-    """Features that hardly differ: models of 1e5, and constraints of them that rounding misses."""
+def test_free_slopes_and_sums_over_rows_are_rounded_up():
+    """None of the bounds is too small."""
     rng = np.random.RandomState(0)
-    n, m = 40, 8
-    X = rng.standard_normal((n * m, 1)) @ np.ones((1, 2))
-    X[:, 1] += 1e-5 * rng.standard_normal(n * m)
-    y = rng.standard_normal(n * m)
-    pool = least_squares(X, y, n, 0.0, False)
-    s = pool.ask(ObjectivesGradients, 1e5 * rng.standard_normal((n, 1)) * [1.0, -1.0])[1]
+    # Features that hardly differ: models of 1e5, and constraints of them that rounding misses.
+    X = rng.standard_normal((320, 1)) @ np.ones((1, 2))
+    X[:, 1] += 1e-5 * rng.standard_normal(320)
+    y = rng.standard_normal(320)
+    pool = least_squares(X, y, 40, 0.0, False)
+    s = pool.ask(ObjectivesGradients, 1e5 * rng.standard_normal((40, 1)) * [1.0, -1.0])[1]
     assert (short_by(pool, X, y, s, X) <= 0.0).all()
-
-
-def test_small_free_slopes_that_are_taken_for_zero_are_paid_for():
-    """What cancels of large flows is no zero: an intercept of 1e8 makes much of it."""
-    y = np.repeat([1e8, 0.0], 4)
-    X = np.ones((8, 1))
-    pool = least_squares(X, y, 2, 1.0, True)
-    s = np.array([[0.0, 1e-13], [0.0, 1.0]])
-    columns = np.column_stack([X, np.ones(8)])
-    assert (short_by(pool, X, y, s, columns) <= 0.0).all()
-
-
-def test_sums_over_rows_are_rounded_up():
-    """At slopes where the best model is zero all of the conjugate is a sum over rows."""
-    rng = np.random.RandomState(0)
-    n, m = 30, 64
-    X, y = rng.standard_normal((n * m, 1)), rng.standard_normal(n * m)
-    pool = least_squares(X, y, n, 1.0, False)
-    s = pool.ask(ObjectivesGradients, np.zeros((n, 1)))[1]
+    # What cancels of large flows is no zero: an intercept of 1e8 makes much of it.
+    X, y, s = np.ones((8, 1)), np.repeat([1e8, 0.0], 4), np.array([[0.0, 1e-13], [0.0, 1.0]])
+    assert (short_by(least_squares(X, y, 2, 1.0, True), X, y, s, np.ones((8, 2))) <= 0.0).all()
+    # At slopes where the best model is zero all of the conjugate is a sum over rows.
+    X, y = rng.standard_normal((30 * 64, 1)), rng.standard_normal(30 * 64)
+    pool = least_squares(X, y, 30, 1.0, False)
+    s = pool.ask(ObjectivesGradients, np.zeros((30, 1)))[1]
     assert (short_by(pool, X, y, s, X) <= 0.0).all()
 
 
