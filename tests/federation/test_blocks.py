@@ -66,6 +66,8 @@ def test_every_row_is_stored_once_in_order(as_sparse, sizes, seed, size):
         c, n, d = block.shape
         X = block.dense()
         assert (block.y.shape, X.shape) == ((c, 2, n), (c, n, d))
+        some = np.array([True, False, True])
+        assert_array_equal(block.columns(some).dense(), X[:, :, some])
         if not as_sparse:
             full = (block.lengths >= MIN_FILL * n).all()
             assert n == max(block.lengths.max(), 1) and (c == 1 or X.nbytes <= size)
