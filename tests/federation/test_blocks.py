@@ -1,4 +1,4 @@
-"""Blocks against a loop over clients that shares no code with them."""
+"""How blocks store rows; products and batches are compared in test_inprocess.py."""
 
 import numpy as np
 import pytest
@@ -56,6 +56,7 @@ def forms(test):
 @examples(14)
 @given(sizes=sizes, seed=seeds, size=block_bytes)
 def test_every_row_is_stored_once_in_order(as_sparse, sizes, seed, size):
+    """In blocks that are small, and full but for little padding."""
     rows = Rows(sizes, seed, as_sparse=as_sparse)
     blocks = rows.blocks(block_bytes=size)
     clients = np.concatenate([b.clients for b in blocks])
@@ -63,33 +64,24 @@ def test_every_row_is_stored_once_in_order(as_sparse, sizes, seed, size):
     for block in blocks:
         assert isinstance(block, SparseBlock if as_sparse else Block)
         c, n, d = block.shape
-        assert block.y.shape == (c, 2, n)
         X = block.dense()
-        assert X.shape == (c, n, d)
+        assert (block.y.shape, X.shape) == ((c, 2, n), (c, n, d))
+        some = np.array([True, False, True])
+        assert_array_equal(block.columns(some).dense(), X[:, :, some])
+        if not as_sparse:
+            full = (block.lengths >= MIN_FILL * n).all()
+            assert n == max(block.lengths.max(), 1) and (c == 1 or X.nbytes <= size)
+            assert c == 1 or full or 8 * d * (n - block.lengths).sum() <= FREE_PADDING
         for k, i in enumerate(block.clients):
             A, y, w = rows.of(i)
             length = len(A)
             assert block.lengths[k] == length
-            assert_array_equal(X[k, :length], A)
-            assert_array_equal(block.y[k].T[:length], y)
+            for stored, own in ((X[k], A), (block.y[k].T, y)):
+                assert_array_equal(stored[:length], own)
+                assert not stored[length:].any()  # padding: nothing anywhere
             assert_allclose(block.weights[k, :length], w, rtol=1e-15)
-            # Padding: nothing anywhere.
-            assert not X[k, length:].any()
-            assert not block.y[k].T[length:].any()
             assert not block.weights[k, length:].any()
             assert_allclose(block.weights[k].sum(), float(length > 0), rtol=1e-14)
-
-
-@examples(14)
-@given(sizes=sizes, seed=seeds, size=block_bytes)
-def test_blocks_are_small_and_full(sizes, seed, size):
-    rows = Rows(sizes, seed)
-    for block in rows.blocks(block_bytes=size):
-        c, n, d = block.shape
-        assert c == 1 or block.dense().nbytes <= size
-        assert n == max(block.lengths.max(), 1)
-        full = (block.lengths >= MIN_FILL * n).all()
-        assert c == 1 or full or 8 * d * (n - block.lengths).sum() <= FREE_PADDING
 
 
 def test_small_blocks_are_padded_large_ones_are_full():
@@ -97,32 +89,6 @@ def test_small_blocks_are_padded_large_ones_are_full():
     assert _cuts(np.array([16000, 12000, 11960, 40, 0]), 80, 2**22) == [0, 1, 3, 5]
     assert _cuts(np.array([16000, 15600, 13200, 12760]), 80, 2**30) == [0, 3, 4]
     assert _cuts(np.array([100, 80, 50]), 80, 16000) == [0, 2, 3]
-
-
-@forms
-@examples(10)
-@given(sizes=sizes, seed=seeds, size=block_bytes)
-def test_products(as_sparse, sizes, seed, size):
-    """All products of a block, client by client."""
-    rows = Rows(sizes, seed, as_sparse=as_sparse)
-    rng = np.random.default_rng(seed)
-    theta, outputs = rng.normal(size=(4, 3)), 2
-    for block in rows.blocks(block_bytes=size):
-        c, n, d = block.shape
-        w, r = rng.normal(size=(c, outputs, d)), rng.normal(size=(c, outputs, n))
-        h = rng.uniform(size=(c, n))
-        everyone, own, back = block.forward_all(theta), block.forward(w), block.backward(r)
-        gram, part = block.gram(h), block.columns(np.array([True, False, True]))
-        assert everyone.shape == (c, 4, n)
-        assert part.shape == (c, n, 2)
-        for k, i in enumerate(block.clients):
-            A = np.zeros((n, d))
-            A[: block.lengths[k]] = rows.of(i)[0]
-            assert_allclose(everyone[k], theta @ A.T, atol=1e-13)
-            assert_allclose(own[k], w[k] @ A.T, atol=1e-13)
-            assert_allclose(back[k], r[k] @ A, atol=1e-13)
-            assert_allclose(gram[k], (A.T * h[k]) @ A, atol=1e-13)
-            assert_array_equal(part.dense()[k], A[:, [0, 2]])
 
 
 @forms
@@ -141,35 +107,7 @@ def test_weighted_gram_is_kept_where_it_is_small(as_sparse):
     assert kept == [True, True, False]
 
 
-@forms
-@examples(10)
-@given(sizes=sizes, seed=seeds, data=st.data())
-def test_take_and_batch(as_sparse, sizes, seed, data):
-    rows = Rows(sizes, seed, as_sparse=as_sparse)
-    rng = np.random.default_rng(seed)
-    for block in rows.blocks():
-        c, n, _ = block.shape
-        index = np.array(data.draw(st.lists(st.integers(0, c - 1), min_size=1, unique=True)))
-        taken = block.take(index)
-        assert type(taken) is type(block)
-        assert_array_equal(taken.dense(), block.dense()[index])
-        for name in ("y", "weights", "clients", "lengths"):
-            assert_array_equal(getattr(taken, name), getattr(block, name)[index])
-        mask = np.isin(np.arange(c), index)
-        assert_array_equal(block.take(mask).dense(), block.dense()[mask])
-        # A batch may repeat rows and may be longer than the block.
-        chosen, weights = rng.integers(n, size=(c, 5)), rng.uniform(size=(c, 5))
-        batch = block.batch(chosen, weights)
-        assert batch.shape == (c, 5, 3)
-        for k in range(c):
-            assert_array_equal(batch.dense()[k], block.dense()[k, chosen[k]])
-            assert_array_equal(batch.y[k], block.y[k][:, chosen[k]])
-        assert_array_equal(batch.weights, weights)
-        assert_array_equal(batch.clients, block.clients)
-
-
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("copied", [0, 2**20])
+@pytest.mark.parametrize(("dtype", "copied"), [(np.float64, 0), (np.float32, 2**20)])
 def test_few_clients_of_many_blocks_are_gathered(dtype, copied, monkeypatch):
     """The same rows in fewer blocks; parts that are large, sparse or factored stay."""
     monkeypatch.setattr("skcfl.clients.blocks.GATHERED_BYTES", copied)
@@ -183,13 +121,11 @@ def test_few_clients_of_many_blocks_are_gathered(dtype, copied, monkeypatch):
         for block, index in zip(blocks, places, strict=True)
     ]
     out = gathered(parts)
-    large = parts[3][2]
     assert [len(slots) for *_, slots in out] == ([2 * FEW, 1, 6] if copied else [2 * FEW, 1, 3, 3])
     assert [part[0] for part in out[:-1]] == [blocks[2], blocks[4], blocks[3]][: len(out) - 1]
     block, index, slots = out[-1]
     assert index is None and block.dtype == dtype
-    few = [parts[0][2], parts[1][2]] + [large] * bool(copied)
-    assert_array_equal(slots, np.concatenate(few))
+    assert_array_equal(slots, np.concatenate([parts[k][2] for k in (0, 1, 3)[: 2 + bool(copied)]]))
     for k, i in enumerate(slots):
         A, y, w = rows.of(i)
         assert_array_equal(block.X[k], A)
@@ -208,35 +144,29 @@ def test_class_codes_stay_integers(as_sparse):
     rows = Rows([3, 1], 0, as_sparse=as_sparse)
     rows.y = np.array([[0], [2], [1], [2]])
     for block in rows.blocks():
-        assert block.y.dtype == rows.y.dtype
-        assert block.astype(np.float32).y.dtype == rows.y.dtype
+        assert block.y.dtype == block.astype(np.float32).y.dtype == rows.y.dtype
+
+
+@forms
+def test_a_client_that_overflows_leaves_its_neighbours_alone(as_sparse):
+    block = Rows([4, 4, 3], 0, as_sparse=as_sparse).blocks()[0]
+    c, n, d = block.shape
+    w, r = np.ones((c, 1, d)), np.ones((c, 1, n))
+    clean = block.forward(w), block.backward(r)
+    w[0], r[0] = np.nan, np.nan
+    assert_array_equal(block.forward(w)[1:], clean[0][1:])
+    assert_array_equal(block.backward(r)[1:], clean[1][1:])
 
 
 def test_csr_in_any_form():
     """Unsorted indices, explicit zeros and duplicates mean what scipy says they mean."""
     data = np.array([1.0, 2.0, 0.0, 3.0, 4.0])
     X = sparse.csr_array((data, np.array([2, 0, 1, 1, 1]), np.array([0, 2, 3, 5])), shape=(3, 3))
-    codes = np.array([1, 0, 1])
-    wanted = X.toarray()
-    (block,) = [
-        b for b in make_blocks(X, np.zeros((3, 1)), np.ones(3), codes, 2) if 1 in b.clients
-    ]
-    k = int(np.flatnonzero(block.clients == 1)[0])
-    assert_array_equal(block.dense()[k, :2], wanted[[0, 2]])
-    h = np.ones(block.shape[:2])
-    assert_allclose(block.gram(h)[k], wanted[[0, 2]].T @ wanted[[0, 2]])
-    r = np.ones((len(block.clients), 1, block.shape[1]))
-    assert_allclose(block.backward(r)[k, 0], wanted[[0, 2]].sum(axis=0))
-
-
-@forms
-def test_a_client_that_overflows_leaves_its_neighbours_alone(as_sparse):
-    rows = Rows([4, 4, 3], 0, as_sparse=as_sparse)
-    (block,) = make_blocks(rows.design, rows.y, rows.weights, rows.codes, 3)[:1]
-    c, n, d = block.shape
-    w = np.ones((c, 1, d))
-    r = np.ones((c, 1, n))
-    clean = block.forward(w), block.backward(r)
-    w[0], r[0] = np.nan, np.nan
-    assert_array_equal(block.forward(w)[1:], clean[0][1:])
-    assert_array_equal(block.backward(r)[1:], clean[1][1:])
+    A = X.toarray()[[0, 2]]
+    blocks = make_blocks(X, np.zeros((3, 1)), np.ones(3), np.array([1, 0, 1]), 2)
+    (block,) = [b for b in blocks if 1 in b.clients]
+    c, n, _ = block.shape
+    k = block.clients.tolist().index(1)
+    assert_array_equal(block.dense()[k, :2], A)
+    assert_allclose(block.gram(np.ones((c, n)))[k], A.T @ A)
+    assert_allclose(block.backward(np.ones((c, 1, n)))[k, 0], A.sum(axis=0))

@@ -5,13 +5,14 @@ import warnings
 import numpy as np
 import pytest
 from cases import predicted
+from fits_alone import without_reports
 from lost_client import GONE, IDS, KEPT, OTHERS, REGRESSION, federation, fit_without, make, rows_of
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named
 from private_clients import where
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
-from trials import some
+from spied import spied
+from trials import some, spread
 
 import skcfl
 from skcfl import (
@@ -23,12 +24,17 @@ from skcfl import (
     LocalModelsRegressor,
     PartialPoolingRegressor,
 )
-from skcfl.exceptions import FederationError, RejectedClientWarning
-from skcfl.federation import InProcessFederation
+from skcfl.calls import CALLS
+from skcfl.calls.curvatures import Solve
+from skcfl.calls.first_order import Losses, Objectives
+from skcfl.exceptions import FederationError, MissingClientWarning, RejectedClientWarning
+from skcfl.federation import Faults, InProcessFederation, SitePolicy
 from skcfl.federation.faults import FaultySite
+from skcfl.federation.one_exchange import REFUSALS
 from skcfl.federation.presence import LOST, Presence
 from skcfl.federation.remote import RemoteFederation
 from skcfl.graphs import chain_graph
+from skcfl.models import LinearModel
 
 FAR = rows_of("Regressor", 1e6)
 
@@ -64,26 +70,24 @@ OPTIONS = {
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_options_see_the_others_only(option):
+    """And what the first attempt has cost is counted."""
     found = clone(OPTIONS[option]).fit_federation(federation(FAR, options={"retries": 1}))
     wanted = clone(OPTIONS[option])
     if getattr(wanted, "record", None) is not None:
         wanted.set_params(record__true_labels=wanted.record.true_labels[KEPT])
     check_same(found, fit_without(wanted), "Regressor")
+    assert found.calls_ > wanted.calls_ and found.floats_up_ > wanted.floats_up_
 
 
-def test_trees_name_clients_by_their_places():
+def test_trees_and_graphs_name_clients_by_their_places():
+    """In a graph that is given it is a node without rows, and follows its neighbours."""
     cfl = CFLRegressor(eps2=0.3, max_iter=20).fit_federation(federation(FAR))
     members = np.sort(np.concatenate([n["clients"] for n in cfl.tree_ if not n["children"]]))
     assert_array_equal(members, np.flatnonzero(KEPT))
-
-
-def test_in_a_graph_that_is_given_it_is_a_node_without_rows():
-    """The others are as in a fit in which it has no rows, and it follows its neighbours."""
-    X, y, groups = FAR
-    graph = chain_graph(8)
-    model = GTVRegressor(lam=0.1, graph=graph, random_state=0)
+    X, y, groups = where(FAR, OTHERS)
+    model = GTVRegressor(lam=0.1, graph=chain_graph(8), random_state=0)
     params = model.fit_federation(federation(FAR)).params_
-    wanted = model.set_params(nodes=IDS).fit(X[OTHERS], y[OTHERS], groups=groups[OTHERS])
+    wanted = model.set_params(nodes=IDS).fit(X, y, groups=groups)
     assert_allclose(params, wanted.params_, rtol=1e-10)
     assert wanted.without_rows_.nonzero()[0].tolist() == [3]
 
@@ -117,8 +121,7 @@ LOST_AT += [("IFCARegressor", 40), ("PartialPoolingRegressor", 1), ("CLoVERegres
 
 
 @pytest.mark.parametrize(("name", "after"), some(LOST_AT, 2))
-def test_it_does_not_matter_when_it_is_lost(name, after, monkeypatch):
-    monkeypatch.setattr("skcfl.search.n_clusters.FEW_FOLDS", 3)
+def test_it_does_not_matter_when_it_is_lost(name, after):
     federation, count = dying(*rows_of(name, 1e6), after)
     found = make(name).fit_federation(federation)
     assert count[0] > after and found.missing_clients_.tolist() == [GONE]
@@ -151,36 +154,46 @@ def test_many_are_lost_one_after_the_other(caplog):
     gone = IDS[[1, 3, 6]]
     faults = {"dead": gone[:2], "attack": "nan", "false": gone[2:]}
     model = FedAvgRegressor(alpha="auto")
-    model.fit_federation(federation(rows, options={"min_clients": 5}, **faults))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit_federation(federation(rows, options={"min_clients": 5}, **faults))
+    assert [one.category for one in caught].count(RejectedClientWarning) == 1
     assert model.missing_clients_.tolist() == gone[:2].tolist()
     assert model.rejected_clients_.tolist() == gone[2:].tolist()
     lines = [line for line in caplog.messages if line.endswith("starts again without them.")]
     assert all(line.startswith(f"{line.count(chr(39)) // 2} of 8 clients") for line in lines)
     assert [name for name in IDS if repr(str(name)) in "".join(lines)] == gone.tolist()
-    others = ~np.isin(groups, gone)
-    params = model.params_[~np.isin(IDS, gone)]
+    others, params = ~np.isin(groups, gone), model.params_[~np.isin(IDS, gone)]
     model.fit(X[others], y[others], groups=groups[others])
     assert_allclose(params, model.params_, rtol=1e-12)
     with pytest.raises(FederationError, match="5 of 8 clients answer, and min_clients=6"):
         FedAvgRegressor().fit_federation(federation(rows, options={"min_clients": 6}, **faults))
 
 
+def two_hosts():
+    """The others at a host, and the client that is lost at another one."""
+    hosts = [PickledHost([part]) for part in named([where(FAR, m) for m in (OTHERS, ~OTHERS)])]
+    return hosts, RemoteFederation(hosts, retries=0)
+
+
 def test_a_lost_place_is_not_asked_again():
     """It may come back until the end of an attempt, and is not asked in the next one."""
-    hosts = [PickledHost([part]) for part in named([where(FAR, m) for m in (OTHERS, ~OTHERS)])]
+    hosts, federation = two_hosts()
     hosts[1].lost_after = 4
-    linear = PartialPoolingRegressor(basis="linear")
-    found = clone(linear).fit_federation(RemoteFederation(hosts, retries=0))
+    linear = PartialPoolingRegressor(basis="linear", n_clusters=1)
+    found = clone(linear).fit_federation(federation)
     assert found.missing_clients_.tolist() == [GONE]
     check_same(found, fit_without(linear), "Regressor")
     assert hosts[1].n_asked < 0.8 * hosts[0].n_asked
 
 
-@pytest.mark.parametrize("basis", [skcfl.SplineBasis(n_knots=3), skcfl.TreeBasis(n_trees=2)])
-@pytest.mark.parametrize("step", ["moments", "below"])
+@pytest.mark.parametrize(
+    ("basis", "step"),
+    [(skcfl.SplineBasis(n_knots=3), "moments"), (skcfl.TreeBasis(n_trees=2), "below")],
+)
 def test_a_place_is_lost_while_quantiles_are_found(basis, step, monkeypatch):
     """They are found anew from the others; where a fit chooses its basis it goes on, too."""
-    hosts = [PickledHost([part]) for part in named([where(FAR, m) for m in (OTHERS, ~OTHERS)])]
+    hosts, federation = two_hosts()
     start = hosts[1].start
 
     def stops(request):
@@ -189,48 +202,17 @@ def test_a_place_is_lost_while_quantiles_are_found(basis, step, monkeypatch):
 
     monkeypatch.setattr(hosts[1], "start", stops)
     model = PartialPoolingRegressor(basis=basis, n_clusters=1)
-    found = clone(model).fit_federation(RemoteFederation(hosts, retries=0))
+    found = clone(model).fit_federation(federation)
     assert found.missing_clients_.tolist() == [GONE]
     check_same(found, fit_without(model), "Regressor")
 
 
-def test_what_the_first_attempt_has_cost_is_counted():
-    found = FedAvgRegressor().fit_federation(federation())
-    wanted = fit_without(FedAvgRegressor())
-    assert found.calls_ > wanted.calls_ and found.floats_up_ > wanted.floats_up_
-
-
-@pytest.mark.parametrize("model", [skcfl.PerFedAvgRegressor(), skcfl.PFedMeRegressor()])
+@pytest.mark.parametrize("model", [skcfl.PerFedAvgRegressor()])
 def test_no_search_in_folds_goes_on_without_a_client(model):
     """It is asked for once its silence has lasted, and the fit starts again at once."""
     found, wanted = clone(model).fit_federation(federation()), fit_without(clone(model))
     # Each call is asked again ten times.
     assert found.calls_ - wanted.calls_ < 11 * (LOST + 5)
-
-
-@pytest.mark.parametrize("name", ["LocalModelsRegressor", "IFCARegressor"])
-def test_clients_that_weigh_nothing_do_not_count_in_alpha(name):
-    rng = np.random.RandomState(0)
-    X, y, groups = rows_of(name)
-    ids = np.repeat([f"z{k}" for k in range(20)], 5)
-    more = rng.normal(size=(100, 3)), rng.normal(size=100), ids
-    both = [np.concatenate(pair) for pair in zip((X, y, groups), more, strict=True)]
-    weights = np.repeat([1.0, 0.0], [len(y), 100])
-    model = make(name, alpha="auto", n_clusters=8)
-    wanted = model.fit(X, y, groups=groups).alpha_
-    if name != "LocalModelsRegressor":
-        model.set_params(n_clusters=12)
-    found = model.fit(both[0], both[1], groups=both[2], sample_weight=weights)
-    assert_allclose(found.alpha_, wanted, rtol=1e-12)
-
-
-def test_the_warning_is_given_once():
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        liar = federation(FAR, dead=(), attack="nan", false=[GONE])
-        IFCARegressor(n_clusters=2).fit_federation(liar)
-    kinds = [one.category for one in caught if one.category is not ConvergenceWarning]
-    assert kinds == [RejectedClientWarning]
 
 
 def test_a_fusion_of_all_others():
@@ -241,3 +223,160 @@ def test_a_fusion_of_all_others():
     assert found.dual_gap_ == np.inf and found.partition_optimal_ is None
     assert_array_equal(found.params_[3], found.cluster_params_[0])
     assert model.set_params(graph="complete").fit_federation(federation(FAR)).graph_.is_complete
+
+
+# --------------------------------------------------------- clients that answer some kinds of calls
+
+
+# One everyday class of each method: regressors, where a method has one.
+METHODS = [name for name in skcfl.__all__ if name.endswith("Regressor")]
+METHODS += [f"{name}Classifier" for name in ("FedPAC", "FedProto", "CLoVE", "PartialPooling")]
+METHODS += [
+    "FedPACClassifier",
+    "FedProtoClassifier",
+    "CLoVEClassifier",
+    "PartialPoolingClassifier",
+]
+HOW = {"lam": 0.1, "max_iter": 10, "eps2": 0.3}
+HOW["labels"] = dict(zip(IDS, REGRESSION.labels, strict=True))
+
+
+def method_of(name):
+    return make(name, n_clusters=1 if "PartialPooling" in name else 2, **HOW)
+
+
+def calls_of(name, monkeypatch):
+    """A fit with all clients, and the kinds of calls that it uses."""
+    X, y, groups = rows_of(name)
+    with monkeypatch.context() as patched:
+        seen = spied(patched)
+        without_reports(patched)
+        model = method_of(name).fit(X, y, groups=groups)
+    return model, sorted({call for call, *_ in seen})
+
+
+def opened(**faults):
+    """A pool of all clients, and models that they are asked about."""
+    pool = federation(**faults).open(LinearModel(alpha=0.1).bind(3), 0)
+    return pool, np.zeros((8, pool.n_params))
+
+
+def missing(pool):
+    return pool.roll_call()[0].nonzero()[0].tolist()
+
+
+@pytest.mark.parametrize("name", spread(METHODS, 5))
+def test_a_client_that_fails_one_kind_of_call(name, monkeypatch):
+    """It is named and the others are as without it; answers that are proofs change no model."""
+    whole, calls = calls_of(name, monkeypatch)
+    without = method_of(name)
+    if "labels" in without.get_params():
+        without.set_params(labels={id: k for id, k in without.labels.items() if id != GONE})
+    fit_without(without, name)
+    scale = np.abs(without.params_).max()
+    assert calls
+    for call in calls:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", MissingClientWarning)
+            found = method_of(name).fit_federation(federation(rows_of(name), calls=[call]))
+        told = [str(one.message) for one in caught if one.category is MissingClientWarning]
+        if CALLS[call].proof:
+            assert found.missing_clients_.size == 0 and not told, call
+            assert_allclose(found.params_, whole.params_, rtol=1e-6, err_msg=call)
+            assert found.dual_gap_ == np.inf and found.partition_optimal_ is None
+            continue
+        assert found.missing_clients_.tolist() == [GONE], call
+        assert found.rejected_clients_.size == 0, call
+        (text,) = told
+        assert "1 of 8 clients left all of 1" in text and f"'{call}'" in text
+        assert repr(str(GONE)) in text
+        assert np.isfinite(found.params_).all(), call
+        others = found.params_[KEPT]
+        assert_allclose(others, without.params_, rtol=1e-6, atol=1e-6 * scale, err_msg=call)
+
+
+def test_a_client_is_left_out_once_it_has_failed_often_enough():
+    pool, w = opened(calls=["losses"])
+    with pytest.warns(MissingClientWarning, match=f"all of {REFUSALS} calls of 'losses'"):
+        losses = pool.ask(Losses, w[:2])
+    assert np.isnan(losses[3]).all() and np.isfinite(np.delete(losses, 3, 0)).all()
+    # From then on it is in no sum, although it would answer, and nobody asks it.
+    calls = pool.ledger.calls
+    values = pool.ask(Objectives, w)
+    assert values[3] == 0.0 and pool.ledger.calls == calls + 1
+    assert missing(pool) == [3] and not pool.roll_call()[1]
+
+
+def test_a_refusal_is_found_whoever_else_comes_and_goes():
+    pool, w = opened(dropout=0.2, calls=["losses"], random_state=0)
+    with pytest.warns(MissingClientWarning, match="1 of 8 clients"):
+        for _ in range(5):
+            pool.ask(Losses, w[:1])
+    assert missing(pool) == [3]
+
+
+@pytest.mark.parametrize("call", ["best_response_sums", "hessians"])
+def test_stragglers_have_their_part(call):
+    model = IFCARegressor(n_clusters=2, random_state=0)
+    model.fit_federation(federation(dead=(), dropout=0.5, calls=[call], random_state=0))
+    assert model.missing_clients_.size == 0
+
+
+def test_too_few_clients_answer_a_kind_of_call():
+    few = federation(dead=IDS[:4], calls=["hessians"], options={"min_clients": 5})
+    with (
+        pytest.warns(MissingClientWarning, match="4 of 8 clients"),
+        pytest.raises(FederationError, match="4 of 8 clients answer, and min_clients=5"),
+    ):
+        FedAvgRegressor().fit_federation(few)
+
+
+def test_one_that_was_away_when_it_was_asked_is_missing():
+    """It comes back and answers everything else: what it never answered was without it."""
+    pool, w = opened(dead=())
+    site, away = pool._site, [True]
+    answer, subset = site.answer, site.subset
+
+    def sometimes(call, arguments):
+        lost = {"answered": np.arange(site.n_clients) != 3} if away[0] else {}
+        return answer(call, arguments) | lost
+
+    site.answer = sometimes
+    site.subset = lambda clients: Silent(len(clients)) if away[0] else subset(clients)
+    pool.ask(Solve)
+    away[0] = False
+    assert pool.ask(Objectives, w)[3] > 0.0
+    assert missing(pool) == [3]
+    pool.ask(Solve)
+    assert missing(pool) == []
+
+
+class Silent:
+    """Clients none of which is there."""
+
+    def __init__(self, n_clients):
+        self.n_clients = n_clients
+
+    def answer(self, call, arguments):
+        there = np.zeros(self.n_clients, bool)
+        answers = {"w": np.zeros((self.n_clients, 4)), "converged": ~there}
+        return {**(answers if call == "solve" else {}), "answered": there}
+
+
+def test_parts_of_rows_that_are_too_few_are_no_reason():
+    """Held-out rows may be too few under a policy, and the others would tell of them."""
+    few = np.flatnonzero(REGRESSION.groups == GONE)[8:]
+    rows = [np.delete(values, few, axis=0) for values in rows_of()]
+    federation = InProcessFederation(*rows, policy=SitePolicy(min_rows=5))
+    pool = federation.open(LinearModel(alpha=0.1).bind(3), 0)
+    theta = np.zeros((1, pool.n_params))
+    for part in pool.hold_out(0.3):
+        assert np.isnan(part.ask(Losses, theta)).ravel().nonzero()[0].tolist() == [3]
+    assert np.isfinite(pool.ask(Losses, theta)).all()
+    assert missing(pool) == []
+
+
+@pytest.mark.parametrize("calls", [["rows"], "losse", [3]])
+def test_faults_of_no_call(calls):
+    with pytest.raises(ValueError, match="calls must be names of calls"):
+        Faults(dead=[GONE], calls=calls)

@@ -1,5 +1,6 @@
 """One of three sites answers what no honest site could: it is lost, and the others go on."""
 
+import functools
 import warnings
 from itertools import product
 
@@ -53,16 +54,14 @@ class Liar(Wire):
     at, lie, seen = None, None, None
 
     def send(self, message):
-        request = loads(message)
-        wait = super().send(message)
+        request, number, wait = loads(message), number_of(message), super().send(message)
 
         def changed():
-            reply, number = loads(wait()), number_of(message)
+            reply = loads(wait())
             if reply[0] != SEVERAL:
                 return dumps(self._changed(request, reply), number=number)
             parts = zip(request[4][0], reply[1], strict=True)
-            changed = [self._changed(*part) for part in parts]
-            return dumps((SEVERAL, changed, None), number=number)
+            return dumps((SEVERAL, [self._changed(*part) for part in parts], None), number=number)
 
         return changed
 
@@ -70,10 +69,8 @@ class Liar(Wire):
         """A reply, with the lie if the request is the one."""
         _, _, _, name, arguments = request
         status, value, note = reply
-        asked = name if name != "answer" else (name, arguments[0])
-        if name == "moments":
-            asked = (name, *arguments[:2])
-        if asked == self.at and status == "done":
+        asked = {"answer": (name, *arguments[:1]), "moments": (name, *arguments[:2])}
+        if asked.get(name, name) == self.at and status == "done":
             self.seen = value
             value = value if self.lie is None else self.lie(value)
         return status, value, note
@@ -236,9 +233,7 @@ def test_every_call_of_the_table(model, monkeypatch):
     assert count > (1000 if case.model.second_order else 50) / (1 if THOROUGH else 11)
 
 
-@pytest.mark.parametrize(
-    "call, name", [("posterior_sums", "slopes"), ("mixture_sums", "gradients"), ("hessians", "H")]
-)
+@pytest.mark.parametrize("call, name", [("posterior_sums", "slopes"), ("hessians", "H")])
 def test_a_site_whose_sums_are_not_finite(call, name):
     """It leaves out such clients itself, and says so: one that does not is lost, by its name."""
     case = Case(MODELS[0].bind(3, 2))
@@ -281,8 +276,7 @@ def test_replies_that_are_no_answers(status, after):
     with pytest.warns(UserWarning, match="No answer of site 'south': "):
         model.fit_federation(federation)
     assert model.missing_clients_.tolist() == (NAMES[SOUTH].tolist() if after else [])
-    wanted = without_south(FEDAVG)
-    assert_allclose(model.params_[0], wanted.params_[0], rtol=1e-9, atol=1e-9)
+    assert_allclose(model.params_[0], without_south(FEDAVG).params_[0], rtol=1e-9, atol=1e-9)
 
 
 def test_a_site_cannot_fill_a_log():
@@ -324,26 +318,20 @@ HELLOS = {
     "None": lambda said: None,
     "empty": lambda said: [],
     "dict": lambda said: {},
-    "text": lambda said: "hello",
     "no hello": lambda said: [(0, "South", {})],
     "twice": lambda said: [*said, *said],
     "no number": lambda said: [("0", *said[0][1:])],
     "n_rows -5": hello_with(n_rows=-5),
     "n_rows true": hello_with(n_rows=True),
-    "n_rows huge": hello_with(n_rows=10**30),
     "n_rows another": hello_with(n_rows=35),
-    "n_rows text": hello_with(n_rows="36"),
-    "sizes negative": hello_with(sizes=lambda s: -s),
     "sizes zero": hello_with(sizes=lambda s: s * np.array([0, 1, 2])),
     "sizes short": hello_with(sizes=lambda s: s[:2]),
     "sizes floats": hello_with(sizes=lambda s: s.astype(float)),
     "sizes huge": hello_with(sizes=lambda s: s * 2**58),
     "no sizes": hello_with(sizes=None),
     "weights nan": hello_with(weights=lambda w: w * np.nan),
-    "weights infinite": hello_with(weights=lambda w: w * np.inf),
     "weights negative": hello_with(weights=lambda w: -w),
     "weights huge": hello_with(weights=lambda w: w * 1e300),
-    "weights short": hello_with(weights=lambda w: w[:1]),
     "weights text": hello_with(weights=lambda w: w.astype(str)),
     "ids turned round": hello_with(ids=lambda ids: ids[::-1]),
     "ids twice": hello_with(ids=lambda ids: ids[[0, 0, 1]]),
@@ -351,7 +339,6 @@ HELLOS = {
     "ids without site": hello_with(ids=np.array(["a", "b", "c"])),
     "ids numbers": hello_with(ids=np.arange(3)),
     "ids of two axes": hello_with(ids=lambda ids: ids[:, None]),
-    "ids list": hello_with(ids=lambda ids: ids.tolist()),
     "no ids": hello_with(ids=lambda ids: ids[:0]),
     "n_features 0": hello_with(n_features=0),
     "n_features float": hello_with(n_features=3.0),
@@ -363,7 +350,6 @@ HELLOS = {
     "classes turned round": hello_with(classes=lambda classes: classes[::-1]),
     "classes many": hello_with(classes=np.arange(10**6)),
     "classes nan": hello_with(classes=np.array([0.0, np.nan])),
-    "classes of two axes": hello_with(classes=np.zeros((1, 1))),
     "row_shape": hello_with(row_shape=(2, 2)),
     "row_shape negative": hello_with(row_shape=(-1, -3)),
     "row_shape text": hello_with(row_shape="3"),
@@ -381,7 +367,9 @@ def lied(model, at, lie):
     return found
 
 
+@functools.cache
 def without_south(model):
+    """The fit to the others' rows, which no test changes."""
     here = ~np.char.startswith(GROUPS, "south/")
     return clone(model).fit(DATA.X[here], DATA.y[here], groups=GROUPS[here])
 
@@ -413,15 +401,12 @@ FACTS = {
     "weights negative": scaled(None, -1.0, None),
     "weights nan": scaled(None, np.nan, None),
     "sizes x 2": scaled(2, None, None),
-    "sizes negative": scaled(-1, None, None),
     "weight of no rows": scaled(0, None, None),
     "without rows": lambda value: (*value[:2], ~value[2]),
     "short": lambda value: tuple(part[:2] for part in value),
     "two": lambda value: value[:2],
     "list": list,
     "None": lambda value: None,
-    "{}": lambda value: {},
-    "text": lambda value: "facts",
     "floats": lambda value: tuple(part.astype(float) for part in value),
 }
 TOTALS = {
@@ -435,7 +420,6 @@ TOTALS = {
 SUMS = {
     "x 1e20": scaled(None, None, None, 1e20, 1e20),
     "rows": scaled(10**6, None, None, None, None),
-    "rows -5": lambda value: (-5, *value[1:]),
     "total huge": lambda value: (*value[:3], 10**400, value[4]),
     "precision huge": lambda value: (value[0], 10**400, *value[2:]),
     "total nan": scaled(None, None, None, np.nan, None),
@@ -472,30 +456,46 @@ PLACES = {
 }
 
 
+@pytest.mark.parametrize("at", [at for at in PLACES if at != "class_totals"], ids=str)
+def test_every_lie_before_a_model_is_found(at):
+    """All of them in each run, without a fit; classes are counted in the fits below."""
+    model, lies = PLACES[at]
+    bound, robust = LinearModel("log_loss", alpha=0.1).bind(3, 2), model is ROBUST
+    for label, lie in lies.items():
+        federation, liar = sites(at, lie)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            if at == "hello":
+                assert not np.char.startswith(federation.hello("classifier").ids, "south/").any()
+            else:
+                federation.open_with_folds(bound, 0, robust=robust)
+        (text,) = [str(one.message) for one in caught]
+        assert "No answer of site 'south': " in text and liar.seen is not None, label
+
+
 @pytest.mark.parametrize(
     ("at", "label"),
-    spread([(at, label) for at, (_, lies) in PLACES.items() for label in lies], 18),
+    spread([(at, label) for at, (_, lies) in PLACES.items() for label in lies], 9),
     ids=str,
 )
 def test_what_places_say_before_a_model(at, label):
+    """The others' fit is as without the place."""
     model, lies = PLACES[at]
-    found = lied(model, at, lies[label])
+    found, wanted = lied(model, at, lies[label]), without_south(model)
     here = np.isin(found.groups_, NAMES[~SOUTH])
     gone = NAMES[SOUTH].tolist() if at != "hello" else []  # nothing is known of its clients
     assert found.missing_clients_.tolist() == found.groups_[~here].tolist() == gone
-    wanted = without_south(model)
-    rows = ~np.char.startswith(GROUPS, "south/")
-    given = DATA.X[rows], DATA.y[rows]
     assert_allclose(found.params_[here], wanted.params_, rtol=1e-9, atol=1e-9)
-    score = wanted.score(*given, groups=GROUPS[rows])
-    assert found.score(*given, groups=GROUPS[rows]) >= score - 0.02
+    rows = ~np.char.startswith(GROUPS, "south/")
+    X, y, groups = DATA.X[rows], DATA.y[rows], GROUPS[rows]
+    assert found.score(X, y, groups=groups) >= wanted.score(X, y, groups=groups) - 0.02
 
 
 IN_FITS = {
     "best_response_sums": IFCAClassifier(n_clusters=2, random_state=0),
     "losses": CLoVEClassifier(n_clusters=2, random_state=0),
     "hessians": FEDAVG,
-    "partial_moves": FedRepClassifier(random_state=0),
+    "partial_moves": FedRepClassifier(random_state=0, max_iter=10),
     "posterior_sums": PartialPoolingClassifier(n_clusters=1, basis="linear"),
     "prox": ConvexClusteredFLClassifier(lam=0.05, graph="complete"),
     "mixture_sums": FedEMClassifier(n_clusters=2, random_state=0),
@@ -534,25 +534,22 @@ def test_a_site_without_a_finite_number_ends_no_certified_fit(call, name, reject
     assert not (model.partition_optimal_ and call == "enclosures")
 
 
+LIES_ABOUT_SCORES = [
+    lambda value: None,
+    lambda value: {},
+    lambda value: "0.9",
+    lambda value: value[:1],
+    lambda value: (value[0], 1e12),
+    lambda value: (-1, value[1]),
+    lambda value: (value[0] * np.nan, value[1]),
+    lambda value: (np.ones(77), value[1]),
+    lambda value: (value[0], -1.0),
+]
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("at", some(["scores", "testable"], 1))
-@pytest.mark.parametrize(
-    "lie",
-    spread(
-        [
-            lambda value: None,
-            lambda value: {},
-            lambda value: "0.9",
-            lambda value: value[:1],
-            lambda value: (value[0], 1e12),
-            lambda value: (-1, value[1]),
-            lambda value: (value[0] * np.nan, value[1]),
-            lambda value: (np.ones(77), value[1]),
-            lambda value: (value[0], -1.0),
-        ],
-        4,
-    ),
-)
+@pytest.mark.parametrize("lie", spread(LIES_ABOUT_SCORES, 3))
 def test_scores(at, lie):
     search = LamSearch(cv=2, lams=[0.05, 0.2])
     model = GTVClassifier(search=search, graph="complete", alpha=0.01, max_iter=5, refit=False)

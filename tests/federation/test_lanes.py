@@ -39,6 +39,7 @@ def pools():
 
 
 def test_turns_go_round_in_order():
+    """Tasks inside of a task take the place of theirs."""
     seen = []
 
     def task(name, steps):
@@ -47,9 +48,15 @@ def test_turns_go_round_in_order():
             pass_turn()
         return name
 
-    names = in_turns([lambda: task("a", 2), lambda: task("b", 3), lambda: task("c", 1)])
-    assert names == ["a", "b", "c"]
-    assert seen == ["a0", "b0", "c0", "a1", "b1", "b2"]
+    def outer():
+        return [*in_turns([partial(task, "b", 1), partial(task, "c", 2)]), task("d", 1)]
+
+    assert in_turns([partial(task, "a", 2), outer, partial(task, "e", 3)]) == [
+        "a",
+        ["b", "c", "d"],
+        "e",
+    ]
+    assert seen == ["a0", "b0", "c0", "e0", "a1", "c1", "e1", "d0", "e2"]
 
 
 def test_a_message_that_is_not_sent_is_an_error_of_each_of_its_tasks():
@@ -69,24 +76,6 @@ def test_a_message_that_is_not_sent_is_an_error_of_each_of_its_tasks():
 
     in_turns([task, task])
     assert len(seen) == 4
-
-
-def test_tasks_inside_of_tasks_take_the_place_of_theirs():
-    seen = []
-
-    def step(name):
-        seen.append(name)
-        pass_turn()
-        seen.append(name.upper())
-        return name
-
-    def outer():
-        inner = in_turns([lambda: step("b"), lambda: step("c")])
-        return inner + [step("d")]
-
-    found = in_turns([lambda: step("a"), outer])
-    assert found == ["a", ["b", "c", "d"]]
-    assert seen == ["a", "b", "c", "A", "B", "C", "d", "D"]
 
 
 def test_the_first_error_ends_all_before_their_next_message():
@@ -163,11 +152,10 @@ def test_an_answer_that_there_is_not_is_raised_where_it_was_asked_for():
 
 def test_a_lane_has_draws_and_answers_of_its_own():
     for pool in pools():
-        n, p = pool.n_clients, pool.n_params
         one, two = lanes_of(pool, 2)
 
-        def train(lane, n=n, p=p):
-            w = np.zeros((n, p))
+        def train(lane, shape=(pool.n_clients, pool.n_params)):
+            w = np.zeros(shape)
             for _ in range(3):
                 w = lane.ask(LocalUpdate, w, 2, 0.05, "sgd", 4, last=True)
             return w
@@ -186,23 +174,21 @@ def test_exchanges_are_those_of_the_longest_task():
         n, p = pool.n_clients, pool.n_params
         before = pool.ledger.calls, pool.ledger.up
 
-        def ask(lane, times=1, n=n, p=p):
-            return [lane.ask(Objectives, np.zeros((n, p))) for _ in range(times)]
+        def ask(lane, times=1, w=np.zeros((n, p))):  # noqa: B008
+            return [lane.ask(Objectives, w) for _ in range(times)]
+
+        def booked(pool=pool, before=before):
+            return pool.ledger.calls - before[0], pool.ledger.up - before[1]
 
         lanes = lanes_of(pool, 2)
         tasks = [partial(ask, lanes[0], 1), partial(ask, lanes[1], 3)]
         one, three = together(tasks, lanes, pool.ledger)
         assert_array_equal(one[0], three[2])
-        assert (pool.ledger.calls - before[0], pool.ledger.up - before[1]) == (3, 4 * n)
+        assert booked() == (3, 4 * n)
         losses_of = partial(ClientPool.ask, call=Losses, theta=np.ones((2, p)))
         (values,), losses = asked_at_once((pool, ask), (pool, losses_of))
         assert (values.shape, losses.shape) == ((n,), (n, 2)) and pool.answered is None
-        assert (pool.ledger.calls - before[0], pool.ledger.up - before[1]) == (4, 7 * n)
-
-
-def note(seen, start, request):
-    seen.append((request[3], str(request[4][:1])))
-    return start(request)
+        assert booked() == (4, 7 * n)
 
 
 LANES = {"IFCARegressor": {"n_clusters": 2, "n_init": 2}}
@@ -214,14 +200,17 @@ LANES["GTVRegressor"] = {"graph": "complete", "alpha": 0.01, "search": SEARCH, "
 @pytest.mark.parametrize("name", LANES)
 def test_messages_are_sent_in_one_order(name):
     """What is on the way at the same time does not depend on which thread is the faster."""
-    orders = []
-    for _ in range(2):
+    orders = [], []
+    for seen in orders:
         federation, hosts = remote()
-        seen = []
         for host in hosts:
-            host.start = partial(note, seen, host.start)
+
+            def start(request, given=host.start, seen=seen):
+                seen.append((request[3], str(request[4][:1])))
+                return given(request)
+
+            host.start = start
         getattr(skcfl, name)(random_state=0, **LANES[name]).fit_federation(federation)
-        orders.append(seen)
     assert orders[0] == orders[1] and len(orders[0]) > 20
 
 

@@ -89,18 +89,18 @@ def add_up(places, which, length=20):
 # ------------------------------------------------------------------------------------- sums
 
 
-@pytest.mark.parametrize("n, lost", [(2, 0), (7, 0), (3, 1), (10, 3), (40, 12)])
+@pytest.mark.parametrize("n, lost", [(2, 0), (3, 1), (40, 12)])
 def test_sums_are_exact_without_parties_that_are_lost(n, lost):
+    """They take one exchange, and one more after a loss."""
     values, some = parties(n, n_sums=4)
-    places = MaskedPlaces(some, 2)
-    there = np.ones(n, dtype=bool)
+    places, there = MaskedPlaces(some, 2), np.ones(n, dtype=bool)
     assert_allclose(add_up(places, 0)[0], values[:, 0].sum(axis=0), atol=1e-5)
     away = np.random.default_rng(1).permutation(n)[:lost]
     for k in away:
         some[k].lost_at, there[k] = "release", False
-    for number in (1, 2):  # in the sum that they are lost in, and after it
-        total, count = add_up(places, number)
-        assert count == n - lost
+    for number, most in ((0, 1 + (lost > 0)), (0, 1), (2, 2)):  # it is lost in the first of them
+        (total,), count, n_asked, _ = places.sum("release", (number,), [20])
+        assert count == n - lost and n_asked <= most
         assert_allclose(total, values[there, number].sum(axis=0), atol=1e-5)
     # A party that comes back has no more part: what masks it would use is known.
     for k in away:
@@ -126,16 +126,6 @@ def test_parties_without_a_key_have_no_part(step):
     total, count = add_up(MaskedPlaces(some, 2), 0)
     assert count == 4
     assert_allclose(total, values[[0, 1, 3, 4], 0].sum(axis=0), atol=1e-5)
-
-
-def test_one_more_exchange_after_a_loss_only():
-    _, some = parties(6)
-    places = MaskedPlaces(some, 2)
-    places.sum("release", (0,), [20])
-    assert places.sum("release", (0,), [20]).n_asked == 1
-    some[3].lost_at = "release"
-    assert places.sum("release", (0,), [20]).n_asked == 2
-    assert places.sum("release", (0,), [20]).n_asked == 1
 
 
 def test_a_message_is_independent_of_its_vector():
@@ -259,29 +249,26 @@ def test_keys_that_are_false_are_refused():
 
 def test_parties_that_were_told_different_lists_share_no_mask():
     """A server that lists a party to some, and not to the others, gets random numbers."""
-    some, _ = ready(n=6, least=3)
     values = np.arange(3, dtype=np.uint64)
-    everyone, others = np.ones(6, bool), listed(6, 1, 2, 3, 4, 5)
-    sent = [party.masked(0, everyone if k < 3 else others, values) for k, party in enumerate(some)]
-    for some_sent in (sent, sent[1:], sent[:3], sent[3:]):
-        off = sum(some_sent) - len(some_sent) * values
-        assert np.abs(off.astype(np.int64)).min() > 2**40
-    # Lists in a ring: each pair of neighbours lists each other, and each party lists three.
-    some, _ = ready(n=4)
-    lists = [(0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)]
-    sent = [party.masked(0, listed(4, *lists[k]), values) for k, party in enumerate(some)]
-    assert np.abs((sum(sent) - 4 * values).astype(np.int64)).min() > 2**40
-    # The same list, and another number of the sum.
-    some, _ = ready(n=3)
-    sent = [party.masked(int(k == 2), np.ones(3, bool), values) for k, party in enumerate(some)]
-    assert np.abs((sum(sent) - 3 * values).astype(np.int64)).min() > 2**40
+    for lists, numbers in (
+        ([range(6)] * 3 + [range(1, 6)] * 3, [0] * 6),
+        # In a ring: each pair of neighbours lists each other, and each party lists three.
+        ([(0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)], [0] * 4),
+        # The same list, and another number of the sum.
+        ([range(3)] * 3, [0, 0, 1]),
+    ):
+        n = len(lists)
+        asked = zip(ready(n)[0], numbers, lists, strict=True)
+        sent = [party.masked(number, listed(n, *here), values) for party, number, here in asked]
+        for some in (sent, sent[1:], sent[:3], sent[3:])[: None if n == 6 else 1]:
+            off = sum(some) - len(some) * values
+            assert np.abs(off.astype(np.int64)).min() > 2**40
 
 
 @pytest.mark.parametrize("changed", [{"multiplier": 18.0}, {"rho": 0.4}, {}])
 def test_parties_that_were_asked_different_things_share_no_mask(changed):
     """A server that asks the others for less noise would have a sum with less."""
-    privacy = ClientPrivacy(50.0, bounds=BOUNDS, masked=3, random_state=0)
-    places = [InProcessFederation(*part, policy=SitePolicy(privacy=privacy)) for part in thirds()]
+    places = [InProcessFederation(*part, policy=masked_policy(50.0)) for part in thirds()]
     rows = [places_of(place)[0] for place in places]
     keys = np.array([row.mask_key()["key"] for row in rows])
     total = 0
@@ -303,7 +290,7 @@ class Numbers(Party):
         return {"large": large} if large.any() else super().release(which, number, here, rooms)
 
 
-@pytest.mark.parametrize("size", [1e-200, 1e-30, 1e-6, 1.0, 1e6, 1e15, 1e50])
+@pytest.mark.parametrize("size", [1e-200, 1e-30, 1.0, 1e50])
 def test_fixed_point_has_the_units_of_the_numbers(size):
     values = np.array([[31.0], [-3.0], [38.0]]) * size
     places = MaskedPlaces([Numbers(each[None]) for each in values], 2)
@@ -324,11 +311,7 @@ def test_fixed_point_has_the_units_of_the_numbers(size):
         place.vectors = value[None] * 1e-20
     total = places.sum("release", (0,), [1])
     assert_allclose(total.values[0], 1e-20 * values.sum(), rtol=1e-12, atol=1e-60)
-
-
-def test_numbers_beyond_fixed_point_are_an_error():
-    values = np.array([[31.0], [-3.0], [np.inf]])
-    places = MaskedPlaces([Numbers(each[None]) for each in values], 2)
+    places.places[2].vectors = np.array([[np.inf]])
     with pytest.raises(FederationError, match="rescale X or y"):
         places.sum("release", (0,), [1])
 
@@ -344,11 +327,15 @@ def thirds(data=DATA):
     return [where(data, data[2] % 3 == k) for k in range(3)]
 
 
-def sites(cls=Wire, masked=3, epsilon=np.inf):
-    """Four clients at each of three sites, with masks and without noise."""
-    how = {"bounds": BOUNDS, "masked": masked, "random_state": 0}
-    policy = SitePolicy(privacy=ClientPrivacy(epsilon, **how))
-    rows = [Given(name, part, policy) for name, part in zip(NAMES, thirds(), strict=True)]
+def masked_policy(epsilon=np.inf, masked=3):
+    """Clients with masks, and with noise where epsilon is finite."""
+    return SitePolicy(privacy=ClientPrivacy(epsilon, bounds=BOUNDS, masked=masked, random_state=0))
+
+
+def sites(cls=Wire, masked=3, epsilon=np.inf, data=None):
+    """Four clients at each of three sites; the wire of the second one may be another."""
+    policy, parts = masked_policy(epsilon, masked), thirds(DATA if data is None else data)
+    rows = [Given(name, part, policy) for name, part in zip(NAMES, parts, strict=True)]
     return [cls(row) if row.name == "north" else Wire(row) for row in rows]
 
 
@@ -390,7 +377,7 @@ def test_masked_fits_are_plain_fits(model, sizes):
         assert_allclose(found.dispersion_, plain.dispersion_, rtol=1e-5)
     for got, wanted in compared:
         assert_allclose(got, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
-    assert found.epsilon_ == np.inf
+    assert (found.epsilon_, found.delta_) == (np.inf, 0.0)
 
 
 @pytest.mark.filterwarnings("ignore:No answer of site")
@@ -399,32 +386,28 @@ def test_exact_sums_of_clusters_are_of_enough_clients(elsewhere):
     """The cluster of one client would be its model, whoever says who is in it."""
     X, y, ids = DATA
     y = np.where(ids == 4, X @ [-9.0, 9.0] + 20.0, y)
-    data, odd = (X, y, ids), 4
+    data, names, absent = (X, y, ids), list(range(12)), [100, 101]
     if elsewhere:
-        policy = SitePolicy(privacy=ClientPrivacy(np.inf, bounds=BOUNDS, masked=3))
-        rows = [Given(name, part, policy) for name, part in zip(NAMES, thirds(data), strict=True)]
-        names = [f"{NAMES[i % 3]}/{i}" for i in range(12)]
-        federation, odd = RemoteFederation(list(map(Wire, rows))), names[4]
+        names = [f"{NAMES[i % 3]}/{i}" for i in names]
+        federation, absent = RemoteFederation(sites(data=data)), ["east/100", "east/101"]
     else:
-        names, federation = list(range(12)), InProcessFederation(*data).masked(3, bounds=BOUNDS)
+        federation = InProcessFederation(*data).masked(3, bounds=BOUNDS)
+    odd = names[4]
     alone = LocalModelsRegressor(alpha=0.0).fit(X[ids == 4], y[ids == 4], groups=ids[ids == 4])
-
-    def is_alone(model):
-        return np.abs(model.cluster_coef_ - alone.coef_[0]).max(axis=1).min() < 0.5
-
-    for labels in ({name: name == odd for name in names}, {odd: 1}):
-        with pytest.raises(PrivacyError, match="over 1 clients, 3 is the least"):
+    few, of_one = "over 1 clients, 3 is the least", "a cluster has 1 clients .* at least 3"
+    alike = {name: name == odd for name in names}
+    for labels, message in (
+        (alike, few),
+        ({odd: 1}, few),
+        ({name: int(k) for name, k in alike.items()} | dict.fromkeys(absent, 1), of_one),
+    ):
+        with pytest.raises(PrivacyError, match=message):
             OracleClustersRegressor(labels=labels).fit_federation(federation)
-    absent = dict.fromkeys(["east/100", "east/101"] if elsewhere else [100, 101], 1)
-    listed = {name: int(name == odd) for name in names} | absent
-    with pytest.raises(PrivacyError, match="a cluster has 1 clients that answer, .* at least 3"):
-        OracleClustersRegressor(labels=listed).fit_federation(federation)
-    several = {name: k % 2 for k, name in enumerate(names)}
-    model = OracleClustersRegressor(labels=several).fit_federation(federation)
-    assert model.n_clusters_ == 2 and not is_alone(model)
-    for seed in range(4):
-        model = IFCARegressor(2, random_state=seed).fit_federation(federation)
-        assert not is_alone(model)
+    several = OracleClustersRegressor(labels={name: k % 2 for k, name in enumerate(names)})
+    for model in (several, *(IFCARegressor(2, random_state=seed) for seed in range(2))):
+        model.fit_federation(federation)
+        assert np.abs(model.cluster_coef_ - alone.coef_[0]).max(axis=1).min() > 0.5
+    assert several.n_clusters_ == 2
 
 
 def test_numbers_of_clients_are_believed_of_the_same_places_only():
@@ -476,12 +459,12 @@ def test_steps_too_long_are_no_search_for_a_sum():
     """A line search of counts tries models whose sums are beyond any bound, and shorter ones."""
     rng = np.random.default_rng(0)
     groups, X = np.repeat(np.arange(6), 40), rng.normal(size=(240, 3))
-    y = rng.poisson(1000 * np.exp(np.clip(X.sum(axis=1), -4, 4)))
+    data = X, rng.poisson(1000 * np.exp(np.clip(X.sum(axis=1), -4, 4))), groups
     masked = SitePolicy(privacy=ClientPrivacy(np.inf, bounds={}, masked=3))
-    parts = [(X[groups == k], y[groups == k], groups[groups == k]) for k in range(6)]
+    parts = [where(data, groups == k) for k in range(6)]
     places = FanOutFederation([InProcessFederation(*rows, policy=masked) for rows in parts])
     model = FedAvgRegressor(loss="poisson", standardize=False, alpha=1e-3)
-    wanted = clone(model).fit(X, y, groups=groups).cluster_params_
+    wanted = clone(model).fit(*data[:2], groups=groups).cluster_params_
     # Sums after those of a model too far away are not rounded by what these needed.
     assert_allclose(model.fit_federation(places).cluster_params_, wanted, rtol=1e-6)
 
@@ -504,17 +487,6 @@ def releases_of(federation, n_releases):
     return Releases(federation, hello, model, n_releases, np.random.RandomState(0))
 
 
-@pytest.mark.parametrize("cls", [PartialPoolingRegressor, FedAvgRegressor])
-def test_masked_fits_are_those_of_exact_sums(cls):
-    """However the clients are dealt; masked fits may be repeated, as no budget is spent."""
-    whole = InProcessFederation(*DATA).masked(3, bounds=BOUNDS)
-    model = cls(random_state=0).fit_federation(whole)
-    for federation in (RemoteFederation(sites()), in_two_parts().masked(3, bounds=BOUNDS), whole):
-        other = cls(random_state=0).fit_federation(federation)
-        assert_allclose(other.cluster_params_, model.cluster_params_, atol=1e-5)
-    assert (model.epsilon_, model.delta_) == (np.inf, 0.0)
-
-
 def in_two_parts(data=DATA, at=2):
     """The first clients in one place and the others in another one."""
     parts = where(data, data[2] < at), where(data, data[2] >= at)
@@ -529,31 +501,15 @@ def test_clients_of_a_process_count_as_parties():
     assert "masked" in many.release("moves", moves(), 0.0, 0, None, np.array([2.0**30] * 3))
 
 
-def test_noise_is_inside_the_masks():
-    data = grouped(60)
-    plain = InProcessFederation(*data).private(50.0, bounds=BOUNDS, random_state=0)
-    guarded = InProcessFederation(*data).private(50.0, bounds=BOUNDS, random_state=0).masked(50)
-    model, other = (
-        PartialPoolingRegressor(random_state=0).fit_federation(federation)
-        for federation in (guarded, plain)
-    )
-    assert_allclose(model.epsilon_, 50.0, rtol=1e-6)
-    # Sixty parties add the noise of fifty each.
-    ratio = model.releases_["noise"] / other.releases_["noise"]
-    assert_allclose(ratio, np.sqrt(60 / 50))
-    assert_allclose(model.cluster_coef_, other.cluster_coef_, atol=0.15)
-    with pytest.raises(PrivacyError, match="spent"):
-        FedAvgRegressor().fit_federation(guarded)
-
-
 def test_masks_leave_the_account_as_it_is():
     unmasked = InProcessFederation(*DATA).private(50.0, bounds=BOUNDS, random_state=0)
     both = FanOutFederation([InProcessFederation(*DATA)]).private(50.0, bounds=BOUNDS)
+    model = FedAvgRegressor(random_state=0)
     for guarded in (unmasked, both):
-        FedAvgRegressor(random_state=0).fit_federation(guarded.masked(8))
-        for other in (guarded, guarded.masked(6), guarded.masked(8)):
+        model.fit_federation(guarded.masked(8))
+        for other in (guarded, guarded.masked(6)):
             with pytest.raises(PrivacyError, match="spent"):
-                FedAvgRegressor(random_state=0).fit_federation(other)
+                model.fit_federation(other)
 
 
 def test_parties_add_their_share_of_the_noise():
@@ -582,24 +538,18 @@ class LostWire(Wire):
         return super().send(message)
 
 
-def without_north(model):
-    return model.fit_federation(
-        InProcessFederation(*where(DATA, DATA[2] % 3 != 1)).masked(2, bounds=BOUNDS)
-    )
-
-
 @pytest.mark.filterwarnings("ignore:No answer of site")
 @pytest.mark.parametrize("epsilon", [np.inf, 1000.0])
 def test_a_site_that_is_lost_costs_one_more_exchange(epsilon):
     """With noise also a release: the others have spent what they answered."""
-    federation = RemoteFederation(sites(LostWire, 2, epsilon))
-    model = PartialPoolingRegressor(random_state=0).fit_federation(federation)
-    wanted = without_north(PartialPoolingRegressor(random_state=0))
-    atol = 1e-5 if epsilon == np.inf else 0.3
-    assert_allclose(model.cluster_params_, wanted.cluster_params_, atol=atol)
-    if epsilon < np.inf:
-        assert model.n_iter_ == 4
-        assert_allclose(model.epsilon_, epsilon, rtol=1e-6)
+    model = PartialPoolingRegressor(random_state=0)
+    found = clone(model).fit_federation(RemoteFederation(sites(LostWire, 2, epsilon)))
+    others = InProcessFederation(*where(DATA, DATA[2] % 3 != 1)).masked(2, bounds=BOUNDS)
+    wanted, exact = model.fit_federation(others), epsilon == np.inf
+    assert_allclose(found.cluster_params_, wanted.cluster_params_, atol=1e-5 if exact else 0.3)
+    if not exact:
+        assert found.n_iter_ == 4
+        assert_allclose(found.epsilon_, epsilon, rtol=1e-6)
 
 
 class RestartedWire(Wire):
@@ -614,16 +564,14 @@ class RestartedWire(Wire):
 
 
 @pytest.mark.filterwarnings("ignore:No answer of site")
-@pytest.mark.parametrize("after", [2, 6])
-@pytest.mark.parametrize("epsilon", [np.inf, 1000.0])
+@pytest.mark.parametrize(("after", "epsilon"), [(2, np.inf), (6, 1000.0)])
 def test_a_site_that_is_started_again_is_lost(epsilon, after):
     """It has no keys any more; the others end the fit."""
     places = sites(RestartedWire, 2, epsilon)
     places[1].after = after
-    federation = RemoteFederation(places)
-    model = FedAvgRegressor(random_state=0).fit_federation(federation)
-    assert len(model.missing_clients_) == 4
-    assert all(str(name).startswith("north/") for name in model.missing_clients_)
+    model = FedAvgRegressor(random_state=0).fit_federation(RemoteFederation(places))
+    names = [str(name) for name in model.missing_clients_]
+    assert len(names) == 4 and all(name.startswith("north/") for name in names)
     assert places[1].failures == [f"site 'north': {NO_KEYS}"]
 
 
@@ -656,7 +604,7 @@ LIES = {
 
 @pytest.mark.parametrize(
     ("lie", "privacy"),
-    spread(product(LIES, [(2, np.inf), (2, 1000.0), (None, 1000.0)]), 7),
+    spread(product(LIES, [(2, np.inf), (2, 1000.0), (None, 1000.0)]), 5),
     ids=str,
 )
 def test_a_site_that_answers_something_else_is_lost(lie, privacy):
@@ -698,11 +646,7 @@ def test_bad_declarations():
 
 @pytest.mark.parametrize(
     "model",
-    [
-        PartialPoolingRegressor(random_state=0, n_clusters=1),
-        PartialPoolingRegressor(1, loss="gamma", basis="linear"),
-        FedAvgRegressor(alpha=0.0),
-    ],
+    [PartialPoolingRegressor(1, loss="gamma", basis="linear"), FedAvgRegressor(alpha=0.0)],
 )
 def test_fits_that_measure_units_need_no_bounds(model):
     X, y, groups = DATA

@@ -5,9 +5,6 @@ import pytest
 
 from skcfl.calls import CALLS, Call
 from skcfl.calls.answers import check_answers
-from skcfl.calls.first_order import Objectives
-from skcfl.federation.inprocess import open_rows
-from skcfl.models import LinearModel
 
 SIZES = dict(n=5, K=3, p=4, s=2, C=3, q=2, f=6, v=3, h=2, m=2, u=2, k=3, j=3, b=4, e=3)
 
@@ -17,38 +14,25 @@ def call_of(down, up):
 
 
 def answers_of(call):
-    shapes = {"H": (4, 4), "R": (4,)}
+    shapes, sizes = {"H": (4, 4), "R": (4,)}, lambda word: (SIZES.get(word, word),)
     return {
-        name: np.zeros(
-            [size for word in words for size in shapes.get(word, (SIZES.get(word, word),))]
-        )
+        name: np.zeros([size for word in words for size in shapes.get(word, sizes(word))])
         for name, words in CALLS[call].words.items()
     }
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_answers_of_the_right_shape_only(call):
-    answers = answers_of(call)
-    arguments = {"dense": True, "root": np.zeros(4)}
+    answers, arguments = answers_of(call), {"dense": True, "root": np.zeros(4)}
     check_answers(call, answers, arguments, SIZES)
-    with pytest.raises(RuntimeError, match=f"{call} must be answered by"):
-        check_answers(call, {**answers, "rows": np.zeros(5)}, arguments, SIZES)
+    wrong = [({**answers, "rows": np.zeros(5)}, f"{call} must be answered by")]
     for name, value in answers.items():
-        wrong = {**answers, name: np.zeros((6, *value.shape[1:]))}
-        with pytest.raises(RuntimeError, match=f"{call} must answer {name} of shape"):
-            check_answers(call, wrong, arguments, SIZES)
-        with pytest.raises(RuntimeError, match="must be answered"):
-            fewer = {k: v for k, v in answers.items() if k != name}
-            check_answers(call, fewer, arguments, SIZES)
-
-
-def test_a_site_that_answers_something_else_is_found_out(monkeypatch):
-    X = np.arange(8.0)[:, None]
-    pool = open_rows(LinearModel().bind(1), X, X[:, 0], np.repeat([0, 1], 4), 2)
-    wrong = classmethod(lambda cls, clients, w, own: {"values": np.zeros(8)})
-    monkeypatch.setattr(Objectives, "answer", wrong)
-    with pytest.raises(RuntimeError, match=r"values of shape \(2,\), got \(8,\)"):
-        pool.ask(Objectives, np.zeros((2, 2)))
+        longer = {**answers, name: np.zeros((6, *value.shape[1:]))}
+        wrong.append((longer, f"{call} must answer {name} of shape"))
+        wrong.append(({k: v for k, v in answers.items() if k != name}, "must be answered"))
+    for some, message in wrong:
+        with pytest.raises(RuntimeError, match=message):
+            check_answers(call, some, arguments, SIZES)
 
 
 def test_what_is_counted():
@@ -58,17 +42,13 @@ def test_what_is_counted():
     update = {**objectives, "center": None, "steps": np.ones(5)}
     prototypes = np.zeros((3, 2))
     partial = {"w": w[:, :2], "shared": np.arange(4) < 2, "prototypes": prototypes}
-    fixed = {"theta": theta, "fixed": np.array([-1, -1, 0, 2, -1])}
     for call, arguments, how, *wanted in (
-        ("losses", {"theta": theta}, {"n_shared": 2}, 5 * (12 - 2 * 2), 15),
-        ("objectives", objectives, {"known": True}, 0, 5),
         ("objectives", {"w": w, "own": own}, {}, 8, 5),
         ("objectives", {"w": None, "own": ~own | own}, {}, 0, 5),
         ("local_update", update, {"later": True}, 20, 0),
         ("partial_update", partial, {}, 5 * 2 + 5 * 6, 5 * 2 + 5),
         ("partial_moves", {**partial, "theta": theta[:, :2]}, {}, 5 * 2, 5 * 2 + 5),
         ("prototype_update", {"prototypes": None}, {}, 0, 5 * (6 + 3 + 1)),
-        ("best_response", fixed, {}, 3 * 12 + 2 * 4, 3 * 4 + 2 + 20),
     ):
         assert CALLS[call].floats(arguments, SIZES, **how) == tuple(wanted), (call, how)
 
