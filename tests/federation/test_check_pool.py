@@ -34,7 +34,7 @@ MODELS = [
 
 @pytest.mark.parametrize("model", some(MODELS, 1), ids=repr)
 def test_fan_outs_are_pools(model):
-    """Whatever the model; the default one is asked over wires in test_site_host.py."""
+    """Whatever the model; the default one is asked over wires in test_settings.py."""
     check_pool(fan_out(n_places=2), model=model)
 
 

@@ -410,3 +410,12 @@ def test_one_client_is_not_what_products_of_factors_leave():
     for rest, status in ((np.ones(8), "done"), (small, "refused")):
         factors = {"step_size": small, "rho": rest, "move": rest}
         assert server.call(site, "moreau_moves", **{**sent, **factors})[0] == status
+
+
+def test_every_step_of_a_scaling_counts():
+    server = Bytes(*table(24), policy=SitePolicy(max_calls=2))
+    rows = server.rows(1, MODEL)
+    asked = [("sums",), ("squares", np.zeros(2)), ("squares", np.ones(2))]
+    replies = [server.ask(rows, "moments", "features", *step) for step in asked]
+    assert [status for status, _ in replies] == ["done", "done", "refused"]
+    assert "max_calls=2" in replies[2][1]

@@ -679,3 +679,31 @@ def test_masks_without_cryptography(monkeypatch):
     FedAvgRegressor().fit_federation(InProcessFederation(*DATA).masked(3, bounds=BOUNDS))
     with pytest.raises(ImportError, match=r"skcfl\[privacy\]"):
         FedAvgRegressor().fit_federation(in_two_parts().masked(3, bounds=BOUNDS))
+
+
+@pytest.mark.parametrize("cls", [PartialPoolingRegressor, FedAvgRegressor])
+def test_masked_fits_are_those_of_exact_sums(cls):
+    """However the clients are dealt; masked fits may be repeated, as no budget is spent."""
+    whole = InProcessFederation(*DATA).masked(3, bounds=BOUNDS)
+    model = cls(random_state=0).fit_federation(whole)
+    for federation in (RemoteFederation(sites()), in_two_parts().masked(3, bounds=BOUNDS), whole):
+        other = cls(random_state=0).fit_federation(federation)
+        assert_allclose(other.cluster_params_, model.cluster_params_, atol=1e-5)
+    assert (model.epsilon_, model.delta_) == (np.inf, 0.0)
+
+
+def test_noise_is_inside_the_masks():
+    data = grouped(60)
+    plain = InProcessFederation(*data).private(50.0, bounds=BOUNDS, random_state=0)
+    guarded = InProcessFederation(*data).private(50.0, bounds=BOUNDS, random_state=0).masked(50)
+    model, other = (
+        PartialPoolingRegressor(random_state=0).fit_federation(federation)
+        for federation in (guarded, plain)
+    )
+    assert_allclose(model.epsilon_, 50.0, rtol=1e-6)
+    # Sixty parties add the noise of fifty each.
+    ratio = model.releases_["noise"] / other.releases_["noise"]
+    assert_allclose(ratio, np.sqrt(60 / 50))
+    assert_allclose(model.cluster_coef_, other.cluster_coef_, atol=0.15)
+    with pytest.raises(PrivacyError, match="spent"):
+        FedAvgRegressor().fit_federation(guarded)
