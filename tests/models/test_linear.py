@@ -175,29 +175,6 @@ def test_prox_forgets_where_it_starts(loss):
     assert_allclose(pool.model.centre(pool.ask(Prox, v, 1e-10))[5], w[5], rtol=1e-6, atol=1e-6)
 
 
-@every_convex
-@examples(3)
-@given(seed=seeds, alpha=st.sampled_from([0.0, 1e-2]))
-def test_prox_is_firmly_non_expansive_and_meets_moreau(loss, seed, alpha):
-    """``|P u - P v|^2 <= <P u - P v, u - v>``, and ``rho (v - P v)`` is a slope at ``P v``."""
-    problem = Problem(loss, seed, alpha=alpha)
-    pool = problem.pool()
-    u, v = problem.centres(pool, 2.0), problem.centres(pool)
-    rho = 10.0 ** problem.rng.uniform(-1, 1, size=problem.m)
-    x = pool.ask(Prox, v, rho)
-    moved = pool.ask(Prox, u, rho) - x
-    inner = (moved * (u - v)).sum(axis=1)
-    assert ((moved**2).sum(axis=1) <= inner + (1e-12 if loss in LOCATIONS else 1e-8)).all()
-    if alpha:
-        # The pair of x and the slope meets Fenchel's equality.
-        s = rho[:, None] * (v - x)
-        bound, maximiser = pool.ask(Conjugate, s), maximisers(pool, s)
-        inner = (s * x).sum(axis=1)
-        assert_allclose(pool.ask(Objectives, x) + bound, inner, rtol=1e-9, atol=1e-9)
-        reached = (s * maximiser).sum(axis=1) - pool.ask(Objectives, maximiser)
-        assert_allclose(reached, bound, rtol=1e-7, atol=1e-8)
-
-
 # --------------------------------------------------------------------------------- solve
 
 
@@ -444,22 +421,6 @@ def test_many_parameters_are_few_parameters(loss, alpha, fit_intercept, form, re
     assert_allclose(many[0], few[0], rtol=1e-8, atol=1e-9)
     assert_allclose(many[1], few[1], rtol=1e-9, atol=1e-10)
     assert_allclose(many[2], few[2], rtol=1e-8, atol=1e-9 if loss in LOCATIONS else 1e-8)
-
-
-@pytest.mark.parametrize(
-    ("loss", "sizes"), [("squared_error", [700]), ("log_loss", [12, 9, 0]), ("huber", [700])]
-)
-def test_three_hundred_features(loss, sizes):
-    problem = Problem(loss, sizes=sizes, d=300)
-    pool = problem.pool()
-    assert pool.n_params > skcfl.models._convex.MAX_DENSE
-    problem.solved(pool)
-    v = problem.centres(pool, 0.1)
-    assert problem.residuals(pool, pool.ask(Prox, v, 0.5), v, 0.5) <= 1e-9
-    s = pool.ask(ObjectivesGradients, v)[1]
-    assert_allclose(
-        pool.ask(Conjugate, s), (s * v).sum(axis=1) - pool.ask(Objectives, v), rtol=1e-8, atol=1e-8
-    )
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])

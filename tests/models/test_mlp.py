@@ -22,7 +22,7 @@ from skcfl.calls.first_order import (
 )
 from skcfl.clients.training import TrainingTerms, train
 from skcfl.federation.inprocess import open_rows
-from skcfl.models import MLP, LinearModel
+from skcfl.models import MLP
 from skcfl.models._network import ACTIVATIONS
 
 seeds = st.integers(0, 2**32 - 1)
@@ -150,31 +150,6 @@ def test_losses_are_means_of_row_losses(loss, seed, activation, form):
     assert_allclose(gradients, pool.ask(ObjectivesGradients, theta[choice])[1], rtol=1e-12)
     own = chosen[np.arange(problem.m), choice] + pool.model.penalties(theta)[choice]
     assert_allclose(pool.ask(Objectives, theta[choice])[full], own[full], rtol=1e-12)
-
-
-@pytest.mark.parametrize("loss", ["log_loss", "log_loss-3", "squared_hinge-3", "squared_error"])
-def test_without_hidden_layers_it_is_the_linear_model(loss):
-    problem = Problem(loss, hidden=(), alpha=0.2)
-    pool = problem.pool()
-    w = problem.models(problem.m)
-    linear = LinearModel(loss=problem.model.loss, alpha=0.2)
-    bound = linear.bind(problem.d, problem.C if problem.classifier else None)
-    same = open_rows(bound, problem.X, problem.y, problem.codes, problem.m, problem.weights)
-
-    def as_linear(w):
-        """Weights of all outputs, then biases -> the coefficients and intercept of each."""
-        W, b = np.split(w, [-bound.n_outputs], axis=1)
-        W = W.reshape(len(w), problem.d, bound.n_outputs).transpose(0, 2, 1)
-        parts = W, b[:, :, None]
-        return np.concatenate(parts, axis=2).reshape(w.shape)
-
-    assert_allclose(pool.ask(Losses, w), same.ask(Losses, as_linear(w)), rtol=1e-12)
-    assert_allclose(pool.ask(Objectives, w), same.ask(Objectives, as_linear(w)), rtol=1e-12)
-    assert_allclose(
-        as_linear(pool.ask(ObjectivesGradients, w)[1]),
-        same.ask(ObjectivesGradients, as_linear(w))[1],
-        atol=1e-14,
-    )
 
 
 @pytest.mark.parametrize(

@@ -117,10 +117,8 @@ def test_short_cuts_change_nothing(short_cut, loss, dtype, fit_intercept):
                     found += [w.reshape(len(w), bound.n_outputs, -1)[..., :d] for w in solved]
                     found.append(pool.ask(Conjugate, slopes))
                 answers.append(found)
-        sparse_rows = sparse.issparse(X)
-        assert_same(
-            *answers, rtol=1e-5 if sparse_rows else 1e-6, atol=1e-6 if sparse_rows else 1e-8
-        )
+        rtol, atol = (1e-5, 1e-6) if sparse.issparse(X) else (1e-6, 1e-8)
+        assert_same(*answers, rtol, atol)
     assert any(each is not None for each in used)
 
 
