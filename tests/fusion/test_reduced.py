@@ -274,6 +274,37 @@ def test_lam_max_without_edges_and_without_fusion():
 # --------------------------------------------------------------------- clients without rows
 
 
+@pytest.mark.parametrize("penalty", [L2(), L1(), SquaredL2()], ids=str)
+@examples(10)
+@given(kind=st.sampled_from(GRAPHS), seed=seeds)
+def test_mended_flows_are_feasible_and_conserved(penalty, kind, seed):
+    """Whatever flows a solver has: within capacity, nothing stays at clients without rows."""
+    rng = np.random.RandomState(seed % 2**31)
+    empty = rng.uniform(size=8) < 0.4
+    empty[0] = False
+    graph, gone, lam = make_graph(rng, 8, kind), np.flatnonzero(empty), 0.1
+    problem = make_problem("squared_error", 8, graph, penalty=penalty, seed=0, empty=gone)
+    flows = [
+        penalty.project(rng.standard_normal((2, *block.shape)), lam * block.weights)
+        for block in problem.blocks
+    ]
+    if graph.is_complete:  # on diagonal tiles every pair stands twice, with opposite signs
+        pairs = zip(problem.blocks, flows, strict=True)
+        flows = [0.5 * (u - np.swapaxes(u, 1, 2)) if b.diagonal else u for b, u in pairs]
+    divergence, conjugate, left = problem.conserved(flows, lam)
+    assert left.max() <= 1e-13
+    parts = graph.components()
+    anchored = np.bincount(parts, ~empty)[parts] > 0
+    assert not divergence[empty & anchored].any()
+    assert_allclose(divergence.sum(axis=0), 0.0, atol=1e-12)
+    bounds = problem.pool.ask(Conjugate, -divergence)
+    if anchored.all():
+        # Weak duality at any models.
+        assert np.isfinite(bounds).all()
+        X = rng.standard_normal((8, 2))
+        assert -bounds.sum() - conjugate <= problem.primal(X, lam) + 1e-9
+
+
 @given(kind=connected, seed=seeds)
 def test_clients_without_rows_start_between_their_neighbours(kind, seed):
     """Their local models are harmonic: weighted means of the neighbours'."""

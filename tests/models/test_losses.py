@@ -207,6 +207,15 @@ def test_quantiles_are_means_of_the_pinball_loss_over_a_window():
     assert_allclose(np.diff(found), np.diff(wanted), atol=1e-6)
 
 
+def test_windows_of_quantiles_are_in_units_of_the_targets():
+    loss = Quantile(0.3)
+    small = loss.in_units(1e-3)
+    assert small.max_curvature == pytest.approx(1e3 * loss.max_curvature)
+    z, y = np.array([[0.02, -0.3, 0.4]]), np.zeros((1, 3))
+    assert_allclose(small.value(1e-3 * z, y), 1e-3 * loss.value(z, y))
+    assert_allclose(small.gradient(1e-3 * z, y), loss.gradient(z, y))
+
+
 @given(
     power=st.floats(1.0, 2.0, exclude_min=True, exclude_max=True),
     a=st.floats(-1e6, 1e6),
