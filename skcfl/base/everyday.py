@@ -110,7 +110,7 @@ Examples
 --------
 >>> from skcfl import {name}{kind}
 >>> from skcfl.datasets import make_clustered_{task}
->>> data = make_clustered_{task}(6, 2, n_features=4, random_state=0)
+>>> data = make_clustered_{task}(4, 2, n_features=2, n_samples=20, random_state=0)
 >>> model = {name}{kind}().fit(data.X, data.y, groups=data.groups)
 >>> model.predict(data.X[:3], groups=data.groups[:3]).shape
 (3,)

@@ -84,8 +84,8 @@ class TreeBasis(Options):
     >>> import numpy as np
     >>> from skcfl import PartialPoolingRegressor, TreeBasis
     >>> rng = np.random.default_rng(0)
-    >>> X, shop = rng.normal(size=(600, 2)), np.repeat(np.arange(20), 30)
-    >>> y = np.where(X[:, 0] * X[:, 1] > 0, 1.0, -1.0) + 0.5 * rng.normal(size=20)[shop]
+    >>> X, shop = rng.normal(size=(300, 2)), np.repeat(np.arange(10), 30)
+    >>> y = np.where(X[:, 0] * X[:, 1] > 0, 1.0, -1.0) + 0.5 * rng.normal(size=10)[shop]
     >>> model = PartialPoolingRegressor(basis=TreeBasis(n_trees=40, learning_rate=0.3))
     >>> bool(model.fit(X, y, groups=shop).score(X, y, groups=shop) > 0.9)
     True

@@ -100,8 +100,8 @@ class LamSearch(Options):
     --------
     >>> from skcfl import ConvexClusteredFLRegressor, LamSearch
     >>> from skcfl.datasets import make_clustered_regression
-    >>> data = make_clustered_regression(n_clients=12, n_clusters=3, random_state=0)
-    >>> search = LamSearch(cv=3, n_lams=10)
+    >>> data = make_clustered_regression(n_clients=9, n_clusters=3, random_state=0)
+    >>> search = LamSearch(cv=3, n_lams=6)
     >>> fusion = ConvexClusteredFLRegressor(search=search, random_state=0)
     >>> fusion.fit(data.X, data.y, groups=data.groups).n_clusters_
     3

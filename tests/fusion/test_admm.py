@@ -25,8 +25,6 @@ from skcfl.penalties import L2
 
 pytest.importorskip("cvxpy")
 
-# --------------------------------------------------------------------------- partitions
-
 
 def test_conjugate_gradients_on_large_graphs(monkeypatch):
     problem = make_problem("squared_error", 30, "knn")
@@ -38,9 +36,6 @@ def test_conjugate_gradients_on_large_graphs(monkeypatch):
     assert abs(a.n_iter - b.n_iter) <= 10
 
 
-# -------------------------------------------------------------------------- hard clients
-
-
 @pytest.mark.parametrize("loss", CLASSIFIERS)
 def test_clients_of_one_class(loss):
     """Their own problem has no minimum (a free intercept), the fusion problem has one."""
@@ -48,17 +43,21 @@ def test_clients_of_one_class(loss):
     t[codes == 2], t[codes == 4] = 1.0, 0.0
     problem = make_problem(loss, 6, rows=(Z, t, codes), alpha=0.01, fit_intercept=True)
     top = lam_max_bounds(problem)[1]
-    for share in (0.1, 0.6, 1.1):
+    for share in (0.1, 1.1):
         assert_optimal(problem, share * top, admm(problem, share * top, tol=1e-7)[0])
+    # On its own, without a penalty: at its infimum but for rounding, and the gap knows that.
+    t[codes == 3] = (Z[codes == 3, 0] > 0).astype(float)
+    graph = Graph(6, [0, 1, 2, 4], [1, 2, 4, 5])
+    problem = make_problem(loss, 6, graph, rows=(Z, t, codes), alpha=0.0)
+    assert admm(problem, 0.05, tol=1e-7)[0].converged
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.01])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(
+    ("loss", "alpha"), [*((loss, 0.01) for loss in LOSSES), ("squared_error", 0.0), ("huber", 0.0)]
+)
 def test_fewer_rows_than_features(loss, alpha):
     """Two rows and four features per client: only together they determine a model."""
     problem = make_problem(loss, 8, n_rows=2, d=4, seed=3, n_clusters=1, spread=0.7, alpha=alpha)
-    if loss in CLASSIFIERS and alpha == 0.0:
-        pytest.skip("classes that can be separated have no best model without a penalty")
     lam = (1.1 if alpha else 0.5) * lam_max_bounds(problem)[1]
     assert_optimal(problem, lam, admm(problem, lam, tol=1e-7)[0])
 
@@ -66,7 +65,7 @@ def test_fewer_rows_than_features(loss, alpha):
 def test_certify_proves_where_many_models_meet_at_once():
     """What is proved from a rough solution is what a fine one shows."""
     proved = 0
-    for seed in range(4):
+    for seed in range(3):
         problem = make_problem("squared_error", 24, n_rows=12, d=4, seed=seed)
         top = lam_max_bounds(problem)[1]
         for share in (0.4, 0.6):
@@ -78,18 +77,7 @@ def test_certify_proves_where_many_models_meet_at_once():
                 assert_allclose(result.params, fine.params, atol=1e-4)
                 assert result.objective <= plain.objective * (1 + 1e-12)
                 proved += 1
-    assert proved >= 6
-
-
-@pytest.mark.parametrize("loss", CLASSIFIERS)
-def test_a_client_alone_whose_objective_has_no_minimum(loss):
-    """It is at its infimum but for rounding, and the gap knows that."""
-    Z, t, codes = make_rows(loss, 4, n_rows=14, seed=1)
-    t[codes == 3] = (Z[codes == 3, 0] > 0).astype(float)
-    graph = Graph(4, [0, 1], [1, 2])
-    problem = make_problem(loss, 4, graph, rows=(Z, t, codes), alpha=0.0)
-    result, _ = admm(problem, 0.05, tol=1e-7)
-    assert result.converged
+    assert proved >= 5
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
-from trials import examples, some
+from trials import examples
 
 from skcfl.calls.proofs_asked import Conjugate
 from skcfl.fusion import ama as _ama
@@ -39,7 +39,7 @@ def draw(seed):
     return make_points(points, graph), size * 10 ** rng.uniform(-3, 2)
 
 
-@examples(14)
+@examples(10)
 @given(seed=st.integers(0, 10**6), proof=st.booleans())
 # A proof about a rough reduced solution; all clusters taken apart; two points at one place.
 @example(seed=2039, proof=True)
@@ -63,7 +63,7 @@ def test_gap_bounds_the_excess_and_is_reached(seed, proof):
         assert adjusted_rand_score(result.labels, exact.labels) == 1.0
 
 
-@examples(7)
+@examples(5)
 @given(seed=st.integers(0, 10**6))
 def test_path_of_any_points_is_certified(seed):
     """Up and down, over five orders of lam, with and without proofs in between."""
@@ -82,24 +82,18 @@ def test_path_of_any_points_is_certified(seed):
         assert value - dual <= result.extra["dual_gap"] + slack
 
 
-def test_blocks_change_nothing(monkeypatch):
-    points = np.random.RandomState(0).standard_normal((60, 6))
-    problem = make_points(points, knn_graph(points, 5))
-    whole, _ = ama(problem, 0.3, tol=1e-9, contraction=False)
-    monkeypatch.setattr(_ama, "BLOCK", 50)
-    blocks, _ = ama(problem, 0.3, tol=1e-9, contraction=False)
-    assert blocks.n_iter == whole.n_iter
-    assert_allclose(blocks.params, whole.params, rtol=1e-9)
-
-
-@pytest.mark.parametrize("d", some([1, 3, 12, 2, 4, 5], 3))
-def test_any_number_of_coordinates(d):
-    """Short and long rows, factorised and iterative potentials take different ways."""
+@pytest.mark.parametrize("d", [1, 3, 12])
+def test_any_number_of_coordinates(d, monkeypatch):
+    """Short and long rows, factorised and iterative potentials, blocks take different ways."""
     rng = np.random.RandomState(d)
     points = rng.standard_normal((80, d)) + 4.0 * rng.randint(2, size=(80, 1))
     problem = make_points(points, knn_graph(points, 5, connected=True))
-    for lam in (0.05, 0.5, 5.0, 50.0):
-        assert_solved(problem, lam, contraction=False)
+    for lam in (0.05, 0.5, 5.0):
+        whole, _ = assert_solved(problem, lam, contraction=False)
+    monkeypatch.setattr(_ama, "BLOCK", 50)
+    blocks, _ = ama(problem, lam, contraction=False)
+    assert blocks.n_iter == whole.n_iter
+    assert_allclose(blocks.params, whole.params, rtol=1e-9)
 
 
 def test_state_of_other_points_is_only_a_start():
@@ -132,17 +126,6 @@ def test_points_at_one_place():
         assert_array_equal(result.params, np.ones((5, 2)))
 
 
-def test_two_points_meet_where_they_should():
-    points = np.array([[0.0, 0.0], [3.0, 4.0]])
-    problem = make_points(points, Graph(2, [0], [1], 2.0))
-    # Each moves 2 lam towards the other; they are 5 apart.
-    apart, _ = ama(problem, 1.0, tol=1e-12)
-    assert_allclose(apart.params, [[1.2, 1.6], [1.8, 2.4]], atol=1e-6)
-    together, _ = ama(problem, 1.25, tol=1e-12)
-    assert_allclose(together.params, [[1.5, 2.0]] * 2, atol=1e-6)
-    assert ama(problem, 1.3)[0].cluster_params.shape == (1, 2)
-
-
 def test_clients_with_several_rows_and_nodes_without_edges():
     rng = np.random.RandomState(0)
     points, codes = rng.standard_normal((30, 2)), np.repeat(np.arange(6), 5)
@@ -153,16 +136,6 @@ def test_clients_with_several_rows_and_nodes_without_edges():
     assert result.objective == pytest.approx(exact.objective, rel=1e-8)
     assert_allclose(result.params[5], points[25:].mean(axis=0))
     assert_allclose(result.extra["dual_coef"][5], 0.0, atol=1e-12)
-
-
-def test_dual_coef_is_the_force_on_each_point():
-    rng = np.random.RandomState(0)
-    points = rng.standard_normal((20, 3))
-    problem = make_points(points, knn_graph(points, 4))
-    for proof in (False, True):
-        result, _ = ama(problem, 0.3, tol=1e-10, contraction=proof)
-        force, atol = points - result.params, 1e-8 if proof else 1e-4
-        assert_allclose(result.extra["dual_coef"], force, atol=atol)
 
 
 def test_short_runs_say_so_and_go_on():

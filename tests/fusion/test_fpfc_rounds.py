@@ -103,8 +103,9 @@ def algorithm_1(pool, penalty, s, rho, rate, steps, start, draws):
     return w, theta, v
 
 
-@pytest.mark.parametrize("penalty", [SCAD(1.5), MCP(1.5), L1(), L2()])
-@pytest.mark.parametrize("participation", [1.0, 0.5])
+@pytest.mark.parametrize(
+    ("penalty", "participation"), [(SCAD(1.5), 1.0), (MCP(1.5), 0.5), (L1(), 0.5), (L2(), 1.0)]
+)
 def test_rounds_are_algorithm_1(penalty, participation):
     n, rounds, rho, s, lam = 5, 7, 2.5, 1.7, 1.5
     pool = make_pool(n, seed=3)
@@ -169,7 +170,7 @@ def test_objective_never_increases(seed, loss):
     lam = np.random.RandomState(seed).uniform(0.5, 2.0)
     rho = 2.05 * penalty.set_params(lam=lam).curvature
     state, values = None, []
-    for _ in range(25):
+    for _ in range(12):
         result, state = run(pool, lam, SCAD(xi=0.3), max_iter=1, rho=rho, state=state, **EXACT)
         values.append((result.objective, result.history["lagrangian"][-1]))
     steps = np.diff(np.array(values), axis=0)
@@ -187,8 +188,7 @@ def test_stationary_point_of_a_concave_penalty():
     assert 0 < pair_sum(result.params, lambda D: penalty.derivative(np.linalg.norm(D, axis=0)))
 
 
-@pytest.mark.parametrize("penalty", [L2(), L1()])
-@pytest.mark.parametrize("loss", ["squared_error", "log_loss"])
+@pytest.mark.parametrize(("penalty", "loss"), [(L1(), "squared_error"), (L2(), "log_loss")])
 def test_convex_penalties_reach_the_convex_solution(penalty, loss):
     """``ConvexClusteredFL`` at lam / m, to a residual of 1e-6."""
     pool, lam = make_pool(6, loss=loss, seed=2), 0.5
@@ -272,13 +272,6 @@ def test_sampled_clients_reach_the_same_clusters():
     assert part.converged, part.shortfall
     assert_array_equal(part.labels, whole.labels)
     assert_allclose(part.params, whole.params, atol=0.02)
-
-
-def test_stochastic_steps():
-    pool = make_pool(8, n_rows=40)
-    result, _ = run(pool, 1.0, max_iter=60, batch_size=10, step_size=0.05, local_steps=5)
-    assert_array_equal(result.labels, pool.labels)
-    assert np.isfinite(result.objective)
 
 
 def test_a_settled_partition_ends_the_rounds():

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from fusion_problems import make_points, make_problem
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.metrics import adjusted_rand_score
-from trials import some
 
 from skcfl.calls.curvatures import Solve
 from skcfl.fusion.admm import admm
@@ -24,17 +22,6 @@ def clustered(n, graph=None, n_rows=12):
 
 
 # ------------------------------------------------------------------------------ solutions
-
-
-def test_exact_clusters():
-    problem = clustered(15, n_rows=60)
-    lam = 0.15
-    expected, _ = admm(problem, lam)
-    result, _ = pdmm(problem, lam, participation=0.4, rng=0)
-    assert expected.extra["partition_optimal"] and result.extra["partition_optimal"]
-    assert result.labels.max() == 2
-    assert adjusted_rand_score(result.labels, expected.labels) == 1.0
-    assert_allclose(result.params, expected.params, atol=1e-7)
 
 
 @pytest.mark.parametrize("sampling", ["ends", "independent"])
@@ -56,7 +43,8 @@ def test_bipartite_graphs_need_the_damping_of_the_default():
     for lam in (0.1, 2.0):
         assert pdmm(problem, lam, **options)[0].converged
     literal, _ = pdmm(problem, 2.0, eta=10.0, **options)
-    assert not literal.converged and "diverged" in literal.shortfall
+    assert not literal.converged and literal.n_iter < 500
+    assert "diverged" in literal.shortfall and "tau=0.8" in literal.shortfall
 
 
 # --------------------------------------------------------------- the algorithm, line by line
@@ -87,8 +75,7 @@ def one_round(a, lam, W, Z, M, sampled, rho, eta, tau, nu):
     return new_W, new_Z, new_M
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.4])
-@pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize(("participation", "complete"), [(1.0, False), (0.4, True)])
 def test_rounds_follow_the_equations(participation, complete):
     rng = np.random.RandomState(0)
     n, d, lam, steps = 5, 2, 0.3, {"rho": 0.7, "eta": 0.4, "tau": 0.9, "nu": 0.3}
@@ -137,19 +124,18 @@ def test_the_printed_algorithm_stops_at_wrong_points_and_the_corrected_one_does_
     steps = {"rho": 10.0, "eta": 10.0, "tau": 0.8, "nu": 0.2}
     x, _ = printed(a, lam, **steps, share=1.0, rounds=500, seed=0)
     assert_allclose(x, 0.5, atol=1e-9)
-    for seed in some(range(3), 1):
-        x, mu = printed(a, lam, **steps, share=0.5, rounds=1000, seed=seed)
-        # A fixed point, users agree, each has its own dual; and it is not the solution.
-        assert_allclose(x[0], x[1], atol=1e-9)
-        assert_allclose(x - a, [-mu[0, 1], -mu[1, 0]], atol=1e-9)
-        assert np.abs(mu).max() <= lam + 1e-9
-        assert 0.2 < x[0] < 0.49 and abs(mu[0, 1] + mu[1, 0]) > 0.02
-        for sampling in ("ends", "independent"):
-            draws = {"participation": 0.5, "dual_sampling": sampling, "rng": seed}
-            options = {**steps, **draws, "contraction": False, "tol": 1e-10}
-            result, state = pdmm(make_points(a), lam, **options)
-            assert result.converged
-            assert_allclose(state.W, 0.5, atol=1e-4)
+    x, mu = printed(a, lam, **steps, share=0.5, rounds=1000, seed=0)
+    # A fixed point, users agree, each has its own dual; and it is not the solution.
+    assert_allclose(x[0], x[1], atol=1e-9)
+    assert_allclose(x - a, [-mu[0, 1], -mu[1, 0]], atol=1e-9)
+    assert np.abs(mu).max() <= lam + 1e-9
+    assert 0.2 < x[0] < 0.49 and abs(mu[0, 1] + mu[1, 0]) > 0.02
+    for sampling in ("ends", "independent"):
+        draws = {"participation": 0.5, "dual_sampling": sampling, "rng": 0}
+        options = {**steps, **draws, "contraction": False, "tol": 1e-10}
+        result, state = pdmm(make_points(a), lam, **options)
+        assert result.converged
+        assert_allclose(state.W, 0.5, atol=1e-4)
 
 
 # ------------------------------------------------------------------------------- messages
@@ -186,8 +172,7 @@ def test_messages_of_a_round_on_a_sparse_graph():
     assert (up, down) == (3 * (12 + graph.n_edges), 3 * 4 * graph.n_edges)
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.4])
-@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("participation", "sparse"), [(1.0, False), (0.4, True)])
 def test_skipping_zeros_sends_less_and_changes_nothing_else(participation, sparse):
     n = 15
     graph = Graph(n, *np.triu_indices(n, 1)) if sparse else None
@@ -247,10 +232,3 @@ def test_random_state_fixes_the_run(sampling):
     assert_array_equal(a.W, e.W)
     assert every.history["round"].tolist() == list(range(1, 41))
     assert len({len(column) for column in every.history.values()}) == 1
-
-
-def test_divergence_is_said():
-    problem = clustered(10)
-    result, _ = pdmm(problem, 0.05, tau=8.0, eta=0.0, contraction=False)
-    assert not result.converged and result.n_iter < 500
-    assert "diverged" in result.shortfall and "tau=8" in result.shortfall

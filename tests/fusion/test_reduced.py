@@ -75,28 +75,22 @@ def bounds_of(graph, b, penalty=None, labels=None, *, stored=True, **options):
 
 
 @pytest.mark.parametrize("penalty", [L2(), L1()], ids=repr)
-@pytest.mark.parametrize("stored", [True, False])
-@examples(9)
-@given(kind=connected, seed=seeds)
-def test_bounds_hold_the_flow_value_and_are_tight(penalty, stored, kind, seed):
+@examples(10)
+@given(kind=connected, seed=seeds, share=st.sampled_from([0.8, 0.97, 0.99, 1.01, 1.03, 1.3]))
+def test_bounds_hold_the_flow_value_and_are_tight(penalty, kind, seed, share):
+    """A level is decided on the right side, too."""
     graph, b = draw_flow(kind, seed)
     exact = flow_value(graph, -b, 2 if penalty.fuses else np.inf)
-    upper, lower = bounds_of(graph, b, penalty, stored=stored, tol=1e-3, max_iter=2000)
-    assert lower[0] <= exact * (1 + CLARABEL)
-    assert upper[0] >= exact * (1 - CLARABEL)
-    assert upper[0] <= lower[0] * (1 + (1e-12 if kind == "tree" else 2e-3))
-
-
-@examples(14)
-@given(kind=connected, seed=seeds, share=st.sampled_from([0.8, 0.97, 0.99, 1.01, 1.03, 1.3]))
-def test_a_level_is_decided_on_the_right_side(kind, seed, share):
-    graph, b = draw_flow(kind, seed)
-    level = share * flow_value(graph, -b)
-    assume(level > 1e-9)
     for stored in (True, False):
-        upper, lower = bounds_of(graph, b, stored=stored, level=level, max_iter=500)
-        assert (upper[0] <= level) == (share > 1)
-        assert (lower[0] > level) == (share < 1)
+        upper, lower = bounds_of(graph, b, penalty, stored=stored, tol=1e-3, max_iter=2000)
+        assert lower[0] <= exact * (1 + CLARABEL)
+        assert upper[0] >= exact * (1 - CLARABEL)
+        assert upper[0] <= lower[0] * (1 + (1e-12 if kind == "tree" else 2e-3))
+        level = share * exact
+        if penalty.fuses and level > 1e-9:
+            upper, lower = bounds_of(graph, b, stored=stored, level=level, max_iter=500)
+            assert (upper[0] <= level) == (share > 1)
+            assert (lower[0] > level) == (share < 1)
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -175,8 +169,8 @@ def clear_solution(problem, lam):
 
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_certified_if_and_only_if_it_is_the_solutions(graph):
-    """On 150 instances: the solution's partition is proved, another one never is."""
-    for loss, seed in spread(product(LOSSES, range(6)), 4):
+    """The solution's partition is proved, another one never is."""
+    for loss, seed in spread(product(LOSSES, range(6)), 3):
         problem = make_problem(loss, 6, graph, seed=seed, alpha=0.1)
         lam = lam_max_bounds(problem)[1] * [0.1, 0.3, 0.5, 0.7, 0.9, 1.05][seed]
         found = clear_solution(problem, lam)
@@ -231,20 +225,6 @@ def test_too_large_a_reduced_problem_is_refused():
         assert (theta is not None) == solved
 
 
-def test_models_of_clients_without_rows():
-    """They follow their neighbours; alone, and with equal models, they are no cluster."""
-    rows = make_rows("squared_error", 6, seed=1, empty=[4, 5])
-    #  0 - 1 - 4 - 2,  3 alone, 5 alone: 4 and 5 have no rows, 3 and 5 no neighbours
-    graph = Graph(6, [0, 1, 2], [1, 4, 4])
-    problem = make_problem("squared_error", 6, graph, rows=rows, alpha=0.0)
-    lam = 1.2 * lam_max_bounds(problem)[1]
-    outcome = contract(problem, lam, np.zeros(6, dtype=int), np.zeros((6, 2)))
-    assert outcome.certified
-    assert sorted(np.bincount(outcome.labels).tolist()) == [1, 1, 4]
-    value, X = optimum(problem, lam)
-    assert problem.primal(outcome.theta[outcome.labels], lam) == pytest.approx(value, rel=1e-7)
-
-
 def test_rounding_is_left_to_clients_with_rows():
     """The conjugate of the others is finite at zero alone: else there would be no gap."""
     rng = np.random.RandomState(0)
@@ -267,7 +247,7 @@ def test_rounding_is_left_to_clients_with_rows():
 @pytest.mark.parametrize("penalty", [L2(), L1()], ids=repr)
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_lam_max_agrees_with_the_flow_of_the_pooled_gradients(graph, penalty):
-    for seed, loss in some(enumerate(LOSSES), 3 if penalty.fuses else 2):
+    for seed, loss in some(enumerate(LOSSES), 2):
         problem = make_problem(loss, 7, graph, seed=seed, penalty=penalty, fit_intercept=True)
         lower, upper = lam_max_bounds(problem)
         component, exact = problem.graph.components(), 0.0
@@ -295,26 +275,22 @@ def test_lam_max_without_edges_and_without_fusion():
 
 
 @pytest.mark.parametrize("penalty", [L2(), L1(), SquaredL2()], ids=str)
+@examples(10)
 @given(kind=st.sampled_from(GRAPHS), seed=seeds)
 def test_mended_flows_are_feasible_and_conserved(penalty, kind, seed):
     """Whatever flows a solver has: within capacity, nothing stays at clients without rows."""
-    seed %= 2**31
-    rng = np.random.RandomState(seed)
+    rng = np.random.RandomState(seed % 2**31)
     empty = rng.uniform(size=8) < 0.4
     empty[0] = False
-    graph = make_graph(rng, 8, kind)
-    gone = np.flatnonzero(empty)
-    problem = make_problem("squared_error", 8, graph, penalty=penalty, seed=seed, empty=gone)
-    lam = 0.1
+    graph, gone, lam = make_graph(rng, 8, kind), np.flatnonzero(empty), 0.1
+    problem = make_problem("squared_error", 8, graph, penalty=penalty, seed=0, empty=gone)
     flows = [
         penalty.project(rng.standard_normal((2, *block.shape)), lam * block.weights)
         for block in problem.blocks
     ]
     if graph.is_complete:  # on diagonal tiles every pair stands twice, with opposite signs
-        flows = [
-            0.5 * (u - np.swapaxes(u, 1, 2)) if block.diagonal else u
-            for block, u in zip(problem.blocks, flows, strict=True)
-        ]
+        pairs = zip(problem.blocks, flows, strict=True)
+        flows = [0.5 * (u - np.swapaxes(u, 1, 2)) if b.diagonal else u for b, u in pairs]
     divergence, conjugate, left = problem.conserved(flows, lam)
     assert left.max() <= 1e-13
     parts = graph.components()
@@ -324,9 +300,9 @@ def test_mended_flows_are_feasible_and_conserved(penalty, kind, seed):
     bounds = problem.pool.ask(Conjugate, -divergence)
     if anchored.all():
         # Weak duality at any models.
+        assert np.isfinite(bounds).all()
         X = rng.standard_normal((8, 2))
         assert -bounds.sum() - conjugate <= problem.primal(X, lam) + 1e-9
-        assert np.isfinite(bounds).all()
 
 
 @given(kind=connected, seed=seeds)
@@ -398,14 +374,13 @@ def test_clients_without_curvature_do_not_set_the_scale():
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize(("seed", "max_iter"), some([(0, 50), (5, 50), (6, 2000)], 1))
-def test_splits_that_overflow_reject_nobody(seed, max_iter):
+def test_splits_that_overflow_reject_nobody():
     """Of amounts and far-away features, along a potential that is steep."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     groups = np.repeat(np.arange(8), rng.integers(2, 28, 8))
     n = len(groups)
     X = np.c_[rng.normal(size=(n, 6)), np.eye(4)[rng.integers(0, 4, n)]] + 1e6
     z = np.clip((X - X.mean(axis=0)) @ rng.normal(size=10) * 1.5, -3, 3)
     y = np.where(groups == 0, 3.0, np.exp(z) * rng.gamma(2.0, 0.5, n) + 1e-9)
-    model = GTVRegressor(lam=1.0, loss="gamma", fit_intercept=False, max_iter=max_iter)
+    model = GTVRegressor(lam=1.0, loss="gamma", fit_intercept=False, max_iter=50)
     assert not model.fit(X, y, groups=groups).rejected_clients_.size

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from fusion_problems import make_graph, make_rows, pool_of
 from numpy.testing import assert_allclose, assert_array_equal
-from trials import some
 
 from skcfl.calls.curvatures import (
     HessianProducts,
@@ -54,35 +53,33 @@ def optimum(problem, lam, norm=2):
     return float(solved.value), X.value
 
 
-@pytest.mark.parametrize("graph", ["complete", "weighted"])
 @pytest.mark.parametrize(
-    "solve, penalty, options",
+    "solve, graph, penalty, options",
     [
-        ("admm", L2(), {}),
-        ("admm", L2(), {"contraction": False}),
-        ("admm", L1(), {}),
-        ("primal_dual", L2(), {}),
-        ("pdmm", L2(), {"max_iter": 20000, "tol": 1e-6}),
+        ("admm", "complete", L2(), {}),
+        ("admm", "weighted", L2(), {"contraction": False}),
+        ("admm", "weighted", L1(), {}),
+        ("primal_dual", "weighted", L2(), {}),
+        ("pdmm", "complete", L2(), {"max_iter": 20000, "tol": 1e-6}),
     ],
 )
-def test_reaches_the_optimum_of_cvxpy(solve, penalty, options, graph):
+def test_reaches_the_optimum_of_cvxpy(solve, graph, penalty, options):
     """And the dual norm of the penalty bounds what a client pulls with."""
     primal, dual = (2, 2) if penalty.fuses else (1, np.inf)
-    for factor, scale, many in ((0.3, 1.0, (1.5, 8.0)), (1.0, 10.0, (8.0, 1.5))):
+    for factor, scale, times in ((0.3, 1.0, 1.5), (1.0, 10.0, 8.0)):
         problem = make(factor, graph, penalty, scale=scale)
-        for times in some(many, 1):
-            lam = times * problem.limits.most / problem.graph.degrees().min()
-            assert not problem.is_slack(lam)
-            result, _ = problem.solver(solve)(problem, lam, **{"tol": 1e-7, **options})
-            best, models = optimum(problem, lam, primal)
-            assert result.converged
-            excess = result.objective - best
-            assert -1e-7 * best <= excess <= result.extra["dual_gap"] + 1e-7 * best
-            assert_allclose(result.params, models, atol=5e-3)
-            force = np.linalg.norm(result.extra["dual_coef"], dual, axis=1)
-            assert force.max() <= problem.limits.most * (1 + 1e-9)
-            # The bound does bind.
-            assert force.max() >= problem.limits.most * (1 - 1e-3)
+        lam = times * problem.limits.most / problem.graph.degrees().min()
+        assert not problem.is_slack(lam)
+        result, _ = problem.solver(solve)(problem, lam, **{"tol": 1e-7, **options})
+        best, models = optimum(problem, lam, primal)
+        assert result.converged
+        excess = result.objective - best
+        assert -1e-7 * best <= excess <= result.extra["dual_gap"] + 1e-7 * best
+        assert_allclose(result.params, models, atol=5e-3)
+        force = np.linalg.norm(result.extra["dual_coef"], dual, axis=1)
+        assert force.max() <= problem.limits.most * (1 + 1e-9)
+        # The bound does bind.
+        assert force.max() >= problem.limits.most * (1 - 1e-3)
 
 
 @pytest.mark.parametrize("graph", ["complete", "weighted"])
@@ -101,23 +98,18 @@ def test_a_bound_that_binds_nobody_changes_nothing(graph):
 
 
 def test_a_partition_is_proved_through_the_copies():
+    """One cluster for each part of the graph."""
     problem = make(1.0, scale=10.0)
-    lam = 1.01 * problem.bounds()[1]
-    result, _ = problem.solver("admm")(problem, lam, certify=True)
-    assert result.labels.max() == 0 and result.extra["partition_optimal"]
-    assert_allclose(result.params, problem.fused().params, atol=1e-5)
+    torn = BoundedProblem(problem.clients, Graph(N, [0, 0, 3], [1, 2, 4], 1.0), L2(), 1.0)
+    for given in (problem, torn):
+        lam, parts = 1.01 * given.bounds()[1], given.graph.components()
+        result, _ = given.solver("admm")(given, lam, certify=True)
+        assert result.extra["partition_optimal"]
+        assert_array_equal(result.labels, parts)
+        assert_array_equal(given.fused().labels, parts)
+        assert_allclose(result.params, given.fused().params, atol=1e-5)
     result, _ = problem.solver("admm")(problem, 0.9 * problem.bounds()[0], certify=True)
     assert result.labels.max() > 0
-
-
-def test_other_units_bound_the_move_of_the_others():
-    """However large: with c the force is the same, and far beyond it nothing is left of it."""
-    found = [
-        problem.solver("admm")(problem, 0.5, tol=1e-8)[0].params[np.arange(N) != 2]
-        for problem in (make(1.0, scale=scale) for scale in (20.0, 40.0, 1e3, 1e8))
-    ]
-    assert_allclose(found[0], found[1], atol=0.05)
-    assert_array_equal(found[2], found[3])
 
 
 def test_limits():
@@ -188,13 +180,3 @@ def test_paths_go_on_from_the_lam_before():
         wanted, _ = run(problem, lam, tol=1e-8)
         assert result.objective == pytest.approx(wanted.objective, rel=1e-6)
     assert state.without_edges().labels is state.labels
-
-
-def test_a_graph_with_parts():
-    problem = make(1.0)
-    graph = Graph(N, [0, 0, 3], [1, 2, 4], 1.0)
-    problem = BoundedProblem(problem.clients, graph, L2(), 1.0)
-    parts = graph.components()
-    assert_array_equal(problem.fused().labels, parts)
-    result, _ = problem.solver("admm")(problem, 1.01 * problem.bounds()[1], tol=1e-8)
-    assert_array_equal(result.labels, parts)

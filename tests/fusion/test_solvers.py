@@ -49,7 +49,7 @@ FOUR = ["complete", "weighted", "knn", "disconnected"]
 # ------------------------------------------------------------------------------- optima
 
 
-@pytest.mark.parametrize(("loss", "graph"), spread(product(MORE_LOSSES, FOUR), 5))
+@pytest.mark.parametrize(("loss", "graph"), spread(product(MORE_LOSSES, FOUR), 4))
 def test_admm_reaches_the_optimum_of_cvxpy(loss, graph):
     """Local penalties and intercepts, several lam, with and without exact partitions."""
     kinds = ((0.0, False), (1e-3, False), (0.1, False), (0.01, True))
@@ -107,7 +107,7 @@ def test_the_gap_is_never_less_than_the_excess(
     assert (f"max_iter={max_iter}" in result.shortfall) == (not result.converged)
 
 
-@pytest.mark.parametrize(("name", "kind"), spread(product(SOLVERS, KINDS), 7), ids=str)
+@pytest.mark.parametrize(("name", "kind"), spread(product(SOLVERS, KINDS), 5), ids=str)
 def test_duals_pull_against_the_gradients(name, kind):
     """At the solution ``(D'u)_i = -grad f_i(x_i)``."""
     loss, penalty = kind
@@ -146,7 +146,7 @@ def test_warm_starts(solve, graph, contraction, loss):
     """From another lam the same optimum; from the solution itself at once; states are kept."""
     problem = make_problem(loss, 8, graph, seed=1, alpha=0.01)
     top, state = lam_max_bounds(problem)[1], None
-    for share in (0.05, 0.5, 1.1, 0.3):
+    for share in (0.05, 1.1, 0.3):
         lam, kept, start = share * top, pickle.dumps(state), state
         warm, state = solve(problem, lam, tol=1e-8, state=start, contraction=contraction)
         assert pickle.dumps(start) == kept

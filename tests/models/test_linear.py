@@ -77,20 +77,24 @@ class Problem(ClientRows):
 # --------------------------------------------------------------------------------- model
 
 
-def test_random_starts_are_reproducible_and_of_the_right_type():
+def test_starts_are_reproducible_and_single_precision_stays():
     bound = LinearModel().bind(3, dtype=np.float32)
     one, two, other = (bound.init_params(4, seed) for seed in (0, 0, 1))
     assert_array_equal(one, two)
     assert np.abs(one - other).max() > 0.1
     assert one.dtype == bound.start().dtype == np.float32
-    assert np.std(LinearModel().bind(99).init_params(200, 0) @ np.ones(100)) == pytest.approx(
-        1, 0.2
-    )
+    X, params = np.ones((2, 3), np.float32), np.ones((1, 4), np.float32)
+    for form in (np.asarray, sparse.csr_array):
+        assert bound.decision(form(X), params, np.zeros(2, int)).dtype == np.float32
+    many = LinearModel().bind(99).init_params(200, 0)
+    assert np.std(many @ np.ones(100)) == pytest.approx(1, 0.2)
 
 
 @every_loss
-@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array, sparse.csc_matrix])
-@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(
+    ("form", "fit_intercept"),
+    [(np.asarray, False), (sparse.csr_array, True), (sparse.csc_matrix, True)],
+)
 def test_predictions_row_by_row(loss, form, fit_intercept, monkeypatch):
     problem = Problem(loss, sizes=[30], fit_intercept=fit_intercept)
     pool = problem.pool()
@@ -130,13 +134,6 @@ def test_predictions_row_by_row(loss, form, fit_intercept, monkeypatch):
     )
 
 
-def test_float32_predictions_stay_float32():
-    bound = LinearModel().bind(3, dtype=np.float32)
-    X, params = np.ones((2, 3), np.float32), np.ones((1, 4), np.float32)
-    for form in (np.asarray, sparse.csr_array):
-        assert bound.decision(form(X), params, np.zeros(2, int)).dtype == np.float32
-
-
 # ---------------------------------------------------------------------------------- prox
 
 
@@ -144,78 +141,41 @@ def test_float32_predictions_stay_float32():
 @examples(3)
 @given(
     seed=seeds,
-    alpha=alphas,
+    alpha=st.sampled_from([0.0, 1e-3, 1.0]),
     fit_intercept=st.booleans(),
     units=in_units,
     form=st.sampled_from([np.asarray, sparse.csr_array]),
 )
-def test_prox_is_optimal(loss, seed, alpha, fit_intercept, units, form):
+def test_proximal_points_and_minimisers_are_optimal(loss, seed, alpha, fit_intercept, units, form):
     problem = Problem(loss, seed, alpha=alpha, fit_intercept=fit_intercept, units=units)
     pool = problem.pool(form)
     v = problem.centres(pool)
     rho = 10.0 ** problem.rng.uniform(-3, 3, size=problem.m)
     assert problem.residuals(pool, pool.ask(Prox, v, rho), v, rho) <= 1e-10
+    if alpha:
+        w = problem.solved(pool)
+        again = pool.ask(Objectives, minimisers_from(pool, w))
+        assert_allclose(again, pool.ask(Objectives, w), rtol=1e-10, atol=1e-12)
 
 
 @every_loss
-@pytest.mark.parametrize("far", [3.0, 1e3, 1e8])
-def test_prox_forgets_where_it_starts(loss, far):
+def test_prox_forgets_where_it_starts(loss):
     """Warm or wild starts and centres: Poisson overflows there."""
     problem = Problem(loss)
     pool = problem.pool()
     v = problem.centres(pool)
-    wild = pool.ask(Prox, v, 0.5, x0=problem.centres(pool, far))
-    assert_allclose(wild, pool.ask(Prox, v, 0.5), rtol=1e-7, atol=1e-8)
-    assert problem.residuals(pool, pool.ask(Prox, far * v, 0.5), far * v, 0.5) <= 1e-10
-
-
-@every_convex
-@examples(3)
-@given(seed=seeds, alpha=st.sampled_from([0.0, 1e-2]))
-def test_prox_is_firmly_non_expansive_and_meets_moreau(loss, seed, alpha):
-    """``|P u - P v|^2 <= <P u - P v, u - v>``, and ``rho (v - P v)`` is a slope at ``P v``."""
-    problem = Problem(loss, seed, alpha=alpha)
-    pool = problem.pool()
-    u, v = problem.centres(pool, 2.0), problem.centres(pool)
-    rho = 10.0 ** problem.rng.uniform(-1, 1, size=problem.m)
-    x = pool.ask(Prox, v, rho)
-    moved = pool.ask(Prox, u, rho) - x
-    inner = (moved * (u - v)).sum(axis=1)
-    assert ((moved**2).sum(axis=1) <= inner + (1e-12 if loss in LOCATIONS else 1e-8)).all()
-    if alpha:
-        # The pair of x and the slope meets Fenchel's equality.
-        s = rho[:, None] * (v - x)
-        bound, maximiser = pool.ask(Conjugate, s), maximisers(pool, s)
-        inner = (s * x).sum(axis=1)
-        assert_allclose(pool.ask(Objectives, x) + bound, inner, rtol=1e-9, atol=1e-9)
-        reached = (s * maximiser).sum(axis=1) - pool.ask(Objectives, maximiser)
-        assert_allclose(reached, bound, rtol=1e-7, atol=1e-8)
-
-
-@every_loss
-def test_prox_between_the_centre_and_the_minimiser(loss):
-    problem = Problem(loss, alpha=0.5)
-    pool = problem.pool()
-    v = problem.centres(pool)
+    plain = pool.ask(Prox, v, 0.5)
+    for far in (3.0, 1e3, 1e8):
+        wild = pool.ask(Prox, v, 0.5, x0=problem.centres(pool, far))
+        assert_allclose(wild, plain, rtol=1e-7, atol=1e-8)
+        assert problem.residuals(pool, pool.ask(Prox, far * v, 0.5), far * v, 0.5) <= 1e-10
+    # Between the centre and, with more rows than parameters and all classes, the minimiser.
     assert_allclose(pool.ask(Prox, v, 1e10), v, atol=1e-8)
-    # Where the minimiser is unique: more rows than parameters, all classes.
-    w, converged = pool.ask(Solve)
-    assert converged.all()
+    w = pool.ask(Solve)[0]
     assert_allclose(pool.model.centre(pool.ask(Prox, v, 1e-10))[5], w[5], rtol=1e-6, atol=1e-6)
 
 
 # --------------------------------------------------------------------------------- solve
-
-
-@every_loss
-@examples(3)
-@given(seed=seeds, units=in_units, fit_intercept=st.booleans())
-def test_minimisers_are_optimal(loss, seed, units, fit_intercept):
-    problem = Problem(loss, seed, alpha=1e-3, units=units, fit_intercept=fit_intercept)
-    pool = problem.pool()
-    w = problem.solved(pool)
-    again = minimisers_from(pool, w)
-    assert_allclose(pool.ask(Objectives, again), pool.ask(Objectives, w), rtol=1e-10, atol=1e-12)
 
 
 POWERS = {"poisson": 1.0, "gamma": 2.0, "tweedie": 1.4}
@@ -265,7 +225,7 @@ def test_tweedie_ends_at_poisson_and_gamma(power):
     assert_allclose(problem.pool().ask(Solve)[0], end, atol=5e-3)
 
 
-@pytest.mark.parametrize("quantile", [0.1, 0.5, 0.8])
+@pytest.mark.parametrize("quantile", [0.1, 0.5])
 def test_quantiles_in_the_limit(quantile):
     """A narrow window: the minimum of the pinball loss, that of QuantileRegressor."""
     problem = Problem("quantile", sizes=[101, 57], d=2, alpha=0.0)
@@ -400,10 +360,10 @@ def test_minima_of_other_coupled_losses_stay():
     assert_allclose(shares[:, 2].mean(), 0.1 / 3, rtol=1e-6)
 
 
-@pytest.mark.parametrize("offset", [0.0, 1e6])
 @pytest.mark.parametrize("noise", [1e-3, 1.0, 1e3, 1e5])
-@pytest.mark.parametrize("outlier", [0.0, 1e8])
-@pytest.mark.parametrize("alpha", [0.0, 1e-4])
+@pytest.mark.parametrize(
+    ("offset", "outlier", "alpha"), [(0.0, 0.0, 1e-4), (1e6, 0.0, 0.0), (0.0, 1e8, 0.0)]
+)
 def test_huber_of_targets_in_any_unit(offset, noise, outlier, alpha):
     """Nearly all rows beyond delta, where the second derivative vanishes."""
     problem = Problem("huber", sizes=[60, 8, 300, 30], alpha=alpha)
@@ -463,21 +423,6 @@ def test_many_parameters_are_few_parameters(loss, alpha, fit_intercept, form, re
     assert_allclose(many[2], few[2], rtol=1e-8, atol=1e-9 if loss in LOCATIONS else 1e-8)
 
 
-@pytest.mark.parametrize("loss", ["squared_error", "log_loss", "huber"])
-@pytest.mark.parametrize("sizes", [[12, 9, 0], [700]], ids=["wide", "tall"])
-def test_three_hundred_features(loss, sizes):
-    problem = Problem(loss, sizes=sizes, d=300)
-    pool = problem.pool()
-    assert pool.n_params > skcfl.models._convex.MAX_DENSE
-    problem.solved(pool)
-    v = problem.centres(pool, 0.1)
-    assert problem.residuals(pool, pool.ask(Prox, v, 0.5), v, 0.5) <= 1e-9
-    s = pool.ask(ObjectivesGradients, v)[1]
-    assert_allclose(
-        pool.ask(Conjugate, s), (s * v).sum(axis=1) - pool.ask(Objectives, v), rtol=1e-8, atol=1e-8
-    )
-
-
 @pytest.mark.parametrize("fit_intercept", [False, True])
 def test_softmax_of_many_parameters_needs_few_products(fit_intercept, monkeypatch):
     """Free directions and unlike classes slow conjugate gradients down no more."""
@@ -506,8 +451,7 @@ def test_softmax_of_many_parameters_needs_few_products(fit_intercept, monkeypatc
 
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "csr"])
-@pytest.mark.parametrize("dtype", [float, np.float32])
-@pytest.mark.parametrize("narrow", [True, False])
+@pytest.mark.parametrize(("dtype", "narrow"), [(float, False), (np.float32, True)])
 def test_least_squares_is_factored_once(form, dtype, narrow, monkeypatch):
     """Participants of a round bring the factors that all clients were solved with."""
     if not narrow:
@@ -530,7 +474,7 @@ def test_least_squares_is_factored_once(form, dtype, narrow, monkeypatch):
     pool.ask(Conjugate, pool.ask(ObjectivesGradients, centres)[1])
 
 
-@pytest.mark.parametrize("alpha", [1e-8, 1e-4, 1.0, 1e6])
+@pytest.mark.parametrize("alpha", [1e-8, 1e6])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_wide_least_squares_with_a_free_intercept(alpha, scaled):
     """The rank-one update of the closed form cancels most where alpha is large."""
@@ -627,31 +571,9 @@ def test_conjugate_holds_however_short_the_search(loss, monkeypatch):
     assert loss.endswith("squared_error") or (quick > full + 1e-6).any()
 
 
-@pytest.mark.parametrize("loss", ["log_loss", "log_loss-3"])
-def test_conjugate_outside_of_the_domain_of_one_class(loss):
-    """The slope of a free intercept is minus the missing probability: of one sign."""
-    problem = Problem(loss, sizes=[5, 5])
-    problem.y[:] = 1
-    pool = problem.pool()
-    s = np.zeros((2, pool.model.n_outputs, 6))
-    s[0, -1, -1], s[1, -1, -1] = 0.3, -0.3
-    if loss == "log_loss-3":
-        # Class 1 is there: its intercept may fall, the others' may rise.
-        s[:, 1, -1] = -s[:, -1, -1]
-    bound = pool.ask(Conjugate, s.reshape(2, -1))
-    outside = 0 if loss == "log_loss" else 1
-    assert np.isinf(bound[outside])
-    assert np.isfinite(bound[1 - outside])
-    far = np.zeros_like(s)
-    far[:, 1 if loss == "log_loss-3" else 0, -1] = -1.0 - 1e-3
-    if loss == "log_loss-3":
-        far[:, 0, -1] = 1.0 + 1e-3
-    assert np.isinf(pool.ask(Conjugate, far.reshape(2, -1))).all()
-
-
 def test_conjugate_where_the_search_overflows():
     """No penalty and slopes out of the domain: Poisson runs out of range on the way."""
-    for seed in range(10):
+    for seed in range(3):
         problem = Problem("poisson", seed, alpha=0.0)
         pool = problem.pool()
         bound = pool.ask(Conjugate, problem.centres(pool), x0=problem.centres(pool, 1e4))
@@ -660,16 +582,26 @@ def test_conjugate_where_the_search_overflows():
 
 
 def has_conjugate(problem, *slopes):
-    """Whether the only client's conjugate is finite, by slope of the last intercept."""
+    """Whether the only client's conjugate is finite, by slopes of the intercepts."""
     pool = problem.pool()
     s = np.zeros((1, pool.n_params))
     found = []
-    for s[0, -1] in slopes:
+    for slope in slopes:
+        s.reshape(pool.model.n_outputs, -1)[:, -1] = slope
         found.append(bool(np.isfinite(pool.ask(Conjugate, s)[0])))
     return found
 
 
-def test_conjugate_outside_of_other_domains():
+def test_conjugate_outside_of_its_domain():
+    # One class: slopes are minus missing probabilities, of one sign and at most 1.
+    problem = Problem("log_loss", sizes=[5])
+    problem.y[:] = 1
+    assert has_conjugate(problem, 0.3, -0.3, -1.001) == [False, True, False]
+    # Class 1 is there: its intercept may fall, the others' may rise.
+    problem = Problem("log_loss-3", sizes=[5])
+    problem.y[:] = 1
+    slopes = [0.0, 0.3, -0.3], [0.0, -0.3, 0.3], [1.001, -1.001, 0.0]
+    assert has_conjugate(problem, *slopes) == [False, True, False]
     # Poisson: mean count minus something cannot be negative.
     problem = Problem("poisson", sizes=[6])
     mean = np.average(problem.y, weights=problem.weights)
@@ -678,7 +610,7 @@ def test_conjugate_outside_of_other_domains():
     ends = DELTA + 1e-3, DELTA - 1e-3, -DELTA - 1e-3
     assert has_conjugate(Problem("huber", sizes=[6]), *ends) == [False, True, False]
     # Multinomial: slopes of the free intercepts sum to zero.
-    assert has_conjugate(Problem("log_loss-3", sizes=[9]), 1e-3) == [False]
+    assert has_conjugate(Problem("log_loss-3", sizes=[9]), [0.0, 0.0, 1e-3]) == [False]
     # No penalty and fewer rows than features: slopes in the span of the rows only.
     problem = Problem("squared_error", sizes=[3], alpha=0.0)
     pool = problem.pool()
@@ -759,7 +691,7 @@ def test_spectrum_of_many_rows_and_columns(form):
     assert (mean <= lipschitz).all()
 
 
-@every_loss
+@pytest.mark.parametrize("loss", ["squared_error", "log_loss-3", "poisson"])
 def test_spectrum_does_not_see_padding(loss):
     """A client alone and among longer ones; as many rows as columns, one fewer, one more."""
     sizes = [5, 6, 7, 8, 140, 128, 129]

@@ -7,7 +7,6 @@ import pytest
 from client_rows import DELTA, ClientRows
 from hypothesis import example, given
 from hypothesis import strategies as st
-from kernels import maximisers
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from trials import examples
@@ -90,22 +89,6 @@ def test_prox_is_optimal(loss, seed, log_spread, start):
     for i in range(problem.m):
         gradient = rho[i] * (x[i] - v[i]) + problem.gradient(i, x[i])
         assert_allclose(gradient, 0.0, atol=1e-10 * (1 + rho[i]) * spread + 1e-12)
-
-
-@examples(5)
-@given(seed=seeds)
-def test_prox_of_one_row_in_closed_form(seed):
-    """Huber of the distance to a: towards `a` in full if near, else by ``delta / rho``."""
-    problem = Problem("huber", seed, sizes=[1] * 8)
-    pool = problem.pool()
-    v, rho = problem.rng.normal(scale=2, size=(8, 3)), problem.rng.uniform(0.2, 3, size=8)[:, None]
-    away = v - problem.X
-    r = np.linalg.norm(away, axis=1, keepdims=True)
-    near = away * rho / (1 + rho)
-    wanted = problem.X + np.where(
-        r * rho / (1 + rho) <= DELTA, near, away * (1 - DELTA / (rho * r))
-    )
-    assert_allclose(pool.ask(Prox, v, rho[:, 0]), wanted, rtol=1e-9, atol=1e-10)
 
 
 # ------------------------------------------------------------------------------- numerics
@@ -206,27 +189,12 @@ def test_conjugate_is_tight_and_never_too_small(loss, seed, spread):
         assert (bound >= (s * w).sum(axis=1) - pool.ask(Objectives, w) - 1e-9).all()
 
 
-@examples(5)
-@given(seed=seeds)
-def test_conjugates_in_closed_form(seed):
-    """Squares: ``<s, mean> + |s|^2 / 2 - spread / 2``; a row's Huber: ``<s, a> + |s|^2 / 2``."""
-    squares = Problem("squared_error", seed)
-    pool = squares.pool()
-    s = squares.rng.normal(size=(squares.m, 3))
-    bound, x = pool.ask(Conjugate, s), maximisers(pool, s)
-    for i in np.flatnonzero(pool.client_sizes):
-        A, w = squares.rows(i)
-        mean = w @ A
-        wanted = s[i] @ mean + 0.5 * s[i] @ s[i] - 0.5 * w @ ((A - mean) ** 2).sum(axis=1)
-        assert_allclose(bound[i], wanted, rtol=1e-11, atol=1e-12)
-        assert_allclose(x[i], mean + s[i], rtol=1e-12, atol=1e-13)
-    huber = Problem("huber", seed, sizes=[1] * 4)
+def test_conjugate_of_one_row_in_closed_form():
+    """Huber's: ``<s, a> + |s|^2 / 2`` for slopes up to delta."""
+    huber = Problem("huber", sizes=[1] * 4)
     s = huber.rng.normal(size=(4, 3))
-    s *= (
-        DELTA
-        / np.linalg.norm(s, axis=1, keepdims=True)
-        * np.array([[0.0], [0.5], [0.999], [1.001]])
-    )
+    s *= DELTA / np.linalg.norm(s, axis=1, keepdims=True)
+    s *= np.array([[0.0], [0.5], [0.999], [1.001]])
     bound = huber.pool().ask(Conjugate, s)
     wanted = (s * huber.X).sum(axis=1) + 0.5 * (s**2).sum(axis=1)
     assert_allclose(bound[:3], wanted[:3], rtol=1e-9, atol=1e-10)

@@ -145,10 +145,10 @@ def test_the_check_says_what_is_wrong(wrong, message):
 
 
 @every_loss
-@examples(5)
+@examples(3)
 @given(seed=seeds)
-def test_conjugate_is_the_largest_difference(name, n_classes, seed):
-    """Against the definition, ``sup_z <a, z> - l(z)``, also outside of the domain."""
+def test_conjugate_is_infinite_where_differences_have_no_end(name, n_classes, seed):
+    """Inside of its domain ``check_loss`` compares it with ``sup_z <a, z> - l(z)``."""
     loss, _, y = rows(name, n_classes, seed, n=6)
     rng = np.random.default_rng(seed)
     C = loss.n_outputs(n_classes)
@@ -160,30 +160,14 @@ def test_conjugate_is_the_largest_difference(name, n_classes, seed):
         a[:, ::2] += rng.normal(size=(C, 3))
     found = loss.conjugate(a, y)
 
-    def best(radius):
-        """Largest value over a box; outputs are climbed in turn (concave and smooth)."""
-        z = np.zeros((C, 6))
-        for _ in range(25 if C > 1 else 1):
-            for k in range(C):
-                low, high = np.full(6, -radius), np.full(6, radius)
-                for _ in range(45):
-                    z[k] = 0.5 * (low + high)
-                    with np.errstate(over="ignore"):
-                        up = a[k] > loss.gradient(z, y)[k]
-                    low, high = np.where(up, z[k], low), np.where(up, high, z[k])
-        return difference(z)
-
     def difference(z):
         with np.errstate(over="ignore"):
             return (a * z).sum(axis=0) - loss.value(z, y)
 
-    finite = np.isfinite(found)
-    inside = best(60.0)
-    assert_allclose(found[finite], inside[finite], rtol=1e-6, atol=1e-6)
-    # Where the conjugate is infinite, some direction leads out of every bound.
     ways = [*np.eye(C), *-np.eye(C), np.ones(C), -np.ones(C)]
     far = np.max([difference(t * np.tile(way[:, None], 6)) for way in ways for t in (600, 1e6)], 0)
-    assert (far[~finite] > inside[~finite] + 1e-3).all()
+    finite = np.isfinite(found)
+    assert (far[finite] <= found[finite] + 1e-6).all() and (far[~finite] > 10.0).all()
     if C == 1 and name not in ("squared_error", "tweedie"):
         outside = np.full((1, 6), 50.0)
         assert not np.isfinite(loss.conjugate(outside, y) + loss.conjugate(-outside, y)).any()
@@ -228,8 +212,8 @@ def test_windows_of_quantiles_are_in_units_of_the_targets():
     small = loss.in_units(1e-3)
     assert small.max_curvature == pytest.approx(1e3 * loss.max_curvature)
     z, y = np.array([[0.02, -0.3, 0.4]]), np.zeros((1, 3))
-    np.testing.assert_allclose(small.value(1e-3 * z, y), 1e-3 * loss.value(z, y))
-    np.testing.assert_allclose(small.gradient(1e-3 * z, y), loss.gradient(z, y))
+    assert_allclose(small.value(1e-3 * z, y), 1e-3 * loss.value(z, y))
+    assert_allclose(small.gradient(1e-3 * z, y), loss.gradient(z, y))
 
 
 @given(

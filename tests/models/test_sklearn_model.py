@@ -8,17 +8,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost
 from sklearn.base import clone
 from sklearn.cluster import KMeans
-from sklearn.ensemble import RandomForestClassifier
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import adjusted_rand_score
-from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR, LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from trials import some
 
 import skcfl
 from skcfl import IFCA, CLoVE, FedAvg, LocalModels, OracleClusters, Training
@@ -58,13 +56,7 @@ words[groups == 5] = "no"
 SMOOTH = SklearnModel(make_pipeline(StandardScaler(), SVR(C=3)))
 # Unlike a support vector machine its fit does not depend on the order of rows.
 EXACT = KernelRidge(alpha=0.1, kernel="rbf")
-METHODS = [
-    CLoVE(SMOOTH, 2),
-    IFCA(SMOOTH, 2),
-    OracleClusters(SMOOTH, labels=np.arange(8) % 2),
-    FedAvg(SMOOTH),
-    LocalModels(SMOOTH),
-]
+CLUSTERS = CLoVE(SMOOTH, 2)
 
 
 def fresh(method):
@@ -81,24 +73,18 @@ def alone(estimator, rows, target=y, **data):
 
 
 def test_crisp_clusters_of_curves_are_found():
-    scores = {}
-    for seed in some(range(2), 1):
-        rng = np.random.default_rng(seed)
-        train, test, true = crisp(40, rng, 15), crisp(50, rng, 15), np.arange(15) % 3
-        for name, method in {
-            "clove": CLoVE(SklearnModel(SVR(C=3)), 3, random_state=0),
-            "auto": CLoVE(SklearnModel(SVR(C=3)), random_state=0),
-            "ifca": IFCA(SklearnModel(SVR(C=3)), 3, random_state=0),
-            "linear": skcfl.CLoVERegressor(3, random_state=0),
-            "one": FedAvg(SklearnModel(SVR(C=3))),
-            "each": LocalModels(SklearnModel(SVR(C=3))),
-        }.items():
-            method.fit(*train[:2], groups=train[2])
-            ari = adjusted_rand_score(true, method.labels_)
-            scores.setdefault(name, []).append((method.score(*test[:2], groups=test[2]), ari))
-    r2 = {name: np.mean(each, axis=0)[0] for name, each in scores.items()}
-    assert np.mean(scores["clove"], axis=0)[1] > 0.94
-    assert np.mean(scores["auto"], axis=0)[1] > 0.94
+    rng, r2 = np.random.default_rng(0), {}
+    train, test, true = crisp(40, rng, 12), crisp(50, rng, 12), np.arange(12) % 3
+    for name, method in {
+        "clove": CLoVE(SklearnModel(SVR(C=3)), random_state=0),
+        "ifca": IFCA(SklearnModel(SVR(C=3)), 3, random_state=0),
+        "linear": skcfl.CLoVERegressor(3, random_state=0),
+        "one": FedAvg(SklearnModel(SVR(C=3))),
+        "each": LocalModels(SklearnModel(SVR(C=3))),
+    }.items():
+        method.fit(*train[:2], groups=train[2])
+        r2[name] = method.score(*test[:2], groups=test[2])
+        assert name != "clove" or adjusted_rand_score(true, method.labels_) > 0.94
     assert r2["clove"] > 0.62
     assert r2["ifca"] > 0.62
     assert r2["linear"] < 0.2
@@ -154,9 +140,8 @@ def test_own_rows_are_judged_out_of_folds():
     assert_array_equal(clusters.labels_, np.arange(8) % 2)
 
 
-@pytest.mark.parametrize("method", some(METHODS, 1), ids=lambda m: type(m).__name__)
-def test_results_depend_on_rows_only(method):
-    method = clone(method).set_params(
+def test_results_depend_on_rows_only():
+    method = clone(CLUSTERS).set_params(
         model__estimator=DecisionTreeRegressor(max_features=1), model__n_boosts=1
     )
     model = fitted(method)
@@ -172,10 +157,7 @@ def test_results_depend_on_rows_only(method):
 
 @pytest.mark.filterwarnings("ignore::skcfl.exceptions.SingleClientWarning")
 @parametrize_with_checks(
-    [
-        CLoVE(SklearnModel(DecisionTreeRegressor(random_state=0)), random_state=0),
-        FedAvg(SklearnModel(DecisionTreeClassifier(random_state=0))),
-    ],
+    [FedAvg(SklearnModel(DecisionTreeClassifier(random_state=0)))],
     # scikit-learn 1.6 tries it whatever the tags say.
     expected_failed_checks=lambda _: {
         "check_sample_weight_equivalence_on_sparse_data": "rows must be dense"
@@ -192,9 +174,7 @@ def test_parameters_are_nested():
 
 
 @pytest.mark.parametrize(
-    "estimator",
-    [LogisticRegression(), RandomForestClassifier(2), KNeighborsClassifier(3), LinearSVC()],
-    ids=lambda e: type(e).__name__,
+    "estimator", [LogisticRegression(), LinearSVC()], ids=lambda e: type(e).__name__
 )
 def test_classes_that_clients_do_not_have(estimator):
     method = OracleClusters(SklearnModel(estimator), labels=np.arange(8) % 2, random_state=0)
@@ -216,7 +196,7 @@ def test_classes_that_clients_do_not_have(estimator):
 
 
 def test_new_clients_and_new_rows():
-    model, new = fitted(METHODS[0]), np.full(len(Xt), 99)
+    model, new = fitted(CLUSTERS), np.full(len(Xt), 99)
     adapted = model.adapt(X[:20], y[:20], groups=new[:20])
     assert adapted.labels_[-1] == model.labels_[0]
     assert_array_equal(adapted.predict(Xt, groups=new), model.predict_cluster(Xt, 0))
@@ -227,7 +207,7 @@ def test_new_clients_and_new_rows():
     each = np.array([model.predict_cluster(Xt, k) for k in (0, 1)])
     assert_allclose(model.predict(Xt, groups=new), each.mean(axis=0))
     with pytest.raises(ValueError, match="fit LocalModels"):
-        fitted(METHODS[4]).adapt(X[:20], y[:20], groups=new[:20])
+        fitted(LocalModels(SMOOTH)).adapt(X[:20], y[:20], groups=new[:20])
 
 
 def test_weights_of_rows_go_to_the_estimator():
@@ -256,11 +236,10 @@ def federations():
     yield hosts
 
 
-@pytest.mark.parametrize("method", some(METHODS, 1), ids=lambda m: type(m).__name__)
-def test_federations_are_one_process(method):
-    wanted = fitted(method)
+def test_federations_are_one_process():
+    wanted = fitted(CLUSTERS)
     for federation in federations():
-        model = fresh(method).fit_federation(federation)
+        model = fresh(CLUSTERS).fit_federation(federation)
         assert_array_equal(model.labels_, wanted.labels_)
         assert_array_equal(model.model_.owners, wanted.model_.owners)
         assert_allclose(
@@ -272,14 +251,14 @@ def test_federations_are_one_process(method):
 @pytest.mark.filterwarnings("ignore::skcfl.exceptions.MissingClientWarning")
 def test_a_lost_client_is_no_member():
     faulty = InProcessFederation(X, y, groups, faults=Faults(dead=[2]))
-    model = fresh(METHODS[0]).fit_federation(faulty)
+    model = fresh(CLUSTERS).fit_federation(faulty)
     assert model.missing_clients_.tolist() == [2]
-    wanted, rows = fitted(METHODS[0], groups != 2), (Xt[there != 2], there[there != 2])
+    wanted, rows = fitted(CLUSTERS, groups != 2), (Xt[there != 2], there[there != 2])
     assert_allclose(model.predict(*rows), wanted.predict(*rows))
 
 
-@pytest.mark.parametrize("method", METHODS[:2], ids=lambda m: type(m).__name__)
-def test_a_lost_place_is_no_member(method):
+def test_a_lost_place_is_no_member():
+    method = IFCA(SMOOTH, 2)
     here = groups % 3 != 1
     rows = [(k, f"{k}", (X[own], y[own], groups[own])) for k, own in enumerate((here, ~here))]
     hosts = [PickledHost([part]) for part in rows]
@@ -293,9 +272,7 @@ def test_a_lost_place_is_no_member(method):
     assert_allclose(found, wanted.predict(Xt[new], groups=there[new]))
 
 
-@pytest.mark.parametrize(
-    "name", ["FPFC", "GTV", "ConvexClusteredFL", "FedRep", "Ditto", "FedEM", "FeSEM", "CFL"]
-)
+@pytest.mark.parametrize("name", ["FPFC", "ConvexClusteredFL", "FedRep", "FeSEM"])
 def test_methods_with_gradients_refuse(name):
     with pytest.raises(ValueError, match=f"gradients for {name}.*CLoVE, IFCA, OracleClusters"):
         getattr(skcfl, name)(SMOOTH).fit(X, y, groups=groups)
@@ -304,9 +281,9 @@ def test_methods_with_gradients_refuse(name):
 def test_what_would_be_ignored_is_refused():
     for changed in ({"training": Training(local_steps=3)}, {"aggregation": "median"}):
         with pytest.raises(ValueError, match="at the default"):
-            clone(METHODS[0]).set_params(**changed).fit(X, y, groups=groups)
+            clone(CLUSTERS).set_params(**changed).fit(X, y, groups=groups)
     with pytest.raises(ValueError, match="shared_layers"):
-        clone(METHODS[0]).set_params(shared_layers=1).fit(X, y, groups=groups)
+        clone(CLUSTERS).set_params(shared_layers=1).fit(X, y, groups=groups)
     with pytest.raises(ValueError, match="classifier or a regressor, got KMeans"):
         SklearnModel(KMeans()).bind(2)
     with pytest.raises(ValueError, match="KNeighborsRegressor cannot be asked about 4 rows"):

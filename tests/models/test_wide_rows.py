@@ -59,42 +59,67 @@ def test_same_answers_as_with_exact_hessians(loss, dense, monkeypatch):
     assert_allclose(pool.spectrum(), spectrum, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("loss", CLASSES)
-@pytest.mark.parametrize("dtype", [float, np.float32])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_models_along_the_directions_of_the_rows_are_the_same(
-    loss, dtype, fit_intercept, monkeypatch
-):
-    """Equal rows, rows of zeros, columns in other units, clients that take no part."""
-    rng = np.random.RandomState(0)
-    sizes = [7, 6, 1, 0, 4]
-    codes = np.repeat(np.arange(5), sizes)
+def rows_in_other_units(rng):
+    """Equal rows, rows of zeros, columns in other units; a client without rows."""
     X = rng.standard_normal((18, 9)) * np.logspace(-1, 1, 9)
     X[2], X[3], X[8] = X[1], 0.0, X[7]
-    y = rng.randint(CLASSES[loss] or 3, size=18)
-    name, y = ("log_loss" if loss == "softmax" else loss), y if CLASSES[loss] else y.astype(dtype)
-    centres, some = rng.standard_normal((5, 3 * 9 + 3)), [4, 0]
-    used, own = [], RowSpace.of
+    return X, np.repeat(np.arange(5), [7, 6, 1, 0, 4])
+
+
+def few_columns(rng):
+    """Columns that a client does not touch."""
+    X = sparse.random_array((25, 300), density=0.02, format="csr", rng=0)
+    return X, np.repeat(np.arange(3), [8, 5, 12])
+
+
+#: Rows, and what takes the short cut: along the directions of rows, or in the columns touched.
+SHORT_CUTS = {
+    "directions": (rows_in_other_units, LinearModel, "_row_space", lambda model, block: None),
+    "columns": (few_columns, SparseBlock, "own_columns", lambda block: None),
+}
+
+
+TRIED = [("directions", loss) for loss in CLASSES]
+TRIED += [("columns", loss) for loss in ("squared_error", "poisson", "softmax")]
+
+
+@pytest.mark.parametrize(("short_cut", "loss"), TRIED)
+@pytest.mark.parametrize(("dtype", "fit_intercept"), [(float, True), (np.float32, False)])
+def test_short_cuts_change_nothing(short_cut, loss, dtype, fit_intercept):
+    """A client's part of a block too, and where only the pull is convex."""
+    make_rows, owner, name, without = SHORT_CUTS[short_cut]
+    rng = np.random.RandomState(0)
+    X, codes = make_rows(rng)
+    (n, d), m, some, n_classes = X.shape, codes[-1] + 1, [codes[-1], 0], CLASSES.get(loss)
+    y = rng.randint(n_classes or 3, size=n)
+    y = y if n_classes else y.astype(dtype)
+    loss = "log_loss" if loss == "softmax" else loss
+    used, own = [], getattr(owner, name)
+
+    def noted(*args):
+        used.append(own(*args))
+        return used[-1]
+
     for alpha in (0.0, 0.05):
-        model = LinearModel(name, alpha=alpha, fit_intercept=fit_intercept)
-        answers = []
+        bound = LinearModel(loss, alpha=alpha, fit_intercept=fit_intercept)
+        bound = bound.bind(d, n_classes, dtype=dtype)
+        centres, answers = rng.standard_normal((m, bound.n_params)), []
         for whole in (False, True):
-            bound = model.bind(9, CLASSES[loss], dtype=dtype)
-            pool = open_rows(bound, X.astype(dtype), y, codes, 5)
-            monkeypatch.setattr(RowSpace, "of", lambda *a, w=whole: used.append(w) or own(*a))
-            if whole:
-                monkeypatch.setattr(LinearModel, "_row_space", lambda model, block: None)
-            V = 0.01 * centres[:, : pool.n_params]
-            slopes = pool.ask(ObjectivesGradients, V)[1].astype(float)
-            found = [pool.ask(Prox, V, 0.3), pool.subset(some).ask(Prox, V[some], 0.3)]
-            if alpha:
-                # The intercept of a class that a client has not is where rounding ends.
-                W = pool.ask(Solve)[0].reshape(5, bound.n_outputs, -1)
-                found += [W[:, :, :9], pool.ask(Conjugate, slopes)]
-            answers.append(found)
-            monkeypatch.undo()
-        assert used and not any(used)
-        assert_same(*answers, rtol=1e-6, atol=1e-8)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(owner, name, without if whole else noted)
+                pool = open_rows(bound, X.astype(dtype), y, codes, m)
+                slopes = pool.ask(ObjectivesGradients, 0.01 * centres)[1].astype(float)
+                part = pool.subset(some)
+                found = [pool.ask(Prox, centres, 0.3), part.ask(Prox, centres[some], 0.3)]
+                if alpha:
+                    # The intercept of a class that a client has not is where rounding ends.
+                    solved = pool.ask(Solve)[0], part.ask(Solve)[0]
+                    found += [w.reshape(len(w), bound.n_outputs, -1)[..., :d] for w in solved]
+                    found.append(pool.ask(Conjugate, slopes))
+                answers.append(found)
+        rtol, atol = (1e-5, 1e-6) if sparse.issparse(X) else (1e-6, 1e-8)
+        assert_same(*answers, rtol, atol)
+    assert any(each is not None for each in used)
 
 
 def test_large_coordinates_are_replaced_to_the_last_digit():
@@ -111,38 +136,6 @@ def test_large_coordinates_are_replaced_to_the_last_digit():
     assert_allclose(block.forward(W), space.block.forward(inner), atol=1e-12)
     basis = np.linalg.svd(X[0, :, :8])[2][4:]
     assert_allclose((W - start)[0, :, :8] @ basis.T, 0.0, atol=0.01)
-
-
-@pytest.mark.parametrize("loss", ["squared_error", "poisson", "softmax"])
-@pytest.mark.parametrize("dtype", [float, np.float32])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_columns_that_a_client_does_not_touch_are_left_out(
-    loss, dtype, fit_intercept, monkeypatch
-):
-    """As with all columns; a client's part of a block too, and where only the pull is convex."""
-    sizes = [8, 5, 12]
-    codes = np.repeat(np.arange(3), sizes)
-    X = sparse.random_array((25, 300), density=0.02, format="csr", rng=0).astype(dtype)
-    y = np.arange(25) % 3
-    name, n_classes = ("log_loss", 3) if loss == "softmax" else (loss, None)
-    y = y if n_classes else y.astype(dtype)
-    some = [2, 0]
-    for alpha in (0.0, 0.05):
-        model = LinearModel(name, alpha=alpha, fit_intercept=fit_intercept)
-        answers = []
-        for whole in (False, True):
-            if whole:
-                monkeypatch.setattr(SparseBlock, "own_columns", lambda block: None)
-            pool = open_rows(model.bind(300, n_classes, dtype=dtype), X, y, codes, 3)
-            centres = np.random.RandomState(1).standard_normal((3, pool.n_params))
-            slopes = pool.ask(ObjectivesGradients, 0.1 * centres)[1].astype(float)
-            part = pool.subset(some)
-            found = [pool.ask(Prox, centres, 0.3), part.ask(Prox, centres[some], 0.3)]
-            if alpha:
-                found += [pool.ask(Solve)[0], part.ask(Solve)[0], pool.ask(Conjugate, slopes)]
-            answers.append(found)
-            monkeypatch.undo()
-        assert_same(*answers, rtol=1e-5, atol=1e-6)
 
 
 def test_the_columns_of_each_client():

@@ -98,13 +98,3 @@ def test_theorem_1(drawn):
     assert (in_v.cumsum() / K <= C2 * rise / K * (1 + 1e-9) + 1e-18).all()
     assert (distances <= lam * xi / (lam + xi) * (1 + 1e-6)).all()  # each pair
     assert ((distances**2).sum(axis=(1, 2)) <= (m * lam * xi / (lam + xi)) ** 2).all()
-
-
-@given(st.floats(0.01, 10.0), st.floats(0.01, 0.99), st.floats(2.1, 10.0))
-def test_the_bound_of_the_prox_is_attained(lam, share, a):
-    """Where the smoothed slope at theta just reaches lam after adding theta itself."""
-    xi = share * lam
-    r = np.array([[lam * xi / (lam + xi)]])
-    v = SCAD(lam, a=a, xi=xi).gradient(r)
-    sharp = SCAD(lam, a=a, xi=1e-9 * lam).prox(r + v, 1.0)
-    np.testing.assert_allclose(np.abs(r - sharp), lam * xi / (lam + xi), rtol=1e-6)

@@ -1,16 +1,16 @@
 r"""The GTV paper's theorems (SarcheshmehPour et al., 2023), checked on random graphs of clients.
 
 Theorem 1 is duality: (22), (25) to (28).  Theorem 2 bounds the solution of well-connected
-clusters: (35) to (38).  Every test of the latter draws clusters of clients and a graph that
-joins them well or badly, asks whether the premise holds, and then checks the conclusion against
-an exact solution.  The paper's ``lam`` is the package's; its squared error has no 1/2.
+clusters: (36) to (38); tests/soundness/test_theorems.py compares (35) with all sets of nodes.
+Every test of Theorem 2 draws clusters of clients and a graph that joins them well or badly, asks
+whether the premise holds, and then checks the conclusion against an exact solution.  The paper's
+``lam`` is the package's; its squared error has no 1/2.
 """
 
 from itertools import product
 
 import numpy as np
 import pytest
-from exact_fusion import exactly_well_connected
 from fusion_problems import (
     LOSSES,
     make_clustered,
@@ -22,7 +22,7 @@ from fusion_problems import (
 )
 from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from trials import examples, spread
 
 from skcfl.calls.first_order import ObjectivesGradients
@@ -66,7 +66,7 @@ def solved(name, loss, penalty, graph="weighted", lam=0.05, tol=1e-11):
 
 @pytest.mark.parametrize(
     ("name", "loss", "penalty"),
-    spread(product(SOLVERS, ["squared_error", "log_loss", "huber"], PENALTIES), 8),
+    spread(product(SOLVERS, ["squared_error", "log_loss", "huber"], PENALTIES), 5),
 )
 def test_theorem_1_strong_duality(name, loss, penalty):
     """(22): the primal and the dual optimum are one number; (20), (21), (24) evaluate it."""
@@ -84,11 +84,11 @@ def test_theorem_1_strong_duality(name, loss, penalty):
 
 
 @pytest.mark.parametrize("penalty", PENALTIES[:2], ids=repr)
-@pytest.mark.parametrize("graph", ["weighted", "tree", "knn"])
+@pytest.mark.parametrize("graph", ["weighted", "tree"])
 @pytest.mark.parametrize("name", SOLVERS)
 def test_theorem_1_flows_and_optimality_conditions(name, graph, penalty):
     """(26), (27): flows within capacities; (28): conservation, and equality off saturation."""
-    lam = {"weighted": 0.3, "knn": 1.0, "tree": 1.0}[graph]
+    lam = {"weighted": 0.3, "tree": 1.0}[graph]
     problem, result, flow = solved(name, "squared_error", penalty, graph, lam)
     W, capacity = result.params, lam * problem.graph.weights
     load = penalty.dual_norm(flow)
@@ -125,60 +125,7 @@ def test_condition_25_of_the_squared_penalty_has_a_factor_less_than_printed(name
     assert_allclose(problem.graph.divergence(flow.T), -gradients, atol=1e-3 * scale)
 
 
-# ------------------------------------------------------------------- (35), in polynomial time
-
-
-def draw_graph(rng, n):
-    """Clusters, weights within and between them, and constants near the threshold of (35)."""
-    labels = np.unique(rng.randint(rng.randint(1, 4), size=n), return_inverse=True)[1]
-    within = rng.uniform(0.2, 2.0, (n, n)) * (rng.uniform(size=(n, n)) < rng.uniform(0.3, 1.0))
-    between = rng.choice([0.0, 0.01, 0.1]) * (rng.uniform(size=(n, n)) < 0.3)
-    A = np.triu(np.where(labels[:, None] == labels, within, between), 1)
-    delta = rng.uniform(size=n) ** rng.choice([1, 4]) * rng.choice([0.05, 0.3, 1.0])
-    # One client that is unlike all others: it alone can be the i_0 of its cluster.
-    delta[rng.randint(n)] *= rng.choice([1.0, 20.0])
-    beta = rng.uniform(size=n) * rng.choice([0.0, 1.0])
-    return A + A.T, labels, delta, rng.uniform(0.5, 3.0, labels.max() + 1), beta
-
-
-@examples(25, suppress_health_check=list(HealthCheck))
-@given(seeds, st.integers(1, 9), st.floats(0.05, 5.0))
-def test_well_connected_agrees_with_all_sets(seed, n, lam):
-    A, labels, *constants = draw_graph(np.random.RandomState(seed % 2**32), n)
-    expected = exactly_well_connected(from_adjacency(A), labels, lam, *constants)
-    assert_array_equal(well_connected(A, labels, lam, *constants), expected)
-
-
-@examples(25)
-@given(seeds, st.integers(2, 8))
-def test_equality_is_not_enough(seed, n):
-    """Integers: where a set has exactly what it needs, the strict (35) does not hold."""
-    rng = np.random.RandomState(seed % 2**32)
-    A = np.triu(rng.randint(0, 4, (n, n)), 1).astype(float)
-    A, labels = A + A.T, np.zeros(n, dtype=int)
-    delta = rng.randint(0, 4, n).astype(float)
-    args = (labels, 1.0, delta, np.ones(1), np.zeros(n))
-    expected = exactly_well_connected(from_adjacency(A), *args)
-    assert_array_equal(well_connected(A, *args), expected)
-
-
-def test_both_answers_and_every_source_are_drawn():
-    """Of the instances above a fair share is of either kind, and some need a source that is
-    not the node of largest need.
-    """  # noqa: D205
-    answers, unlike = [], 0
-    for seed in range(120):
-        A, labels, delta, alpha, beta = draw_graph(np.random.RandomState(seed), 6)
-        found = well_connected(A, labels, 0.5, delta, alpha, beta)
-        answers += found.tolist()
-        for k in np.flatnonzero(found):
-            mine = labels == k
-            if mine.sum() > 1:
-                # Were its own need counted as well, no node could be the exempt one.
-                smaller = np.where(mine, delta, 0.0) / 0.5
-                unlike += smaller.max() > A[smaller.argmax()][mine].sum()
-    assert 0.2 < np.mean(answers) < 0.8
-    assert unlike >= 5
+# ---------------------------------------------------------------------------- Theorem 2
 
 
 def test_large_graphs_are_no_matter():
@@ -192,9 +139,6 @@ def test_large_graphs_are_no_matter():
     for scale, answer in ((0.5 / n, True), (50.0 / n, False)):
         found = well_connected(graph, labels, 1.0, scale * need, 1.0, 1.0)
         assert found[np.bincount(labels).argmax()] == answer
-
-
-# ---------------------------------------------------------------------------- Theorem 2
 
 
 def draw(kind, seed, penalty=None):
