@@ -59,8 +59,8 @@ def in_turns(tasks, meters=None):
     except BaseException as error:  # the user's interrupt
         group.error = error
         group.ended.acquire()
-    if group.outer is None:
-        group.ring.dismiss()
+    for lane in lanes:
+        lane.thread.join()
     if group.error is not None:
         raise group.error
     return [lane.result for lane in lanes]
@@ -127,15 +127,6 @@ class _Ring(list):
     def __init__(self):
         super().__init__()
         self.waiting = {}
-        #: Threads without a task.
-        self.idle = []
-
-    def dismiss(self):
-        """End the threads, of which none has a task."""
-        for worker in self.idle:
-            worker.turn.release()
-        for worker in self.idle:
-            worker.join()
 
     def send(self):
         """Send what waits, one message a host."""
@@ -210,7 +201,7 @@ class _Group:
         place = 0 if self.outer is None else self.ring.index(self.outer)
         self.ring[place : place + 1] = lanes
         for lane in lanes:
-            lane.start()
+            lane.thread.start()
         lanes[0].turn.release()
 
     def end(self, lane):
@@ -225,38 +216,17 @@ class _Group:
             self.ended.release()
 
 
-class _Worker(threading.Thread):
-    """A thread for one task after the other: to start one takes as long as a small request."""
-
-    def __init__(self):
-        super().__init__(daemon=True, name="skcfl lane")
-        self.turn, self.lane = threading.Semaphore(0), None
-        self.start()
-
-    def run(self):
-        """Run tasks, each when it has its turn, until there is none."""
-        while True:
-            self.turn.acquire()
-            if self.lane is None:
-                return
-            self.lane.run(self)
-
-
 class _Lane:
-    """A task and its turn."""
+    """A task, its thread, and its turn."""
 
     def __init__(self, task, meter, group):
         self.task, self.meter, self.group, self.result = task, meter, group, None
-        self.turn, self.context = None, copy_context()
+        self.turn, self.context = threading.Semaphore(0), copy_context()
+        self.thread = threading.Thread(target=self._run, daemon=True, name="skcfl lane")
 
-    def start(self):
-        """Take a thread, which waits for its turn."""
-        idle = self.group.ring.idle
-        worker = idle.pop() if idle else _Worker()
-        worker.lane, self.turn = self, worker.turn
-
-    def run(self, worker):
-        """Run the task, in the context of who began it."""
+    def _run(self):
+        """Run the task when it has its turn, in the context of who began it."""
+        self.turn.acquire()
         _here.lane = self
         try:
             self.result = self.context.run(self._quietly)
@@ -265,8 +235,6 @@ class _Lane:
         except BaseException as error:
             self.group.error = self.group.error or error
         finally:
-            worker.lane = None
-            self.group.ring.idle.append(worker)
             self.group.end(self)
 
     def _quietly(self):
