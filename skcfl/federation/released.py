@@ -10,7 +10,7 @@ their second moments only: they run on pseudo-rows, and all that follows is priv
 
 from __future__ import annotations
 
-import os
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from ..numerics.gaussian_mechanism import multiplier_of
 from .bounds import check_ids, require
 from .checking import check_features, check_targets
 from .federation import InProcessFederation
-from .file_lock import locked
+from .file_lock import locked, write_whole
 from .masked_sums import started
 from .privacy import BOUNDS, DEVIATIONS, ClientPrivacy
 from .rows import Rows
@@ -352,11 +352,10 @@ def kept_release(federation: Any, n_folds: int) -> dict[str, Any]:
         if not path.exists():
             made = release_moments(federation, privacy, n_folds)
             whole = {"ids": ids, "moments": made.moments, "noise": made.noise, **terms}
+            file = io.BytesIO()
+            np.savez(file, **whole)
             # A file that is cut would be a second release.
-            partial = path.with_name(path.name + ".new")
-            with partial.open("wb") as file:
-                np.savez(file, **whole)
-            os.replace(partial, path)
+            write_whole(path, file.getvalue())
     with np.load(path, allow_pickle=False) as kept:
         found = {name: kept[name] for name in kept.files}
     same = found.keys() == {"ids", "moments", "noise", *terms}
