@@ -314,8 +314,6 @@ class InProcessFederation(Federation):
     _guard: Guard | None = None
     _keys: Sequence[bytes] = ()
     _account: Account | None = None
-    # The place of a policy is one party.
-    _parties_are_clients = True
 
     def __init__(
         self,
@@ -350,7 +348,6 @@ class InProcessFederation(Federation):
         if policy is not None and policy.query_log is not None:
             self._keys = row_keys(X, y, self.ids, self.codes, sample_weight)
         declared = None if policy is None else policy.privacy
-        self._parties_are_clients = declared is None
         self._account = None if declared is None else self._opened(declared)
         self.min_clients, self.retries, self.max_share = checked(min_clients, retries, max_share)
 
@@ -426,8 +423,7 @@ class InProcessFederation(Federation):
         names = self._names
         whole = hello.ids is names
         places = np.arange(len(names)) if whole else locate(hello.ids, names)[0]
-        rows = self.rows_at(places, model, hello.dtype, hello.classes)
-        return [rows]
+        return [self.rows_at(places, model, hello.dtype, hello.classes)]
 
     def rows_at(
         self, places: Array, model: LocalModel, dtype: DTypeLike, classes: Array | None
@@ -466,7 +462,8 @@ class InProcessFederation(Federation):
             model.check_target(self._account.declared_target if noisy else y)
         if self._account is not None:
             rows = Rows(X, y, self.codes, weights, places, self.n_jobs)
-            return PrivateRows(rows, self._account, model, self.ids, self._parties_are_clients)
+            # The place of a policy is one party.
+            return PrivateRows(rows, self._account, model, self.ids, self._guard is None)
         wraps = [] if self.faults is None else [self.faults.wrapper(self.ids, places)]
         guard = None if self._guard is None else FitGuard(self._guard)
         about = self.n_jobs, wraps, guard, self._keys
