@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,7 +29,7 @@ from .policy import FitGuard, Guard, SitePolicy, check_policy, known_classes
 from .pool import ClientPool
 from .presence import Presence
 from .privacy import Account, PrivateRows, in_one_place
-from .private_sums import Protected, private_copy, without_facts
+from .private_sums import Protected, private_copy
 from .query_log import row_keys
 from .recording import recorded
 from .rows import Rows
@@ -409,7 +410,11 @@ class InProcessFederation(Federation):
         hello = Handshake(self.ids, *about_rows, sizes, weights)
         if self._account is None:
             return hello
-        return without_facts(hello, self._names, self._account.terms())
+        # Private clients say how many they are, and nothing of their rows.
+        n = len(self.ids)
+        sizes, weights = np.ones(n, dtype=np.intp), np.ones(n)
+        hello = replace(hello, n_rows=n, sizes=sizes, weights=weights)
+        return replace(hello, ids=self._names, privacy=self._account.terms())
 
     @property
     def _names(self) -> Any:

@@ -27,7 +27,6 @@ from .bounds import check_ids, require
 from .checking import check_features, check_targets
 from .federation import InProcessFederation
 from .file_lock import locked, write_whole
-from .masked_sums import started
 from .privacy import BOUNDS, DEVIATIONS, ClientPrivacy
 from .rows import Rows
 from .sites import PlaceLost, Refused, WrappedSite
@@ -390,7 +389,7 @@ def released_by_sites(federation: Any, n_folds: int) -> ReleasedFederation:
     if places is None:
         raise ValueError("epsilon and bounds must be given for rows of this process.")
     parts: list[dict[str, Any]] = []
-    waiting = [started(place, "released", (n_folds,)) for place in places]
+    waiting = [place.start("released", n_folds) for place in places]
     for place, wait in zip(places, waiting, strict=True):
         transport = place.line.transport
         try:

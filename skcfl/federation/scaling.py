@@ -20,6 +20,7 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 from .._checks import LEAST
 from .._typing import Array
 from ..numerics.by_cluster import order_by_label, sum_by_cluster, weight_by_cluster
+from ..numerics.matrices import quotient
 from ..numerics.memory import require
 from ..numerics.threads import over_parts
 from .checking import check_numbers
@@ -110,9 +111,7 @@ class Scaling:
             )
         constant = variance <= rounding
         if all(are_sparse) and total < len(mean):
-            there = sum(stored)
-            share = np.divide(total, there, out=np.zeros_like(there), where=there > 0)
-            size = np.sqrt((variance + mean**2) * share)
+            size = np.sqrt((variance + mean**2) * quotient(total, sum(stored)))
             return cls(np.zeros_like(mean), np.where(size > 0.0, size, 1.0))
         # What a constant feature, however large, differs from its mean by is rounding.
         size = np.where(np.abs(mean) > LEAST, np.abs(mean), 1.0)
@@ -313,10 +312,7 @@ def outlying(ask):
         Root mean square of the feature at the client, relative to the median over the clients.
     """
     counts, logs, squares = np.sum(ask("levels"), axis=0)
-    known = counts > 0
-    none = np.zeros(len(counts))
-    typical = np.exp(np.divide(logs, counts, out=none.copy(), where=known))
-    whole = np.sqrt(np.divide(squares, counts, out=none.copy(), where=known))
+    typical, whole = np.exp(quotient(logs, counts)), np.sqrt(quotient(squares, counts))
     suspects = np.flatnonzero(whole > SUSPECT * typical)
     none = np.zeros(0, dtype=np.intp)
     if len(suspects) == 0:
