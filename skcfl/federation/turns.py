@@ -6,10 +6,14 @@ nothing needs a lock.
 """
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 
 from .._progress import quiet
+
+#: More tasks than wait for each other at any time, as each needs a thread.
+MOST_TASKS = 10**6
 
 _here = threading.local()
 
@@ -59,8 +63,8 @@ def in_turns(tasks, meters=None):
     except BaseException as error:  # the user's interrupt
         group.error = error
         group.ended.acquire()
-    for lane in lanes:
-        lane.thread.join()
+    if group.outer is None:
+        group.ring.threads.shutdown()
     if group.error is not None:
         raise group.error
     return [lane.result for lane in lanes]
@@ -127,6 +131,8 @@ class _Ring(list):
     def __init__(self):
         super().__init__()
         self.waiting = {}
+        #: Threads, each for one task after the other: to start one takes long beside a message.
+        self.threads = ThreadPoolExecutor(MOST_TASKS, "skcfl lane")
 
     def send(self):
         """Send what waits, one message a host."""
@@ -201,7 +207,7 @@ class _Group:
         place = 0 if self.outer is None else self.ring.index(self.outer)
         self.ring[place : place + 1] = lanes
         for lane in lanes:
-            lane.thread.start()
+            self.ring.threads.submit(lane.run)
         lanes[0].turn.release()
 
     def end(self, lane):
@@ -217,14 +223,13 @@ class _Group:
 
 
 class _Lane:
-    """A task, its thread, and its turn."""
+    """A task and its turn."""
 
     def __init__(self, task, meter, group):
         self.task, self.meter, self.group, self.result = task, meter, group, None
         self.turn, self.context = threading.Semaphore(0), copy_context()
-        self.thread = threading.Thread(target=self._run, daemon=True, name="skcfl lane")
 
-    def _run(self):
+    def run(self):
         """Run the task when it has its turn, in the context of who began it."""
         self.turn.acquire()
         _here.lane = self
