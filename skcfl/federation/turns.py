@@ -6,14 +6,10 @@ nothing needs a lock.
 """
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 
 from .._progress import quiet
-
-#: More tasks than wait for each other at any time, as each needs a thread.
-MOST_TASKS = 10**6
 
 _here = threading.local()
 
@@ -64,7 +60,7 @@ def in_turns(tasks, meters=None):
         group.error = error
         group.ended.acquire()
     if group.outer is None:
-        group.ring.threads.shutdown()
+        group.ring.dismiss()
     if group.error is not None:
         raise group.error
     return [lane.result for lane in lanes]
@@ -131,8 +127,15 @@ class _Ring(list):
     def __init__(self):
         super().__init__()
         self.waiting = {}
-        #: Threads, each for one task after the other: to start one takes long beside a message.
-        self.threads = ThreadPoolExecutor(MOST_TASKS, "skcfl lane")
+        #: Threads without a task.
+        self.idle = []
+
+    def dismiss(self):
+        """End the threads, of which none has a task."""
+        for worker in self.idle:
+            worker.turn.release()
+        for worker in self.idle:
+            worker.join()
 
     def send(self):
         """Send what waits, one message a host."""
@@ -207,7 +210,7 @@ class _Group:
         place = 0 if self.outer is None else self.ring.index(self.outer)
         self.ring[place : place + 1] = lanes
         for lane in lanes:
-            self.ring.threads.submit(lane.run)
+            lane.start()
         lanes[0].turn.release()
 
     def end(self, lane):
@@ -222,16 +225,38 @@ class _Group:
             self.ended.release()
 
 
+class _Worker(threading.Thread):
+    """A thread for one task after the other: to start one takes as long as a small request."""
+
+    def __init__(self):
+        super().__init__(daemon=True, name="skcfl lane")
+        self.turn, self.lane = threading.Semaphore(0), None
+        self.start()
+
+    def run(self):
+        """Run tasks, each when it has its turn, until there is none."""
+        while True:
+            self.turn.acquire()
+            if self.lane is None:
+                return
+            self.lane.run(self)
+
+
 class _Lane:
     """A task and its turn."""
 
     def __init__(self, task, meter, group):
         self.task, self.meter, self.group, self.result = task, meter, group, None
-        self.turn, self.context = threading.Semaphore(0), copy_context()
+        self.turn, self.context = None, copy_context()
 
-    def run(self):
-        """Run the task when it has its turn, in the context of who began it."""
-        self.turn.acquire()
+    def start(self):
+        """Take a thread, which waits for its turn."""
+        idle = self.group.ring.idle
+        worker = idle.pop() if idle else _Worker()
+        worker.lane, self.turn = self, worker.turn
+
+    def run(self, worker):
+        """Run the task, in the context of who began it."""
         _here.lane = self
         try:
             self.result = self.context.run(self._quietly)
@@ -240,6 +265,8 @@ class _Lane:
         except BaseException as error:
             self.group.error = self.group.error or error
         finally:
+            worker.lane = None
+            self.group.ring.idle.append(worker)
             self.group.end(self)
 
     def _quietly(self):
