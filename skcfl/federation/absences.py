@@ -18,7 +18,7 @@ class Absences:
 
     def __init__(self, ids):
         self.ids, self.calls, self._began = ids, 0, time.perf_counter()
-        self._open, self._found = {}, []
+        self._all, self._open = [], {}
 
     def note(self, places, answered):
         """Note a request to some clients, and which of them have answered; None is all."""
@@ -29,16 +29,28 @@ class Absences:
         here = places if answered is None else places[answered]
         now = time.perf_counter() - self._began
         for place in self._open.keys() & set(here.tolist()):
-            first, since = self._open.pop(place)
-            self._found.append((place, first, self.calls, since, now))
+            self._open.pop(place).update(to_call=self.calls, to_seconds=now)
         if answered is not None:
-            for place in places[~answered].tolist():
-                self._open.setdefault(place, (self.calls, now))
+            for place in np.sort(places[~answered]).tolist():
+                if place not in self._open:
+                    self._open[place] = self._begun(place, now)
+
+    def _begun(self, place, now):
+        """A new silence of a client, in the list."""
+        silence = {
+            "client": self.ids[place : place + 1].tolist()[0],
+            "from_call": self.calls,
+            "to_call": None,
+            "from_seconds": now,
+            "to_seconds": None,
+        }
+        self._all.append(silence)
+        return silence
 
     @property
     def n_silences(self):
         """How often a client was silent so far, however long."""
-        return len(self._open) + len(self._found)
+        return len(self._all)
 
     def listed(self):
         """All silences, a dict each, in their order.
@@ -50,16 +62,4 @@ class Absences:
             it answered again ("from_call", "to_call"), and the seconds of the fit at both. The
             end is None if the client did not come back.
         """
-        still = [(place, first, None, since, None) for place, (first, since) in self._open.items()]
-        return [
-            {
-                "client": self.ids[place : place + 1].tolist()[0],
-                "from_call": first,
-                "to_call": last,
-                "from_seconds": since,
-                "to_seconds": until,
-            }
-            for place, first, last, since, until in sorted(
-                self._found + still, key=lambda one: (one[1], one[0])
-            )
-        ]
+        return [dict(silence) for silence in self._all]

@@ -196,7 +196,11 @@ def check_features(X, dtype=FLOATS, estimator=None):
 
 def check_target(y, n_samples, numeric, estimator=None):
     """Targets, one per row, none missing, as they are."""
-    require_target(y, estimator)
+    if y is None:
+        name = "federated" if estimator is None else type(estimator).__name__
+        raise ValueError(
+            f"This {name} estimator requires y to be passed, but the target y is None."
+        )
     refuse_masked(y, "y")
     with about("y"):
         values = np.asarray(y, dtype=object) if isinstance(y, (list, tuple)) else np.asarray(y)
@@ -205,15 +209,6 @@ def check_target(y, n_samples, numeric, estimator=None):
             only_numbers(values, "y")
         one = np.zeros((n_samples, 1))  # the features are checked
         return check_X_y(one, y, y_numeric=numeric, estimator=estimator)[1]
-
-
-def require_target(y, estimator=None):
-    """Raise a ValueError if there are no targets."""
-    if y is None:
-        name = "federated" if estimator is None else type(estimator).__name__
-        raise ValueError(
-            f"This {name} estimator requires y to be passed, but the target y is None."
-        )
 
 
 def check_targets(y, X, kind, estimator=None):

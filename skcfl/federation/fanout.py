@@ -56,7 +56,7 @@ class FanOut(Site):
             own = {name: message.own(name, value, places) for name, value in arguments.items()}
             # A site gets no models of clusters that are elsewhere.
             own, used = message.narrowed(own)
-            waiting.append(site.start("answer", call, own))
+            waiting.append(site.begin(call, own))
             clusters.append(used)
         pass_turn()
         answers = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -28,7 +29,7 @@ from .policy import FitGuard, Guard, SitePolicy, check_policy, known_classes
 from .pool import ClientPool
 from .presence import Presence
 from .privacy import Account, PrivateRows, in_one_place
-from .private_sums import Protected, private_copy, without_facts
+from .private_sums import Protected, private_copy
 from .query_log import row_keys
 from .recording import recorded
 from .rows import Rows
@@ -314,8 +315,6 @@ class InProcessFederation(Federation):
     _guard: Guard | None = None
     _keys: Sequence[bytes] = ()
     _account: Account | None = None
-    # The place of a policy is one party.
-    _parties_are_clients = True
 
     def __init__(
         self,
@@ -350,7 +349,6 @@ class InProcessFederation(Federation):
         if policy is not None and policy.query_log is not None:
             self._keys = row_keys(X, y, self.ids, self.codes, sample_weight)
         declared = None if policy is None else policy.privacy
-        self._parties_are_clients = declared is None
         self._account = None if declared is None else self._opened(declared)
         self.min_clients, self.retries, self.max_share = checked(min_clients, retries, max_share)
 
@@ -412,7 +410,11 @@ class InProcessFederation(Federation):
         hello = Handshake(self.ids, *about_rows, sizes, weights)
         if self._account is None:
             return hello
-        return without_facts(hello, self._names, self._account.terms())
+        # Private clients say how many they are, and nothing of their rows.
+        n = len(self.ids)
+        sizes, weights = np.ones(n, dtype=np.intp), np.ones(n)
+        hello = replace(hello, n_rows=n, sizes=sizes, weights=weights)
+        return replace(hello, ids=self._names, privacy=self._account.terms())
 
     @property
     def _names(self) -> Any:
@@ -426,8 +428,7 @@ class InProcessFederation(Federation):
         names = self._names
         whole = hello.ids is names
         places = np.arange(len(names)) if whole else locate(hello.ids, names)[0]
-        rows = self.rows_at(places, model, hello.dtype, hello.classes)
-        return [rows]
+        return [self.rows_at(places, model, hello.dtype, hello.classes)]
 
     def rows_at(
         self, places: Array, model: LocalModel, dtype: DTypeLike, classes: Array | None
@@ -466,7 +467,8 @@ class InProcessFederation(Federation):
             model.check_target(self._account.declared_target if noisy else y)
         if self._account is not None:
             rows = Rows(X, y, self.codes, weights, places, self.n_jobs)
-            return PrivateRows(rows, self._account, model, self.ids, self._parties_are_clients)
+            # The place of a policy is one party.
+            return PrivateRows(rows, self._account, model, self.ids, self._guard is None)
         wraps = [] if self.faults is None else [self.faults.wrapper(self.ids, places)]
         guard = None if self._guard is None else FitGuard(self._guard)
         about = self.n_jobs, wraps, guard, self._keys

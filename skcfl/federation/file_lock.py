@@ -1,4 +1,4 @@
-"""A lock on a file: one process at a time, free again when the process ends, however it ends."""
+"""Files of several processes: a lock, which ends with its process, and writing a whole file."""
 
 import contextlib
 import os
@@ -40,6 +40,31 @@ def locked(path):
         yield
     finally:
         lock.release()
+
+
+def write_whole(path, data):
+    """Write a file that is there with all of its bytes, or as it was before.
+
+    No other user can read it.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    data : bytes
+        What it holds.
+    """
+    new = path.with_name(f"{path.name}.new")
+    try:
+        with open(os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise
 
 
 class FileLock:

@@ -70,12 +70,11 @@ class FitReport:
         ]
         parts.append(_table((), rows))
         history = content.get("history", {})
-        pictures = [
+        parts += [
             f"<figure>{_line(history[name])}<figcaption>{title}</figcaption></figure>"
             for name, title in DRAWN.items()
             if len(history.get(name, ())) > 1
         ]
-        parts += pictures
         if content.get("cluster_sizes"):
             sizes = list(enumerate(content["cluster_sizes"]))
             parts.append("<h2>Clusters</h2>" + _listed(("cluster", "clients"), sizes))

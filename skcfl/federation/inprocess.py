@@ -11,7 +11,7 @@ from scipy import sparse
 
 from .._checks import whole_number
 from ..calls import CALLS
-from ..clients.blocks import copies_of, gathered, make_blocks
+from ..clients.blocks import BLOCK_BYTES, copies_of, gathered, make_blocks
 from ..clients.draws import dealt, order_of_rows, shuffled
 from ..clients.kept import ClientMemory
 from ..clients.last_answers import Forgotten, LastAnswers
@@ -52,8 +52,8 @@ class InProcessSite(Site):
         Row weights; rows that weigh nothing are not stored.
     n_jobs : int, default=None
         Threads over blocks of clients, used where a call is big enough to pay.
-    block_bytes : int, default=None
-        Bytes of rows that are computed on together; None is what fits a core's cache.
+    block_bytes : int, default=BLOCK_BYTES
+        Bytes of rows that are computed on together: by default what fits a core's cache.
     places : ndarray of shape (n_clients,), default=None
         Positions of the clients in the whole federation, by which they draw; None if these are
         all.
@@ -81,7 +81,7 @@ class InProcessSite(Site):
         n_clients,
         sample_weight=None,
         n_jobs=None,
-        block_bytes=None,
+        block_bytes=BLOCK_BYTES,
         places=None,
         scaling=None,
         row_ids=None,
@@ -105,7 +105,7 @@ class InProcessSite(Site):
                 keep = np.flatnonzero(weights > 0)
                 X, target, codes, weights = X[keep], target[keep], codes[keep], weights[keep]
                 row_ids = None if row_ids is None else row_ids[keep]
-        self._block_size = {} if block_bytes is None else {"block_bytes": block_bytes}
+        self._block_bytes = block_bytes
         if sparse.issparse(X):
             # Units of dense rows have means, which leave no zeros.
             units = (each for each in (model.scaling_, scaling) if each is not None)
@@ -143,7 +143,7 @@ class InProcessSite(Site):
         site = cls.__new__(cls)
         site.model, site.cuts, site.n_jobs, site.row_ids = model, None, None, None
         site.places, site.without_rows = np.arange(len(without_rows)), without_rows
-        site._block_size = {}
+        site._block_bytes = BLOCK_BYTES
         site._store(design, target, weights, codes, len(without_rows))
         return site
 
@@ -167,7 +167,7 @@ class InProcessSite(Site):
             design=design,
             each=over_parts(X.size, self.n_jobs),
             order=order,
-            **self._block_size,
+            block_bytes=self._block_bytes,
         )
         self._blocks = [(block, None, owners[block.clients]) for block in blocks]
         self._forget()

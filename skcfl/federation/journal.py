@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ..exceptions import CheckpointError, MessageError
-from .file_lock import FileLock
+from .file_lock import FileLock, write_whole
 from .serialization import dumps, loads, versions
 
 #: First bytes of a checkpoint: the format and its version.
@@ -218,17 +218,9 @@ class Journal:
         self._clients = clients
         header = {"versions": versions(), "estimator": self.estimator, "clients": clients}
         data = MAGIC + _record(bytes(DIGEST), dumps({**header, "state": self.state}, ()))
-        new = self.path.with_name(f"{self.path.name}.new")
         try:
-            # It holds what clients have sent to this server: no other user reads it.
-            with open(os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(new, self.path)
+            write_whole(self.path, data)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                new.unlink(missing_ok=True)
             raise self._not_written(error) from error
         self._file, self._end = self.path.open("r+b", buffering=0), len(data)
 

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.metrics import get_scorer
 from sklearn.utils import ClassifierTags, RegressorTags
+from sklearn.utils.metaestimators import available_if
 
 from .checking import check_numbers
 from .sites import Endpoint, Refused
@@ -188,15 +189,6 @@ class _Models(BaseEstimator):
         self.model, self.classes, self.params, self.codes = model, classes, params, codes
         if classes is not None:
             self.classes_ = classes
-        if not model.has_proba:
-            self.predict_proba = None
-
-    def __getattribute__(self, name):
-        # scorers ask by hasattr which answers there are
-        value = super().__getattribute__(name)
-        if name == "predict_proba" and value is None:
-            raise AttributeError(name)
-        return value
 
     def _raw(self, X):
         return self.model.decision(X, self.params, self.codes)
@@ -205,6 +197,7 @@ class _Models(BaseEstimator):
         output = self.model.output(self._raw(X))
         return output if self.classes is None else self.classes[output]
 
+    @available_if(lambda self: self.model.has_proba)
     def predict_proba(self, X):
         return self.model.proba(self._raw(X))
 

@@ -77,9 +77,10 @@ class MadeHello(Handshake):
     def of(cls, hello: Handshake, columns: Columns, levels: Any = ((), ())) -> MadeHello:
         """That of clients who have said another hello."""
         # Codes and curves are in double precision.
-        changed = replace(hello, dtype=np.dtype(float), feature_names=None)
-        about = vars(replace(changed, n_features=columns.n_columns))
-        return cls(**about, columns=columns, levels=levels)
+        new = replace(
+            hello, n_features=columns.n_columns, feature_names=None, dtype=np.dtype(float)
+        )
+        return cls(**vars(new), columns=columns, levels=levels)
 
 
 class MadeFederation(BehindFederation):
@@ -208,20 +209,20 @@ def _quantiles_of(
         n = len(hello.ids)
         ledger.book(up=n * up, down=n * down, clients=n, shared_bytes=(8 * up, 8 * down))
 
-    def check_lost():
+    def ask(name, *arguments, **how):
+        answers = ask_each(parts, name, [arguments] * len(parts), retries=retries, **how)
         if any(part.is_lost for part in parts):
             raise _FewerPlaces
+        return answers
 
     def below(edges):
         book(edges.size + len(edges), edges.size)
         try:
-            asked = [(edges,)] * len(parts)
-            answers = ask_each(parts, "below", asked, retries=retries, may_refuse=True)
+            answers = ask("below", edges, may_refuse=True)
         except FederationError as error:
             raise NoQuantiles(
                 f"no place answers below, from which knots are found: {error}"
             ) from error
-        check_lost()
         if len(answers) < len(parts):
             raise NoQuantiles("some places do not answer below, from which knots are found.")
         found = sum(answers)
@@ -230,9 +231,7 @@ def _quantiles_of(
     def moments(step, *means):
         d = hello.n_features
         book(*((d, d) if means else (4 * d + 1, 0)))
-        asked = [("features", step, *means)] * len(parts)
-        answers = ask_each(parts, "moments", asked, retries=retries)
-        check_lost()
+        answers = ask("moments", "features", step, *means)
         if step == "sums" and any(stored is not None for _, _, stored, *_ in answers):
             raise NoQuantiles(
                 "X must be dense for curves and trees, got a sparse matrix: take X.toarray() or "

@@ -15,6 +15,7 @@ from ..calls.answers import check_arguments
 from ..calls.call import CALLS
 from ..calls.letters import sizes_of
 from ..numerics.by_cluster import weight_by_cluster
+from ..numerics.matrices import quotient
 from .checking import check_positions
 from .privacy import ClientPrivacy
 from .query_log import QueryLog
@@ -439,8 +440,8 @@ class FitGuard:
 def _effective(weights, codes, n=0):
     """Number of rows of each client that would have its precision if their weights were equal."""
     total, squares = (weight_by_cluster(codes, w, n) for w in (weights, np.square(weights)))
-    sizes = np.divide(total**2, squares, out=np.zeros_like(total), where=squares > 0)
-    return np.round(sizes, 9)  # equal weights are not to fall short by their rounding
+    # Equal weights are not to fall short by their rounding.
+    return np.round(quotient(total**2, squares), 9)
 
 
 class PolicySite(WrappedSite):
@@ -539,9 +540,8 @@ class PolicySite(WrappedSite):
 
     def _without_few(self, answers):
         """Answers without clients that count few rows in an entry."""
-        shares = answers["counts"] / np.maximum(
-            answers["counts"].sum(axis=1, keepdims=True), 1e-300
-        )
+        counts = answers["counts"]
+        shares = quotient(counts, counts.sum(axis=1, keepdims=True))
         counts = np.round(shares * self.client_sizes[:, None], 6)
         few = ((counts > 0) & (counts < self.guard.policy.min_rows)).any(axis=1)
         answered = answers.pop("answered", np.ones(self.n_clients, dtype=bool))

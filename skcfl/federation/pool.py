@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,19 +27,11 @@ if TYPE_CHECKING:
     from .sites import Site
 
 
-class Seeds:
-    """Seeds of what clients draw: drawn once by the server, when first needed, then counted."""
-
-    def __init__(self, random_state):
-        self.random_state = random_state
-        self.seed, self.count = None, 0
-
-    def next(self):
-        """The seed and the number of the draw, the same for all clients."""
-        if self.seed is None:
-            self.seed = int(self.random_state.randint(np.iinfo(np.int32).max))
-        self.count += 1
-        return self.seed, self.count
+def seeds(random_state):
+    """Yield the seed of what clients draw, drawn when first needed, and the number of the draw."""
+    seed = int(random_state.randint(np.iinfo(np.int32).max))
+    for number in count(1):
+        yield seed, number
 
 
 class ClientPool:
@@ -93,9 +86,8 @@ class ClientPool:
     ) -> None:
         self.model = model
         self.scaling = scaling
-        self.random_state = check_random_state(random_state)
+        self.reseed(random_state)
         self.ledger = Ledger()
-        self._seeds = Seeds(self.random_state)
         self.places, self._at = np.arange(site.n_clients), slice(None)
         self.presence = Presence(self.places) if presence is None else presence
         self._some_rows = some_rows
@@ -323,7 +315,7 @@ class ClientPool:
             The seed.
         """
         self.random_state = check_random_state(seed)
-        self._seeds = Seeds(self.random_state)
+        self._seeds = seeds(self.random_state)
 
     # ------------------------------------------------------------ penalty and units
 
@@ -401,7 +393,7 @@ class ClientPool:
             Whether clients draw in any case.
         """
         draws = always or batch_size is not None or self.model.stochastic
-        return self._seeds.next() if draws else None
+        return next(self._seeds) if draws else None
 
     # ------------------------------------------------------------------- what is known
 

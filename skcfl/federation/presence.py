@@ -75,7 +75,7 @@ class Presence:
     """
 
     def __init__(self, ids, min_clients=1, retries=10, before=None):
-        self.ids, self.min_clients, self.retries = ids, min_clients, retries
+        self.ids, self.min_clients, self.retries = np.asarray(ids), min_clients, retries
         none = np.zeros(len(ids), dtype=bool)
         #: Clients left out because an earlier attempt rejected them, and those that it lost.
         self.banned = none if before is None else before.banned | before.rejected
@@ -93,17 +93,17 @@ class Presence:
         self.heard = np.ones(len(ids), dtype=bool)
         #: Whether something that needs all clients was computed without some.
         self.incomplete = False
-        #: Clients that gave no answer to a final call, so that their models are not known.
-        self.unfinished = none.copy()
-        #: Clients that were away in a call that needs all.
-        self.skipped = none.copy()
+        #: Clients that gave no answer to a final call, so that their models are not known, and
+        #: clients that were away in a call that needs all.
+        self.unfinished, self.skipped = np.zeros((2, len(ids)), dtype=bool)
         #: Whether calls that else go on without silent clients need all of them.
         self.needs_all = False
         #: Times that the fit has started again with those who came back.
         self.repeats = 0 if before is None else before.repeats
         self.calls = 0
-        #: Clients that sent non-finite values; their answers are ignored from then on.
-        self.rejected = np.zeros(len(ids), dtype=bool)
+        #: Clients that sent non-finite values, and those that never answer one kind of call: both
+        #: are not asked again.
+        self.rejected, self.excluded = np.zeros((2, len(ids)), dtype=bool)
         #: Non-finite answers in a row, where the model may be to blame.  Starts at PATIENCE - 1 so
         #: that a client that has never sent a finite value is rejected at once.
         self.strange = np.full(len(ids), PATIENCE - 1, dtype=np.int32)
@@ -111,10 +111,8 @@ class Presence:
         #: clients have ever answered it, and how often each has not, where some have not.
         self.answered = {}
         self.failed = {}
-        #: Clients that are not asked again because they never answer one kind of call.
-        self.excluded = np.zeros(len(ids), dtype=bool)
         #: Which clients were away, and when, in earlier attempts, too.
-        self.absences = Absences(np.asarray(ids)) if before is None else before.absences
+        self.absences = Absences(self.ids) if before is None else before.absences
         self._check_number()
 
     def note(self, places, answered, whole):
@@ -147,8 +145,7 @@ class Presence:
         if n < self.min_clients:
             raise FederationError(
                 f"{n} of {len(self.ids)} clients answer, and min_clients={self.min_clients}: "
-                f"{_named(np.asarray(self.ids)[lost])} did not when last asked"
-                f"{self._refused(lost)}."
+                f"{_named(self.ids[lost])} did not when last asked{self._refused(lost)}."
             )
 
     def _refused(self, clients):
@@ -269,7 +266,7 @@ class Presence:
             self.unfinished |= back
             warnings.warn(
                 f"{int(back.sum())} of {len(back)} clients were away when they were needed, in "
-                f"each of {1 + MOST_REPEATS} attempts: {_named(np.asarray(self.ids)[back])}. What "
+                f"each of {1 + MOST_REPEATS} attempts: {_named(self.ids[back])}. What "
                 "was computed meanwhile lacks them (missing_clients_).",
                 MissingClientWarning,
                 stacklevel=caller_level(),
@@ -284,14 +281,14 @@ class Presence:
         """The text that says why the fit starts again, and names the clients."""
         away = (self.rejected | self.lost) & ~self.left_out
         if not away.any():
+            back = self._back
             return (
-                f"{int(self._back.sum())} of {len(away)} clients were away when they were needed, "
-                f"and answer again: {_named(np.asarray(self.ids)[self._back])}. The fit starts "
-                "again with them."
+                f"{int(back.sum())} of {len(back)} clients were away when they were needed, and "
+                f"answer again: {_named(self.ids[back])}. The fit starts again with them."
             )
         return (
             f"{int(away.sum())} of {len(away)} clients were lost or rejected: "
-            f"{_named(np.asarray(self.ids)[away])}. The fit starts again without them."
+            f"{_named(self.ids[away])}. The fit starts again without them."
         )
 
     def reject(self, places):

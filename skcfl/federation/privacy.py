@@ -24,7 +24,7 @@ from ..calls.releases import RELEASES
 from ..clients.ids import joined_ids
 from ..exceptions import PrivacyError
 from ..numerics.gaussian_mechanism import epsilon_of, multiplier_of, sampled_epsilon
-from .file_lock import locked
+from .file_lock import locked, write_whole
 from .masks import INFINITE, MaskParty, encoded, rooms_of, scale_of
 from .scaling import Scaling
 from .serialization import dumps, loads
@@ -386,11 +386,10 @@ class Account:
                 count = round(spent * multiplier**2)
                 about = float(multiplier), count, privacy.participation, privacy.delta
                 would = sampled_epsilon(*about)
+                over = would > privacy.epsilon * (1.0 + ROUNDING)
             else:
                 would = epsilon_of(spent**-0.5, privacy.delta)
-            over = spent * self._multiplier**2 > 1.0 + ROUNDING
-            if privacy.participation < 1.0:
-                over = would > privacy.epsilon * (1.0 + ROUNDING)
+                over = spent * self._multiplier**2 > 1.0 + ROUNDING
             if over:
                 raise Refused(
                     f"its account is spent: the release would raise epsilon to {would:.3g} at "
@@ -399,9 +398,7 @@ class Account:
             self._books.update(spent=spent, multiplier=float(multiplier))
             if self._path is not None:
                 # A file that is cut would be an account of nothing.
-                partial = self._path.with_name(self._path.name + ".new")
-                partial.write_text(json.dumps(self._books), encoding="utf-8")
-                os.replace(partial, self._path)
+                write_whole(self._path, json.dumps(self._books).encode())
 
     def names(self, n_clients: int, site: str | None = None) -> Array:
         """Names in the place of the clients' ids, ascending: ids say who takes part.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -468,30 +467,3 @@ def private_copy(federation: Any, **changes: Any) -> Any:
     made = copy.copy(federation)
     vars(made).update(changes)
     return made
-
-
-def without_facts(hello: Handshake, names: Array, terms: dict[str, Any]) -> Handshake:
-    """What a private place says of itself: as many clients, and nothing of their rows.
-
-    Parameters
-    ----------
-    hello : Handshake
-        What it would say.
-    names : ndarray of shape (n_clients,)
-        What a server knows the clients by.
-    terms : dict
-        Terms of its privacy.
-
-    Returns
-    -------
-    hello : Handshake
-    """
-    n = len(hello.ids)
-    return replace(
-        hello,
-        ids=names,
-        n_rows=n,
-        sizes=np.ones(n, dtype=np.intp),
-        weights=np.ones(n),
-        privacy=terms,
-    )

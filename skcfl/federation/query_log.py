@@ -92,10 +92,8 @@ class QueryLog:
                 f"{os.fspath(path)!r}: {error}"
             ) from error
 
-    @contextlib.contextmanager
     def _connected(self):
-        with contextlib.closing(sqlite3.connect(self.path, WAIT, isolation_level=None)) as file:
-            yield file
+        return contextlib.closing(sqlite3.connect(self.path, WAIT, isolation_level=None))
 
     @contextlib.contextmanager
     def open(self):

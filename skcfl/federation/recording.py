@@ -12,7 +12,7 @@ from ..calls import CALLS
 from ..clients.last_answers import Forgotten, LastAnswers
 from ..exceptions import CheckpointError
 from .journal import digest
-from .sites import Endpoint, PlaceLost, Site, answer_without, count_derived
+from .sites import PlaceLost, Site, answer_without, count_derived
 from .turns import pass_turn
 
 #: Questions about rows before a fit, asked again to see that the rows are the same.
@@ -108,21 +108,8 @@ class Recorder:
         self.journal.add(key, found, self.wire_bytes())
 
 
-class Recorded(Endpoint):
-    """Base of what is recorded of a place, `inner`, which may be lost."""
-
-    @property
-    def is_lost(self):
-        """Whether no more answers of the place are taken in this fit."""
-        return self.inner.is_lost
-
-    def lose(self, error):
-        """Take no more answers of the place in this fit."""
-        self.inner.lose(error)
-
-
-class RecordedRows(Recorded):
-    """Rows of a place, or folds of them.
+class RecordedRows:
+    """Rows of a place, or folds of them; in all but their answers they are the place itself.
 
     Parameters
     ----------
@@ -136,7 +123,6 @@ class RecordedRows(Recorded):
 
     def __init__(self, inner, recorder, made):
         self.inner, self.recorder, self.made = inner, recorder, made
-        self.travels, self.places = inner.travels, inner.places
 
     def __getattr__(self, name):
         if name.startswith("__") or name == "inner":
@@ -180,7 +166,7 @@ class RecordedRows(Recorded):
         return answer
 
 
-class RecordedSite(Recorded, Site):
+class RecordedSite(Site):
     """Clients under a model.
 
     Parameters
@@ -211,10 +197,6 @@ class RecordedSite(Recorded, Site):
             raise AttributeError(name)
         return getattr(self.inner, name)
 
-    def facts(self):
-        """What is known of the clients."""
-        return self.inner.facts()
-
     @property
     def reachable(self):
         """Clients that may answer if a call is repeated."""
@@ -234,16 +216,13 @@ class RecordedSite(Recorded, Site):
 
     def answer(self, call, arguments):
         """Let the clients compute, unless they did before."""
-        wait = self.start("answer", call, arguments)
+        wait = self.begin(call, arguments)
         if self.travels:
             pass_turn()
         return wait()
 
-    def start(self, name, *arguments):
-        """Begin to answer; see :meth:`~skcfl.federation.sites.Endpoint.start`."""
-        if name != "answer":
-            return self.inner.start(name, *arguments)
-        call, sent = arguments
+    def begin(self, call, sent):
+        """Begin to answer; see :meth:`~skcfl.federation.sites.Site.begin`."""
         message = CALLS[call]
         key = digest(self.made, call, message.packed(sent))
         found = self.recorder.take(key)
@@ -255,7 +234,7 @@ class RecordedSite(Recorded, Site):
         if again:
             return self._repeat(call, sent, found)
         self.recorder.reachable = None
-        wait = self.inner.start("answer", call, sent)
+        wait = self.inner.begin(call, sent)
 
         def answer():
             try:
@@ -282,7 +261,7 @@ class RecordedSite(Recorded, Site):
         if name in self.recorder.same or len(self.recorder.same) == COMPARED:
             return nothing
         self.recorder.same.add(name)
-        wait = self.inner.start("answer", name, sent)
+        wait = self.inner.begin(name, sent)
 
         def compare():
             with suppress(PlaceLost):
@@ -318,7 +297,7 @@ class RecordedSite(Recorded, Site):
             return lambda: self._read(CALLS[call], sent, found)
         answered, wait = found["answers"].get("answered"), None
         if answered is None:
-            wait = self.inner.start("answer", call, sent)
+            wait = self.inner.begin(call, sent)
 
         def answer():
             if wait is not None:

@@ -10,7 +10,7 @@ their second moments only: they run on pseudo-rows, and all that follows is priv
 
 from __future__ import annotations
 
-import os
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,7 @@ from ..numerics.gaussian_mechanism import multiplier_of
 from .bounds import check_ids, require
 from .checking import check_features, check_targets
 from .federation import InProcessFederation
-from .file_lock import locked
-from .masked_sums import started
+from .file_lock import locked, write_whole
 from .privacy import BOUNDS, DEVIATIONS, ClientPrivacy
 from .rows import Rows
 from .sites import PlaceLost, Refused, WrappedSite
@@ -352,11 +351,10 @@ def kept_release(federation: Any, n_folds: int) -> dict[str, Any]:
         if not path.exists():
             made = release_moments(federation, privacy, n_folds)
             whole = {"ids": ids, "moments": made.moments, "noise": made.noise, **terms}
+            file = io.BytesIO()
+            np.savez(file, **whole)
             # A file that is cut would be a second release.
-            partial = path.with_name(path.name + ".new")
-            with partial.open("wb") as file:
-                np.savez(file, **whole)
-            os.replace(partial, path)
+            write_whole(path, file.getvalue())
     with np.load(path, allow_pickle=False) as kept:
         found = {name: kept[name] for name in kept.files}
     same = found.keys() == {"ids", "moments", "noise", *terms}
@@ -391,7 +389,7 @@ def released_by_sites(federation: Any, n_folds: int) -> ReleasedFederation:
     if places is None:
         raise ValueError("epsilon and bounds must be given for rows of this process.")
     parts: list[dict[str, Any]] = []
-    waiting = [started(place, "released", (n_folds,)) for place in places]
+    waiting = [place.start("released", n_folds) for place in places]
     for place, wait in zip(places, waiting, strict=True):
         transport = place.line.transport
         try:

@@ -36,7 +36,7 @@ from .federation import Federation, checked
 from .handshake import Handshake, joined_hellos
 from .hosted_parts import ROOT
 from .made_columns import made_columns
-from .sites import Endpoint, PlaceLost, Refused, Site, Unreached, count_derived, raising
+from .sites import Endpoint, PlaceLost, Refused, Site, Unreached, count_derived, insisted, raising
 from .turns import in_one_message, pass_turn, post
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 #: Seconds to wait for an answer of a site, unless a job says otherwise.
 TIMEOUT = 60.0
+#: Why a host has no more part in a fit in which its clients have to remember models.
+NO_MEMORY = "the models that its clients remember are lost, or not known to the server"
 
 
 class RemoteHandle(Endpoint):
@@ -135,7 +137,7 @@ class HostConnection:
             return raising(self.lost)
         if self.doubtful:
             if self.remembers:
-                return raising(self._lose_memory())
+                return raising(self.lose(NO_MEMORY))
             # A late host has sent answers that did not arrive: it starts anew.
             self.dropped.extend(self.made)
             self.made, self.doubtful = set(), False
@@ -163,7 +165,7 @@ class HostConnection:
                 status, value = "unknown", None
             if status == "unknown":
                 if self.remembers:
-                    raise self._lose_memory()
+                    raise self.lose(NO_MEMORY)
                 self.made, self.doubtful = set(), False
                 status, value = self._send(kept.key, kept.recipe(), name, arguments)[1]()
             if status == "error":
@@ -181,11 +183,6 @@ class HostConnection:
             return value
 
         return answer
-
-    def _lose_memory(self):
-        return self.lose(
-            "the models that its clients remember are lost, or not known to the server"
-        )
 
     def _unsuitable(self, error):
         """What to raise where a host says that its rows do not suit.
@@ -305,42 +302,25 @@ class RemoteSite(RemoteHandle, Site):
         super().__init__(line, parent, method, arguments)
         self.n_clients, self._facts, self._limits = n_clients, facts, limits
         self.model, self.n_params = model, model.n_params
-        self._waiting = None if facts is not None else super().start("facts")
+        self._waiting = None if facts is not None else self.start("facts")
 
     def facts(self):
         """What is known of the clients; a host that does not say it when asked again is lost."""
         if self._facts is None:
             n = self.n_clients
             try:
-                self._facts = self._insisted()
+                facts = insisted(self, self._waiting, partial(self.start, "facts"), 1)
                 if self._limits is not None:
-                    self._facts = self._limits.check_facts(self._facts)
+                    facts = self._limits.check_facts(facts)
             except (PlaceLost, OutOfBounds) as error:
                 # Clients without rows would be no part of the fit, silently.
                 if isinstance(error, OutOfBounds):
                     self.line.lose(str(error))
                 else:
                     self.lose(error)
-                self._facts = np.zeros(n, dtype=np.intp), np.zeros(n), np.ones(n, dtype=bool)
-            self._waiting = None
+                facts = np.zeros(n, dtype=np.intp), np.zeros(n), np.ones(n, dtype=bool)
+            self._facts, self._waiting = facts, None
         return self._facts
-
-    def _insisted(self):
-        """The facts, or PlaceLost: the host is asked twice, and after each of its pauses."""
-        for k in range(self._most_tries):
-            try:
-                return self._waiting()
-            except Refused:
-                raise
-            except PlaceLost:
-                if self.is_lost or not (self.pause(last=True) or k == 0):
-                    raise
-                self._waiting = super().start("facts")
-        return self._waiting()
-
-    @property
-    def _most_tries(self):
-        return 1 + 2 * len(self.line.transport.pauses)
 
     @property
     def client_sizes(self):
@@ -362,17 +342,14 @@ class RemoteSite(RemoteHandle, Site):
         """Whether a call may be repeated for each client; see ``Transport.reachable``."""
         return np.full(self.n_clients, self.line.transport.reachable and not self.is_lost)
 
-    def start(self, name, *arguments):
+    def begin(self, call, sent):
         """Begin to answer; a host that is lost is one whose clients are silent."""
-        if name != "answer":
-            return super().start(name, *arguments)
-        call, sent = arguments
-        ask = partial(super().start, name, call, CALLS[call].packed(sent))
+        ask = partial(self.start, "answer", call, CALLS[call].packed(sent))
         wait = ask()
 
         def answer():
             sizes, waiting = sizes_of(self, sent), wait
-            for left in reversed(range(self._most_tries)):
+            for left in reversed(range(1 + 2 * len(self.line.transport.pauses))):
                 try:
                     return received(call, waiting(), sent, sizes, self.client_weights)
                 except OutOfBounds as error:
@@ -391,7 +368,7 @@ class RemoteSite(RemoteHandle, Site):
 
     def answer(self, call, arguments):
         """Let the clients compute a call of the table."""
-        wait = self.start("answer", call, arguments)
+        wait = self.begin(call, arguments)
         pass_turn()
         return wait()
 

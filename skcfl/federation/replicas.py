@@ -18,6 +18,7 @@ import numpy as np
 from .._typing import Array
 from ..calls.curvatures import Hessians, shows_rows
 from ..calls.first_order import ObjectivesGradients
+from ..numerics.matrices import quotient
 from .inprocess import InProcessSite
 from .lanes import asked_at_once
 from .ledger import Ledger
@@ -99,7 +100,7 @@ def _replica(pool: ClientPool, value: Array, gradient: Array, H: Array) -> Clien
     M[:, p, p] = 2.0 * value[here] - (decay * origin) @ origin
     # Columns are scaled, so that none is lost beside a large one.
     scale = np.sqrt(np.maximum(np.einsum("ijj->ij", M), 0.0))
-    inverse = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+    inverse = quotient(1.0, scale)
     values, vectors = np.linalg.eigh(M * inverse[:, :, None] * inverse[:, None, :])
     roots = np.sqrt(q * np.maximum(values, 0.0))
     rows = (roots[:, :, None] * vectors.transpose(0, 2, 1) * scale[:, None, :]).reshape(-1, q)

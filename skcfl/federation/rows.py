@@ -65,11 +65,9 @@ class Rows(Endpoint):
         self.present, self.numbers = slice(None), self.places
         #: What predictions of models are added to, (n_rows, n_outputs); None is nothing.
         self.offset = None
-        self._moments = {}
 
     def _with(self, **changes):
         rows = copy.copy(self)
-        rows._moments = {}
         vars(rows).update(changes)
         return rows
 
@@ -201,16 +199,13 @@ class Rows(Endpoint):
         rows = self.X if of == "features" else self.y[:, None]
         means = [check_numbers("means", mean, (rows.shape[1],)) for mean in means]
         index = self.answerable("moments")
+        rows, weights = _some(rows, index), _some(self.sample_weight, index)
         if step in {"levels", "means", "spreads"}:
             tell = {"levels": levels, "means": own_means, "spreads": own_spreads}[step]
-            own = [_some(part, index) for part in (rows, self.sample_weight, self.codes)]
-            return tell(*own, len(self.places), *means, n_jobs=self.n_jobs)
-        if step == "sums" or of not in self._moments:
-            parts = _some(rows, index), _some(self.sample_weight, index)
-            self._moments[of] = Moments(*parts, self.n_jobs)
-        if step == "sums":
-            return self._moments[of].sums()
-        return self._moments.pop(of).squares(*means)
+            own = _some(self.codes, index), len(self.places)
+            return tell(rows, weights, *own, *means, n_jobs=self.n_jobs)
+        moments = Moments(rows, weights, self.n_jobs)
+        return moments.sums() if step == "sums" else moments.squares(*means)
 
     def without(self, lost):
         """The same clients, some of them without their rows, the others as if these were absent.

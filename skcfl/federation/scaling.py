@@ -20,6 +20,7 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 from .._checks import LEAST
 from .._typing import Array
 from ..numerics.by_cluster import order_by_label, sum_by_cluster, weight_by_cluster
+from ..numerics.matrices import quotient
 from ..numerics.memory import require
 from ..numerics.threads import over_parts
 from .checking import check_numbers
@@ -45,8 +46,6 @@ ANOTHER_UNIT = 500.0
 # leave a feature few values by rounding, and larger scales make single precision zero.
 MOST_MEAN = {np.dtype(np.float64): 1e6, np.dtype(np.float32): 1e4}
 MOST_SCALE = 1e20
-# What stays in cache from one operation to the next, where no sums depend on it.
-CACHED_BYTES = 2**17
 
 
 @dataclass
@@ -63,26 +62,6 @@ class Scaling:
 
     mean: np.ndarray
     scale: np.ndarray
-
-    @classmethod
-    def measure(cls, X, weights=None, centred=True):
-        """Scaling of rows in one place, see :meth:`of_parts`.
-
-        Parameters
-        ----------
-        X : {ndarray, CSR matrix} of shape (n_rows, n_features)
-            Features of all clients.
-        weights : ndarray of shape (n_rows,), default=None
-            Weights of the rows.
-        centred : bool, default=True
-            Whether to take the means away; sparse features never are.
-
-        Returns
-        -------
-        scaling : Scaling
-        """
-        moments = Moments(X, weights)
-        return cls.of_parts(lambda step, *means: [getattr(moments, step)(*means)], centred)
 
     @classmethod
     def of_parts(cls, ask, centred=True, of="features"):
@@ -132,9 +111,7 @@ class Scaling:
             )
         constant = variance <= rounding
         if all(are_sparse) and total < len(mean):
-            there = sum(stored)
-            share = np.divide(total, there, out=np.zeros_like(there), where=there > 0)
-            size = np.sqrt((variance + mean**2) * share)
+            size = np.sqrt((variance + mean**2) * quotient(total, sum(stored)))
             return cls(np.zeros_like(mean), np.where(size > 0.0, size, 1.0))
         # What a constant feature, however large, differs from its mean by is rounding.
         size = np.where(np.abs(mean) > LEAST, np.abs(mean), 1.0)
@@ -219,7 +196,7 @@ class Scaling:
             return sparse.csr_array(X @ sparse.diags_array((1.0 / self.scale).astype(X.dtype)))
         out = np.empty(X.shape, dtype=X.dtype)
         level = np.flatnonzero(self.may_be_level)
-        for rows in _chunks(X, CACHED_BYTES):
+        for rows in _chunks(X):
             part = X[rows] - self.mean
             part /= self.scale
             # Rounding beside an intercept would be one more, in units of its own.
@@ -263,7 +240,7 @@ def own_means(X, weights, codes, n_clients, n_jobs=None):
     means : ndarray of shape (n_clients, n_features)
     """
     totals = weight_by_cluster(codes, weights, n_clients)
-    sums = _own_sums(X, weights, codes, n_clients, lambda rows: rows, n_jobs)
+    sums = _own_sums(X, weights, codes, n_clients, n_jobs)
     return sparse.issparse(X), totals, sums / np.where(totals > 0, totals, 1.0)[:, None]
 
 
@@ -281,11 +258,9 @@ def own_spreads(X, weights, codes, n_clients, mean, n_jobs=None):
     totals = np.where(totals > 0, totals, 1.0)[:, None]
     if sparse.issparse(X):
         means = own_means(X, weights, codes, n_clients)[2]
-        squares = _own_sums(
-            X.multiply(X).tocsr(), weights, codes, n_clients, lambda rows: rows, n_jobs
-        )
+        squares = _own_sums(X.multiply(X).tocsr(), weights, codes, n_clients, n_jobs)
         return np.sqrt(np.maximum(squares / totals - 2 * means * mean + mean**2, 0.0))
-    squares = _own_sums(X, weights, codes, n_clients, lambda rows: (rows - mean) ** 2, n_jobs)
+    squares = _own_sums(X, weights, codes, n_clients, n_jobs, lambda rows: (rows - mean) ** 2)
     return np.sqrt(squares / totals)
 
 
@@ -308,7 +283,7 @@ def levels(X, weights, codes, n_clients, n_jobs=None):
         return (np.zeros(X.shape[1]),) * 3
     totals = weight_by_cluster(codes, weights, n_clients)
     with np.errstate(over="ignore"):
-        squares = _own_sums(X, weights, codes, n_clients, np.square, n_jobs)
+        squares = _own_sums(X, weights, codes, n_clients, n_jobs, np.square)
     clients, features = squares.nonzero()
     squares = squares[clients, features]
     keep = squares > 0
@@ -337,10 +312,7 @@ def outlying(ask):
         Root mean square of the feature at the client, relative to the median over the clients.
     """
     counts, logs, squares = np.sum(ask("levels"), axis=0)
-    known = counts > 0
-    none = np.zeros(len(counts))
-    typical = np.exp(np.divide(logs, counts, out=none.copy(), where=known))
-    whole = np.sqrt(np.divide(squares, counts, out=none.copy(), where=known))
+    typical, whole = np.exp(quotient(logs, counts)), np.sqrt(quotient(squares, counts))
     suspects = np.flatnonzero(whole > SUSPECT * typical)
     none = np.zeros(0, dtype=np.intp)
     if len(suspects) == 0:
@@ -357,8 +329,8 @@ def outlying(ask):
     return clients, suspects[columns], ratios[clients, columns]
 
 
-def _own_sums(X, weights, codes, n_clients, function, n_jobs):
-    """Sums over the rows of each client, (n_clients, n_features)."""
+def _own_sums(X, weights, codes, n_clients, n_jobs, function=np.asarray):
+    """Sums over each client's rows, of dense ones after a function, (n_clients, n_features)."""
     weights = np.ones(X.shape[0]) if weights is None else np.asarray(weights, dtype=float)
     if sparse.issparse(X):
         n = len(codes)
@@ -381,8 +353,8 @@ def _own_sums(X, weights, codes, n_clients, function, n_jobs):
     return out
 
 
-def _chunks(X, n_bytes=None):
-    step = max((n_bytes or CHUNK_BYTES) // (8 * max(X.shape[1], 1)), 1)
+def _chunks(X):
+    step = max(CHUNK_BYTES // (8 * max(X.shape[1], 1)), 1)
     return [slice(start, start + step) for start in range(0, len(X), step)]
 
 

@@ -299,16 +299,13 @@ class _Reader:
             raise MessageError(f"values of kind {kind!r:.40} are unknown.")
         return getattr(self, f"_{kind}")(*tree.values())
 
-    def _at(self, number):
+    def _array(self, number):
         if type(number) is not int or not 0 <= number < len(self.arrays):
             raise MessageError("an array is missing.")
         return self.arrays[number]
 
-    def _array(self, number):
-        return self._at(number)
-
     def _number(self, number):
-        return self._at(number)[()]
+        return self._array(number)[()]
 
     def _tuple(self, items):
         return tuple(map(self.value, items))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -130,27 +131,46 @@ def ask_each(places, name, arguments=None, whole=False, retries=None, may_refuse
     pass_turn()
     answers, lost = [], []
     for place, some, wait in zip(places, arguments, waiting, strict=True):
-        left = retries or 0
-        while wait is not None:
-            try:
-                answers.append(wait())
-                break
-            except PlaceLost as error:
-                refused, wait = isinstance(error, Refused), None
-                unreached = retries is not None and isinstance(error, Unreached)
-                paused = unreached and place.pause(last=True)
-                if paused or (left and not refused):
-                    left -= not paused
-                    wait = place.start(name, *some)
-                    continue
-                lost.append(error)
-                if retries is not None and not (may_refuse and refused):
-                    place.lose(error)
+        again = partial(place.start, name, *some)
+        try:
+            answers.append(wait() if retries is None else insisted(place, wait, again, retries))
+        except PlaceLost as error:
+            lost.append(error)
+            if retries is not None and not (may_refuse and isinstance(error, Refused)):
+                place.lose(error)
     if lost and (whole or not answers):
         raise FederationError(
             f"{len(lost)} of {len(places)} places do not answer: {lost[0]}"
         ) from lost[0]
     return answers
+
+
+def insisted(place, wait, again, retries):
+    """The answer of a place, which is asked again if it is silent, and does not refuse.
+
+    Parameters
+    ----------
+    place : Endpoint
+        The place.
+    wait, again : callable
+        What waits for the first answer, and what asks again.
+    retries : int
+        How often the place is asked again, beside the pauses that it takes.
+
+    Raises
+    ------
+    PlaceLost
+        If it stays silent.
+    """
+    while True:
+        try:
+            return wait()
+        except PlaceLost as error:
+            paused = isinstance(error, Unreached) and place.pause(last=True)
+            if not paused and (retries == 0 or isinstance(error, Refused)):
+                raise
+            retries -= not paused
+            wait = again()
 
 
 class Site(Endpoint, ABC):
@@ -197,6 +217,11 @@ class Site(Endpoint, ABC):
             (n_clients,) of bool; entries of the others are not looked at.  Where some have
             answered and are in no sum, as their part of it is not finite, "non_finite", too.
         """
+
+    def begin(self, call: str, arguments: dict[str, Any]) -> Any:
+        """Begin to answer; returns what waits for the answers of :meth:`answer`."""
+        answers = self.answer(call, arguments)
+        return lambda: answers
 
     def facts(self) -> tuple[Array, Array, Array]:
         """What is known of the clients: `client_sizes`, `client_weights`, `without_rows`."""

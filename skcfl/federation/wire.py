@@ -98,7 +98,7 @@ class WireTransport(Transport):
             if status != SEVERAL:
                 return [self._taken(status, value, note)] * len(requests)
             if len(value) != len(requests):
-                raise self._lost(f"it replied to {len(value)} of {len(requests)} requests")
+                raise self.report(f"it replied to {len(value)} of {len(requests)} requests")
             return outcomes([partial(self._taken, *reply) for reply in value])
 
         return wait
@@ -109,7 +109,7 @@ class WireTransport(Transport):
             if self._calling.acquire(blocking=False):
                 about = {"name": "skcfl call back", "args": (request,), "daemon": True}
                 threading.Thread(target=self._call_back, **about).start()
-            return raising(self._lost("not waited for until it answers again", Unreached))
+            return raising(self.report("not waited for until it answers again", Unreached))
         missed = self._missed
         try:
             receive = self._send(request)
@@ -128,7 +128,7 @@ class WireTransport(Transport):
                 self._missed = max(self._missed, late)
                 kind = "" if isinstance(error, PlaceLost) else f"{type(error).__name__}: "
                 lost = PlaceLost if isinstance(error, MessageError) else Unreached
-                raise self._lost(f"{kind}{error}", lost) from error
+                raise self.report(f"{kind}{error}", lost) from error
             self._missed = self._paused = 0
             return reply
 
@@ -150,13 +150,13 @@ class WireTransport(Transport):
     def _taken(self, status, value, note):
         """Status and value of a reply, or what is raised for it."""
         if note is not None:
-            self._lost(note)
+            self.report(note)
         if status == "invalid":
             raise ValueError(value)
         if status == "forgotten":
             raise Forgotten(value)
         if status in ("lost", "refused"):
-            raise self._lost(value, Refused if status == "refused" else PlaceLost)
+            raise self.report(value, Refused if status == "refused" else PlaceLost)
         return status, value
 
     def _send(self, request):
@@ -192,11 +192,8 @@ class WireTransport(Transport):
         finally:
             self._calling.release()
 
-    def report(self, reason):
+    def report(self, reason, kind=PlaceLost):
         """Warn that the site gives no answer; see ``Transport.report``."""
-        return self._lost(reason)
-
-    def _lost(self, reason, kind=PlaceLost):
         # A site chooses its reasons: neither they nor their number fill a log.
         text = f"site {self.name!r}: {reason:.{LONGEST_REASON}}"
         if text not in self.failures and len(self.failures) < MOST_REASONS:
