@@ -55,7 +55,11 @@ COLUMNS = ("round", "objective", "gap", "n_clusters", "participants")
 
 
 class CertifiedLoop:
-    """Base of the solvers; they have ``state.W``, `_edge_duals` and `_iterate`."""
+    """Base of the solvers.
+
+    They have ``state.W``, `_iterate`, which returns the result, and `_edge_duals`, feasible duals
+    of the present iterate, block by block.
+    """
 
     certify = False
     # True if partitions mostly of single clients are left at that where the gap is small enough.
@@ -83,14 +87,6 @@ class CertifiedLoop:
         """Iterate until the gap is small enough."""
         with loop(self.unit, self.max_iter) as self.progress:
             return self._iterate()
-
-    def _iterate(self):
-        """Iterations up to the result."""
-        raise NotImplementedError
-
-    def _edge_duals(self):
-        """Feasible edge duals of the present iterate, block by block."""
-        raise NotImplementedError
 
     def _also(self):
         """Further questions of a check."""
@@ -146,7 +142,7 @@ class CertifiedLoop:
         best = self.best
         self._record(k, best["primal"], best["gap"], n_clusters, participants)
         values = {"objective": best["primal"], "gap": best["gap"], "n_clusters": n_clusters}
-        stop = self.progress.tell(partial(self._so_far, k), k=k, **values)
+        stop = self.progress.tell(partial(self._result, k), k=k, **values)
         return self._reached() or stop or self._stagnates(k)
 
     def _may_contract(self, k):
@@ -170,14 +166,6 @@ class CertifiedLoop:
         limit = self.problem.tolerance(best["primal"], self.tol)
         fall = objectives[-1 - STILL] - objectives[-1]
         return best["gap"] > HOPELESS * limit and fall <= IDLE * limit
-
-    def _so_far(self, k):
-        """Result as if the iteration ended here."""
-        best = self.best
-        labels = self.labels if best["labels"] is None else best["labels"]
-        labels = np.arange(self.problem.n) if labels is None else labels
-        W = best["W"]
-        return Result(mean_by_cluster(W, labels), labels, W, best["primal"], k)
 
     def _reached(self):
         """True if the gap is small enough."""

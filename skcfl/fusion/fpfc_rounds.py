@@ -61,7 +61,8 @@ from ..rounds.record import History
 from ..rounds.state import Draw
 from ..rounds.stop import rounds_stable
 from .expansions import can_expand
-from .fpfc_problem import COLUMNS, rms
+from .fpfc_problem import COLUMNS
+from .primal_dual_inexact import rms
 
 __all__ = ["FPFCOptions", "fpfc"]
 
@@ -223,7 +224,7 @@ class _Rounds:
             return None
         if options.step_size is not None:
             return np.full(self.problem.n, float(options.step_size))
-        return 1.0 / (self.problem.lipschitz() + self.rho)
+        return 1.0 / (self.problem.curvatures()[0] + self.rho)
 
     # ----------------------------------------------------------------------------- rounds
 
@@ -389,7 +390,7 @@ class _Rounds:
             return max(NOISY_SETTLED, steps / self.problem.typical_distance())
         if self.options.participation < 1.0 or not self.problem.exact:
             return NOISY_SETTLED
-        return SETTLED if self.problem.concave else NORM_SETTLED
+        return NORM_SETTLED if self.penalty.convex else SETTLED
 
     def _look(self):
         """Objective, residuals and clusters of the present models."""
@@ -427,9 +428,9 @@ class _Rounds:
         problem, nu = self.problem, self.options.nu
         tree = linkage(squareform(lengths, checks=False), "single")
         if nu is None:
-            floor = FLOOR * float(np.median(problem.distances()))
-            low, high = floor, np.inf
-            if problem.concave:
+            if self.penalty.convex:
+                low, high = FLOOR * float(np.median(problem.distances())), np.inf
+            else:
                 low, high = self.penalty.smoothing, float(self.penalty.lam)
             nu = gap_threshold(tree[:, 2], low, high)
         return numbered(fcluster(tree, nu, "distance")), nu

@@ -97,13 +97,12 @@ class PrimalDualState:
         return replace(self, U=None)
 
 
-def _is_large(problem):
+def is_large(graph):
     """True if messages along edges are cheaper than the linear systems of the ADMM."""
-    graph = problem.graph
     return graph.n_nodes > LARGE_GRAPH and not graph.is_complete
 
 
-@solver(PrimalDual, best_for=_is_large)
+@solver(PrimalDual)
 def primal_dual(
     problem,
     lam,

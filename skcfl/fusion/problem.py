@@ -28,10 +28,10 @@ from .admm import admm
 from .enclosures import compare_own_models
 from .expansions import Expansions, questions
 from .inner_edges import EPS
-from .mean_regularised import mean_regularised
+from .mean_regularised import is_mean_regularised, mean_regularised
 from .path import lam_grid, path_ends
 from .pdmm import pdmm
-from .primal_dual import primal_dual
+from .primal_dual import is_large, primal_dual
 from .reduced import lam_max_bounds
 from .solvers import InexactPrimalDual
 from .theorems import gap_of, proved_apart
@@ -366,10 +366,6 @@ class FusionProblem:
     # Values of lam for a path, its least and largest lam, and bounds of the lam where all fuses.
     grid, path_ends, bounds = lam_grid, path_ends, lam_max_bounds
 
-    def fused_from(self, lams):
-        """The value of a grid from which on everything is fused, infinite where nothing is."""
-        return float(lams[-1]) if self.penalty.norm and lams[-1] > 0.0 else np.inf
-
     def own_models(self, solve):
         """Each client's own model, the solution at lam = 0, as a Result.
 
@@ -399,7 +395,7 @@ class FusionProblem:
         theta = solve_pooled(self.pool, labels, theta, ones, tol=self.pooled_tol)[0]
         return Result(cluster_params=theta, labels=labels, params=theta[labels])
 
-    def refit(self, labels, theta):
+    def refit(self, labels, theta, rng=None):
         """Each cluster's model on the pooled rows of its clients."""
         return solve_pooled(self.pool, labels, theta, tol=self.pooled_tol)[0]
 
@@ -414,7 +410,9 @@ class FusionProblem:
             )
         if given != "auto":
             return SOLVERS[given] if isinstance(given, str) else given.solve
-        return next(s for s in (mean_regularised, primal_dual, admm) if s.best_for(self))
+        if is_mean_regularised(self):
+            return mean_regularised
+        return primal_dual if is_large(self.graph) else admm
 
     @staticmethod
     def neighbourhood(pool):

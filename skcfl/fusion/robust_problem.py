@@ -170,7 +170,7 @@ class BoundedProblem(FusionProblem):
             nodes = NodePool(pool.subset(self.heard), self.heard, pool.n_clients)
         super().__init__(nodes, graph, penalty)
         self.clients, self.trusted = pool, self.limits.trusted
-        self._pools, self._fused = {}, None
+        self._pools, self._fused, self._solved = {}, None, self.limits.models.copy()
 
     def is_slack(self, lam):
         """True if no client can be pulled at by more than the bound at this lam."""
@@ -218,12 +218,6 @@ class BoundedProblem(FusionProblem):
         return result
 
     # ------------------------------------------------------------------------- over lam
-
-    def local_models(self):
-        """Each client's own minimiser."""
-        if self._local is None:
-            self._local = self.extend(self.limits.models.copy())
-        return self._local
 
     def _all_together(self):
         """One model of each component of the graph under the bound, and the clients' forces."""
