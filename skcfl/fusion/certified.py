@@ -9,6 +9,7 @@ dual.  An exact partition closes it if a flow is found; it is proved only if tha
 values that rounding allows.
 """
 
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -52,6 +53,32 @@ MAX_LAST = 600
 FEW = 100
 # What the history of a solver has of each check.
 COLUMNS = ("round", "objective", "gap", "n_clusters", "participants")
+
+
+@dataclass
+class EdgeSums:
+    """Sums of one pass over the edges.
+
+    Attributes
+    ----------
+    outflow : ndarray of shape (n, d) or None
+        What the next models of the nodes need.
+    divergence : ndarray of shape (n, d) or None
+        Net outflows of feasible edge duals.
+    conjugate : float
+        Conjugate of the penalty at these duals, zero for norms.
+    zeros : list of tuple of ndarray
+        Pairs with a difference of exactly zero.
+    primal2, dual2 : float
+        Squares by which the step sizes of a solver are balanced.
+    """
+
+    outflow: np.ndarray | None = None
+    divergence: np.ndarray | None = None
+    conjugate: float = 0.0
+    zeros: list = field(default_factory=list)
+    primal2: float = 0.0
+    dual2: float = 0.0
 
 
 class CertifiedLoop:
@@ -101,10 +128,10 @@ class CertifiedLoop:
 
     # -------------------------------------------------------------------------- checks
 
-    def _check(self, k, candidates, divergence, conjugate, zeros, participants):
+    def _check(self, k, candidates, edges, participants):
         """Gap of the present iterate, exact partition if it can be had; whether to stop."""
         problem, lam = self.problem, self.lam
-        left = 0.0
+        divergence, conjugate, left = edges.divergence, edges.conjugate, 0.0
         if problem.passive:
             divergence, conjugate, left = problem.conserved(self._edge_duals(), lam)
         # With one client so far off the gap is too large, whatever the others say.
@@ -133,7 +160,7 @@ class CertifiedLoop:
         self._keep(primal, dual, X, divergence, rounding=rounding)
         n_clusters = problem.n
         if self.watches:
-            labels = _components(zeros, problem.n)
+            labels = _components(edges.zeros, problem.n)
             n_clusters = int(labels.max()) + 1
             if self.contraction and self._may_contract(k):
                 self._contract(k, labels, candidates[0], self._reached())

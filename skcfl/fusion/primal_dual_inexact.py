@@ -246,18 +246,17 @@ class _InexactPrimalDual(_PrimalDual):
         )
         return V.astype(float)
 
-    def _examine(self, k, V, flows):
+    def _examine(self, k, V, edges):
         """Whether the conditions hold, or clusters have settled."""
-        problem, n = self.problem, self.problem.n
-        divergence = flows["outflow"] * (0.5 / self.state.ratio)
+        problem, n, divergence = self.problem, self.problem.n, edges.divergence
         values, gradients = problem.pool.ask(ObjectivesGradients, V)
         objective = float(values.sum(dtype=float)) + self.lam * problem.fusion(V)
         # The inflow of clients without rows passes through them.
         node = rms(gradients + divergence) / self.scale
-        edge = np.sqrt(flows["move2"] / max(problem.graph.n_edges, 1))
+        edge = np.sqrt(edges.dual2 / max(problem.graph.n_edges, 1))
         edge /= max(rms(V), 1e-300)
         self.residual = float(max(node, edge))
-        labels = _components(flows["zeros"], n) if self.watches else np.arange(n)
+        labels = _components(edges.zeros, n) if self.watches else np.arange(n)
         last = self.history["round"][-1] if self.history["round"] else 0
         self.stable = rounds_stable(self.stable, self.labels, labels, k - last)
         if node < FALL * self.least:

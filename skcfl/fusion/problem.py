@@ -19,7 +19,7 @@ from ..calls.first_order import ObjectivesGradients
 from ..calls.proofs_asked import Rounding
 from ..federation.lanes import asked_at_once
 from ..federation.result import Result
-from ..graphs.edges import EdgeList, edge_blocks
+from ..graphs.edges import edge_blocks
 from ..numerics.by_cluster import mean_by_cluster
 from ..numerics.newton import MAX_DENSE
 from ..rounds.local_training import solve_local
@@ -333,17 +333,10 @@ class FusionProblem:
 
     def crossing(self, U):
         """Sums of the lengths of flows at every node, block by block, (n,)."""
-        total = np.zeros((1, self.n))
+        total = np.zeros(self.n)
         for block, u in zip(self.blocks, U, strict=True):
-            size = np.linalg.norm(u, axis=0)
-            if isinstance(block, EdgeList):
-                total[0] += np.bincount(block.heads, size, self.n)
-                total[0] += np.bincount(block.tails, size, self.n)
-            else:
-                total[0, block.rows] += size.sum(axis=1)
-                if not block.diagonal:
-                    total[0, block.columns] += size.sum(axis=0)
-        return total[0]
+            block.add_to_ends(np.linalg.norm(u, axis=0), total)
+        return total
 
     def tolerance(self, value, tol):
         """Largest duality gap that a relative tolerance allows.
