@@ -46,6 +46,12 @@ def pulls(pool, curvature):
     return SHRINKAGE * curvature * pool.n_params / np.maximum(pool.client_weights, 1e-12)
 
 
+def in_metric(W, H):
+    """Coordinates of models, with the distances that ``H``, positive semi-definite, gives them."""
+    values, vectors = np.linalg.eigh(H)
+    return W @ (vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
 class FusionProblem:
     """A pool, a graph and a penalty: what all solvers of fusion problems share.
 
@@ -427,5 +433,4 @@ class FusionProblem:
         W = pool.model.centre(W)
         if not H:
             return W
-        values, vectors = np.linalg.eigh(H[0])
-        return W @ (vectors * np.sqrt(np.maximum(values, 0.0)))
+        return in_metric(W, H[0])

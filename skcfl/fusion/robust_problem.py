@@ -41,7 +41,7 @@ from .admm import admm
 from .flows import flow_values
 from .inner_edges import EPS
 from .node_pool import NodePool
-from .problem import FusionProblem, pulls
+from .problem import FusionProblem, in_metric, pulls
 
 # Suspicion beyond which a client is left out.
 GROSS = 100.0
@@ -269,8 +269,7 @@ class BoundedProblem(FusionProblem):
         together = np.zeros(some.n_clients, dtype=np.intp)
         if p > MAX_DENSE or shows_rows(some, together, 1)[0]:
             return W
-        values, vectors = np.linalg.eigh(some.ask(Hessians, limits.centre[None], together)[0])
-        return W @ (vectors * np.sqrt(np.maximum(values, 0.0)))
+        return in_metric(W, some.ask(Hessians, limits.centre[None], together)[0])
 
 
 @lru_cache
