@@ -32,17 +32,16 @@ classes can be separated and its curvature at the minimum is far below its bound
 are balanced, so that the primal and the dual residual of each split are of one size.
 """
 
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from numbers import Integral
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
 from ..calls.curvatures import Prox
-from ..graphs.edges import coordinate_parts, require_edges, shrinkage
+from ..graphs.edges import require_edges
 from ..numerics.conjugate_gradients import conjugate_gradients
-from .certified import CHECK_EVERY, FIRST_CHECK, SETTLED, CertifiedLoop
+from .certified import CHECK_EVERY, FIRST_CHECK, SETTLED, CertifiedLoop, EdgeSums
 from .expansions import can_expand, questions
 from .solvers import ADMM, solver
 
@@ -141,18 +140,6 @@ def admm(
     return result, loop.state
 
 
-@dataclass
-class _Pass:
-    """Results of one pass over the edges: node sums, and at a check the terms of the check."""
-
-    outflow: np.ndarray
-    divergence: np.ndarray | None = None
-    zeros: list = field(default_factory=list)
-    residual2: float = 0.0
-    dual2: float = 0.0
-    conjugate: float = 0.0
-
-
 class _ADMM(CertifiedLoop):
     # True if proximal points are those of expansions.
     expands = False
@@ -207,10 +194,7 @@ class _ADMM(CertifiedLoop):
             state.A = state.A + W_hat - V
             state.W, state.V = W, V
             if check:
-                candidates = [V, W]
-                if self._check(
-                    k, candidates, edges.divergence, edges.conjugate, edges.zeros, len(W)
-                ):
+                if self._check(k, [V, W], edges, len(W)):
                     break
                 # The second check comes early for runs that are nearly there; balances have to
                 # settle.
@@ -270,47 +254,31 @@ class _ADMM(CertifiedLoop):
         """z, the dual and t of every edge; what the nodes need of them."""
         state, problem, penalty = self.state, self.problem, self.problem.penalty
         VT = np.ascontiguousarray(state.V.T)
-        edges = _Pass(outflow=np.zeros_like(VT))
+        outflow, divergence = np.zeros((2, *VT.shape))
+        edges, scale = EdgeSums(outflow.T), self.lam / state.rho
+        for block, t in zip(problem.blocks, state.T, strict=True):
+            DV = block.difference(VT)
+            q = 2.0 * DV
+            q -= t
+            p = penalty.project(q, scale * block.weights)
+            if check:
+                block.add_divergence(p, divergence)
+                if self.watches:
+                    block.mark(~(q - p).any(axis=0), edges.zeros)
+                if not penalty.norm:
+                    conjugate = penalty.conjugate(state.rho * p, self.lam * block.weights)
+                    edges.conjugate += block.total(conjugate)
+                gap = DV - t - p
+                edges.primal2 += block.total(np.einsum("d...,d...->...", gap, gap))
+                edges.dual2 += block.total(np.einsum("d...,d...->...", p, p))
+            # t <- t + relaxation (z - D v),  z - D v = D v - t - p
+            p += t
+            np.subtract(DV, p, out=p)
+            p *= RELAXATION
+            t += p
+            block.add_divergence(t, outflow)
         if check:
-            edges.divergence = np.zeros_like(VT)
-        scale = self.lam / state.rho
-        for block, T in zip(problem.blocks, state.T, strict=True):
-            project = partial(penalty.project, t=scale * block.weights)
-            parts, factor = coordinate_parts(penalty, block, problem.d), None
-            if len(parts) > 1:
-                squares = np.zeros(block.shape)
-                for part in parts:
-                    q = 2.0 * block.difference(VT[part])
-                    q -= T[part]
-                    squares += np.einsum("d...,d...->...", q, q)
-                factor = shrinkage(project, squares)
-            zero = np.ones(block.shape, dtype=bool)
-            for part in parts:
-                t, DV = T[part], block.difference(VT[part])
-                q = 2.0 * DV
-                q -= t
-                p = project(q) if factor is None else factor * q
-                if check:
-                    block.add_divergence(p, edges.divergence[part])
-                    if self.watches:
-                        zero &= ~(q - p).any(axis=0)
-                    if not penalty.norm:
-                        conjugate = penalty.conjugate(state.rho * p, self.lam * block.weights)
-                        edges.conjugate += block.total(conjugate)
-                    gap = DV - t - p
-                    edges.residual2 += block.total(np.einsum("d...,d...->...", gap, gap))
-                    edges.dual2 += block.total(np.einsum("d...,d...->...", p, p))
-                # t <- t + relaxation (z - D v),  z - D v = D v - t - p
-                p += t
-                np.subtract(DV, p, out=p)
-                p *= RELAXATION
-                t += p
-                block.add_divergence(t, edges.outflow[part])
-            if check and self.watches:
-                block.mark(zero, edges.zeros)
-        edges.outflow = edges.outflow.T
-        if check:
-            edges.divergence = state.rho * edges.divergence.T
+            edges.divergence = state.rho * divergence.T
         return edges
 
     def _edge_duals(self):
@@ -330,7 +298,7 @@ class _ADMM(CertifiedLoop):
             return
         state, energy = self.state, self.average.energy
         move, way = state.V - V_old, state.V - self.problem.local_models()
-        gap2 = np.array([((state.W - state.V) ** 2).sum(), edges.residual2])
+        gap2 = np.array([((state.W - state.V) ** 2).sum(), edges.primal2])
         move2 = np.array([(move**2).sum(), energy(move)])
         dual2 = np.array([(state.A**2).sum(), edges.dual2])
         way2 = np.array([(way**2).sum(), energy(way)])

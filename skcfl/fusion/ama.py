@@ -47,6 +47,7 @@ from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster
 from ..numerics.matrices import factor
 from .certified import COLUMNS, shortfall
+from .path import path_start
 from .reduced import contract
 from .solvers import solver
 
@@ -148,14 +149,7 @@ def _stages(problem, lam, state):
     if state is not None and (state.converged or state.lam == lam):
         start = STAGE * state.lam
     else:
-        (block,) = problem.blocks
-        W = np.ascontiguousarray(problem.local_models().T)
-        distance = problem.penalty.value(block.difference(W))
-        separate = distance > 0
-        if not separate.any():
-            return [lam]
-        degree = 2.0 * len(block.weights) / problem.n
-        start = 0.25 * np.quantile((distance / block.weights)[separate], 0.05) / degree
+        start = path_start(problem, lam)
     number = int(np.ceil(np.log(max(lam / start, 1.0)) / np.log(STAGE)))
     return [*(lam * STAGE ** -np.arange(number, 0, -1.0)), lam]
 

@@ -9,6 +9,7 @@ dual.  An exact partition closes it if a flow is found; it is proved only if tha
 values that rounding allows.
 """
 
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -54,8 +55,38 @@ FEW = 100
 COLUMNS = ("round", "objective", "gap", "n_clusters", "participants")
 
 
+@dataclass
+class EdgeSums:
+    """Sums of one pass over the edges.
+
+    Attributes
+    ----------
+    outflow : ndarray of shape (n, d) or None
+        What the next models of the nodes need.
+    divergence : ndarray of shape (n, d) or None
+        Net outflows of feasible edge duals.
+    conjugate : float
+        Conjugate of the penalty at these duals, zero for norms.
+    zeros : list of tuple of ndarray
+        Pairs with a difference of exactly zero.
+    primal2, dual2 : float
+        Squares by which the step sizes of a solver are balanced.
+    """
+
+    outflow: np.ndarray | None = None
+    divergence: np.ndarray | None = None
+    conjugate: float = 0.0
+    zeros: list = field(default_factory=list)
+    primal2: float = 0.0
+    dual2: float = 0.0
+
+
 class CertifiedLoop:
-    """Base of the solvers; they have ``state.W``, `_edge_duals` and `_iterate`."""
+    """Base of the solvers.
+
+    They have ``state.W``, `_iterate`, which returns the result, and `_edge_duals`, feasible duals
+    of the present iterate, block by block.
+    """
 
     certify = False
     # True if partitions mostly of single clients are left at that where the gap is small enough.
@@ -84,14 +115,6 @@ class CertifiedLoop:
         with loop(self.unit, self.max_iter) as self.progress:
             return self._iterate()
 
-    def _iterate(self):
-        """Iterations up to the result."""
-        raise NotImplementedError
-
-    def _edge_duals(self):
-        """Feasible edge duals of the present iterate, block by block."""
-        raise NotImplementedError
-
     def _also(self):
         """Further questions of a check."""
         return ()
@@ -105,10 +128,10 @@ class CertifiedLoop:
 
     # -------------------------------------------------------------------------- checks
 
-    def _check(self, k, candidates, divergence, conjugate, zeros, participants):
+    def _check(self, k, candidates, edges, participants):
         """Gap of the present iterate, exact partition if it can be had; whether to stop."""
         problem, lam = self.problem, self.lam
-        left = 0.0
+        divergence, conjugate, left = edges.divergence, edges.conjugate, 0.0
         if problem.passive:
             divergence, conjugate, left = problem.conserved(self._edge_duals(), lam)
         # With one client so far off the gap is too large, whatever the others say.
@@ -137,7 +160,7 @@ class CertifiedLoop:
         self._keep(primal, dual, X, divergence, rounding=rounding)
         n_clusters = problem.n
         if self.watches:
-            labels = _components(zeros, problem.n)
+            labels = _components(edges.zeros, problem.n)
             n_clusters = int(labels.max()) + 1
             if self.contraction and self._may_contract(k):
                 self._contract(k, labels, candidates[0], self._reached())
@@ -146,7 +169,7 @@ class CertifiedLoop:
         best = self.best
         self._record(k, best["primal"], best["gap"], n_clusters, participants)
         values = {"objective": best["primal"], "gap": best["gap"], "n_clusters": n_clusters}
-        stop = self.progress.tell(partial(self._so_far, k), k=k, **values)
+        stop = self.progress.tell(partial(self._result, k), k=k, **values)
         return self._reached() or stop or self._stagnates(k)
 
     def _may_contract(self, k):
@@ -170,14 +193,6 @@ class CertifiedLoop:
         limit = self.problem.tolerance(best["primal"], self.tol)
         fall = objectives[-1 - STILL] - objectives[-1]
         return best["gap"] > HOPELESS * limit and fall <= IDLE * limit
-
-    def _so_far(self, k):
-        """Result as if the iteration ended here."""
-        best = self.best
-        labels = self.labels if best["labels"] is None else best["labels"]
-        labels = np.arange(self.problem.n) if labels is None else labels
-        W = best["W"]
-        return Result(mean_by_cluster(W, labels), labels, W, best["primal"], k)
 
     def _reached(self):
         """True if the gap is small enough."""

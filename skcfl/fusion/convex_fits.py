@@ -227,6 +227,7 @@ class ConvexFamily(Family):
     """
 
     def __init__(self, fits, make, on_all, graph, penalty, lams, refits, grows):
+        fuses = on_all.exact and on_all.penalty.norm and lams[-1] > 0.0
         super().__init__(
             name={
                 "graph": graph if isinstance(graph, str) else "given",
@@ -234,7 +235,7 @@ class ConvexFamily(Family):
             },
             lams=lams,
             refits=refits if on_all.penalty.norm else refits[:1],
-            fused=on_all.fused_from(lams) if grows else np.inf,
+            fused=float(lams[-1]) if grows and fuses else np.inf,
             grows=grows,
             refines=on_all.exact,
             anew=not on_all.exact,

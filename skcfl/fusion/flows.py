@@ -136,12 +136,12 @@ def flow_values(
     if not len(todo):
         return bounds()
     stored = inside.n_edges * d <= MAX_STORED
-    kind = _Cuts if separable else _Alternating if stored else _Ascent
+    kind = _Search if separable else _Alternating if stored else _Ascent
     if not np.array_equal(todo, inside.clusters):
         inside = Inside(graph, penalty, labels, d, todo)
     search = search.part(kind, inside)
     if separable:
-        search.run()
+        search.find_best_cuts()
         put(search)
         return bounds()
     flow = start(inside) if stored and start is not None else None
@@ -198,6 +198,10 @@ class _Search:
         Potentials that give it, cluster by cluster.
     energy : ndarray of shape (n, d) or None
         Potentials of the flow of least energy, where it was looked at.
+
+    Iterative searches have three more methods: ``begin(flow)`` starts at a flow, that of least
+    energy by default; ``step()`` is an iteration, between which `radius` (n_clusters,) may
+    change; ``look()`` looks for bounds from below.
     """
 
     def __init__(self, inside, b, slack):
@@ -338,28 +342,12 @@ class _Search:
             return (largest < (1.0 - NEWS * tol) * self.upper).any()
         return ((largest <= level) & (self.upper > level)).any()
 
-    def begin(self, flow):
-        """Start at a flow, that of least energy by default; `radius` is set."""
-        raise NotImplementedError
+    def find_best_cuts(self):
+        """Find the best cuts, and the flows that show that they are, by maximum flows.
 
-    def step(self):
-        """One iteration; `radius` (n_clusters,) may have changed."""
-        raise NotImplementedError
-
-    def look(self):
-        """Look for bounds from below."""
-        raise NotImplementedError
-
-
-class _Cuts(_Search):
-    """Values where coordinates do not see each other: the largest of their best cuts.
-
-    The same holds with one coordinate, and with the penalty "l1": its dual norm is the largest
-    entry.
-    """
-
-    def run(self):
-        """Find the cuts, and the flows that show that they are the best, by maximum flows."""
+        For coordinates that do not see each other: a single one, or with the penalty "l1", which
+        has the largest entry for its dual norm.
+        """
         inside = self.inside
         if inside.complete:
             return  # the search has begun with them

@@ -12,12 +12,12 @@ from ..calls.curvatures import Prox
 from ..calls.first_order import LocalUpdate, ObjectivesGradients
 from ..federation.result import Result
 from ..graphs import complete_graph
-from ..graphs.edges import require_edges, square_tiles
+from ..graphs.edges import require_edges
 from ..penalties import L2
 from ..rounds.model_kinds import NETWORK_STEP
 from ..rounds.polish import ROUGH, solve_pooled
 from ..rounds.record import History
-from .primal_dual_inexact import trained_further
+from .primal_dual_inexact import rms, trained_further
 from .problem import FusionProblem, pulls
 from .reduced import lam_max_bounds
 
@@ -68,25 +68,20 @@ class FPFCProblem(FusionProblem):
         require_edges(self.graph, self.d, 2)
         self.init = init
         self._common, self._curvature = None, None
-        if pool.n_clients > 1:
-            self.blocks = square_tiles(0, self.n, self.d, 1.0)
         self._start = None
         self._distances = None
         self._slope = None
         if strength is None:
-            strength = 1.0 if penalty.convex else self._automatic_strength()
+            # Trained models have the unit of the paper: that of standardised rows.
+            unit = penalty.convex or not self.exact
+            strength = 1.0 if unit else self._automatic_strength()
         self.strength = float(strength)
-
-    @property
-    def concave(self):
-        """True if the penalty is concave beyond zero."""
-        return not self.penalty.convex
 
     def at(self, lam):
         """The penalty at a lam, and its factor."""
-        if self.concave:
-            return clone(self.penalty).set_params(lam=lam), self.strength
-        return self.penalty, self.strength * lam
+        if self.penalty.convex:
+            return self.penalty, self.strength * lam
+        return clone(self.penalty).set_params(lam=lam), self.strength
 
     def curvature(self):
         """Typical curvature of the clients' objectives.
@@ -128,10 +123,6 @@ class FPFCProblem(FusionProblem):
             self._common = solve_pooled(self.pool, together, zero, tol=ROUGH)[0][0]
         return self._common
 
-    def lipschitz(self):
-        """Largest curvatures of the clients' objectives."""
-        return self.curvatures()[0]
-
     def start(self):
         """The models that every lam starts from, computed once."""
         if self._start is None:
@@ -139,7 +130,7 @@ class FPFCProblem(FusionProblem):
                 self._start = np.array(self.init, dtype=float)
             elif self.init == "common":
                 self._start = np.tile(self.pool.start().astype(float), (self.n, 1))
-            elif self.init == "auto" and self.n > 1:
+            elif self.init == "auto" and self.n > 1 and self.exact:
                 self._start = self.shrunken_models()
             else:
                 self._start = self.local_models()
@@ -165,7 +156,7 @@ class FPFCProblem(FusionProblem):
         """Ask for all that does not depend on lam."""
         self.start()
         self.curvature()
-        self.lipschitz()
+        self.curvatures()
         self.typical_slope()
         self.typical_distance()
 
@@ -209,7 +200,7 @@ class FPFCProblem(FusionProblem):
         """
         if self.n == 1:
             return 0.0, 0.0
-        norm = L2() if self.concave else self.penalty
+        norm = self.penalty if self.penalty.convex else L2()
         lower, upper = lam_max_bounds(FusionProblem(self.pool, self.graph, norm))
         factor = self.n / self.strength
         return factor * lower, factor * upper
@@ -224,7 +215,7 @@ class FPFCProblem(FusionProblem):
         """
         if self.n == 1:
             return np.zeros(1)
-        if self.concave:
+        if not self.penalty.convex:
             d = self.distances()[np.triu_indices(self.n, 1)] / float(self.penalty.a)
             d = d[d > 1e-12 * d.max()] if d.max() > 0.0 else np.ones(1)
             lower, upper = GRID[0] * float(d.min()), GRID[1] * float(d.max())
@@ -236,7 +227,7 @@ class FPFCProblem(FusionProblem):
         lower = lower if ratio is None else ratio * upper
         return np.array([upper]) if n_lams == 1 else np.geomspace(lower, upper, n_lams)
 
-    def own_models(self, solve=None):
+    def own_models(self):
         """Each client's own model, the solution at lam = 0 and of a single client, as a Result."""
         W = self.local_models()
         value, g = self.pool.ask(ObjectivesGradients, W, dtype=np.float64)
@@ -262,21 +253,6 @@ class FPFCProblem(FusionProblem):
             extra={"residual": residual, "nu": 0.0, "rho": np.nan},
         )
 
-    def fused(self):
-        """Equal models of all clients, a stationary point where lam is large, as a Result."""
-        labels = np.zeros(self.n, dtype=np.intp)
-        theta = self.local_models().mean(axis=0, keepdims=True)
-        theta = self._pooled(labels, theta, np.ones(self.n))
-        return Result(cluster_params=theta, labels=labels, params=np.tile(theta, (self.n, 1)))
-
-    def refit(self, labels, theta, rng=None):
-        """Each cluster's model fitted to its clients' pooled rows."""
-        return self._pooled(labels, theta)
-
-    def _pooled(self, labels, theta, weights=None):
-        """Each cluster's minimiser."""
-        return solve_pooled(self.pool, labels, theta, weights, tol=self.pooled_tol)[0]
-
 
 class TrainedFPFCProblem(FPFCProblem):
     """The same of local models without second derivatives, which are trained."""
@@ -288,10 +264,6 @@ class TrainedFPFCProblem(FPFCProblem):
         """Not known: 1."""
         return 1.0
 
-    def _automatic_strength(self):
-        # The paper's: of standardised rows there is no other unit.
-        return 1.0
-
     def local_models(self):
         """Models after training, from one start."""
         if self._local is None:
@@ -299,19 +271,12 @@ class TrainedFPFCProblem(FPFCProblem):
             self._local = self.pool.ask(LocalUpdate, start, **TRAINING).astype(float)
         return self._local
 
-    def shrunken_models(self):
-        """The local models as they are: nothing says how far to draw them."""
-        return self.local_models()
-
-    def _pooled(self, labels, theta, weights=None):
-        """The models as they are."""
-        return theta
+    def fused(self):
+        """The mean of the local models for all clients, as a Result."""
+        labels = np.zeros(self.n, dtype=np.intp)
+        theta = self.local_models().mean(axis=0, keepdims=True)
+        return Result(cluster_params=theta, labels=labels, params=theta[labels])
 
     def refit(self, labels, theta, rng=None):
         """Each cluster's model, trained further in rounds of model averaging."""
         return trained_further(self.pool, theta, labels, self.rng if rng is None else rng)
-
-
-def rms(M):
-    """Root mean square length of the rows."""
-    return float(np.sqrt((M**2).sum() / len(M)))

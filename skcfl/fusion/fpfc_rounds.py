@@ -44,7 +44,6 @@ Convex penalties, of weight lam, fit in the same frame: the paper's baseline FPF
 """
 
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
@@ -55,13 +54,13 @@ from .._progress import loop
 from ..calls.curvatures import Prox
 from ..calls.first_order import LocalUpdate, ObjectivesGradients
 from ..federation.result import Result
-from ..graphs.edges import coordinate_parts, shrinkage
 from ..numerics.by_cluster import mean_by_cluster, numbered
 from ..rounds.record import History
 from ..rounds.state import Draw
 from ..rounds.stop import rounds_stable
 from .expansions import can_expand
-from .fpfc_problem import COLUMNS, rms
+from .fpfc_problem import COLUMNS
+from .primal_dual_inexact import rms
 
 __all__ = ["FPFCOptions", "fpfc"]
 
@@ -201,7 +200,7 @@ class _Rounds:
             U = [np.zeros(shape) for shape in shapes]
             theta = [np.zeros(shape) for shape in shapes]
             self.state = FPFCState(W.copy(), U, theta, None, self.rho, key)
-            self._update_pairs(None)
+            self._update_pairs(slice(None))
         if options.expands and can_expand(self.pool):
             self.expansions = problem.expansions(self.state.W)
 
@@ -223,7 +222,7 @@ class _Rounds:
             return None
         if options.step_size is not None:
             return np.full(self.problem.n, float(options.step_size))
-        return 1.0 / (self.problem.lipschitz() + self.rho)
+        return 1.0 / (self.problem.curvatures()[0] + self.rho)
 
     # ----------------------------------------------------------------------------- rounds
 
@@ -246,7 +245,7 @@ class _Rounds:
                         return
 
     def _train(self, who):
-        """Line 3: local updates of all participants; the clients that answered, None for all."""
+        """Line 3: local updates of all participants; the clients that answered."""
         options, state = self.options, self.state
         W, zeta = state.W[who.index], state.zeta[who.index]
         if self.expansions is not None and options.local_steps is None:
@@ -273,7 +272,7 @@ class _Rounds:
             )
         state.W[who.index] = models
         self.participants += len(who.members)
-        return None if who is self.draw.everyone else who.members
+        return who.members
 
     def _check_size(self, k):
         """Stop where the models diverge: nothing that follows would mean anything."""
@@ -295,62 +294,39 @@ class _Rounds:
         outflow = np.zeros_like(WT)
         self.dual = np.zeros_like(WT) if check else None
         self.pairs = np.zeros(3)
-        shrink = partial(penalty.prox, t=self.strength / self.rho)
+        takes_part = np.zeros(problem.n, dtype=bool)
+        takes_part[members] = True
         for k, block in enumerate(problem.blocks):
-            mask = self._updated(members, block)
-            update = mask is None or mask.any()
-            parts = coordinate_parts(penalty, block, problem.d)
-            factor = None
-            if update and len(parts) > 1:
-                squares = np.zeros(block.shape)
-                for part in parts:
-                    delta = block.difference(WT[part])
-                    delta += state.U[k][part]
-                    squares += _inner(delta, delta)
-                factor = shrinkage(shrink, squares)
-            sums = np.zeros((4, *block.shape))
-            for part in parts:
-                U, theta = state.U[k][part], state.theta[k][part]
-                if check or update:
-                    D = block.difference(WT[part])
-                if update:
-                    delta = D + U
-                    shrunk = shrink(delta) if factor is None else factor * delta
-                    delta -= shrunk
-                    where = True if mask is None else mask
-                    np.copyto(U, delta, where=where)
-                    np.copyto(theta, shrunk, where=where)
-                block.add_divergence(theta - U, outflow[part])
-                if check:
-                    block.add_divergence(U, self.dual[part])
-                    gap = D - theta
-                    sums += [
-                        _inner(*pair) for pair in ((D, D), (theta, theta), (gap, gap), (U, gap))
-                    ]
+            mask = np.logical_or(*block.ends(takes_part))
+            U, theta = state.U[k], state.theta[k]
+            update = mask.any()
+            if check or update:
+                D = block.difference(WT)
+            if update:
+                delta = D + U
+                shrunk = penalty.prox(delta, self.strength / self.rho)
+                delta -= shrunk
+                np.copyto(U, delta, where=mask)
+                np.copyto(theta, shrunk, where=mask)
+            block.add_divergence(theta - U, outflow)
             if check:
-                values = np.sqrt(sums[:2, None]) if penalty.radial else (D, theta)
-                self.pairs += self._measure(block, *map(penalty.value, values), *sums[2:])
+                block.add_divergence(U, self.dual)
+                self.pairs += self._measure(block, D, theta, U)
         state.zeta = state.W.mean(axis=0) + outflow.T / problem.n
 
-    def _updated(self, members, block):
-        """Mask of the pairs of a tile that are updated, None for all."""
-        if members is None:
-            return None
-        takes_part = np.zeros(self.problem.n, dtype=bool)
-        takes_part[members] = True
-        rows, columns = takes_part[block.rows, None], takes_part[None, block.columns]
-        return rows | columns
-
-    def _measure(self, block, of_models, of_theta, gap2, inner):
+    def _measure(self, block, D, theta, U):
         """Sums over the pairs: penalty, augmented terms, squared residual of theta."""
+        value = self.penalty.value
         # on the diagonal a tile has each client with itself, where the penalty is not zero
         diagonal = 0.0
         if block.diagonal:
-            diagonal = 0.5 * block.shape[0] * float(self.penalty.value(np.zeros((1, 1)))[0])
-        gap2 = block.total(gap2)
-        penalty = self.strength * (block.total(of_models) - diagonal)
-        split = self.strength * (block.total(of_theta) - diagonal)
-        split += self.rho * block.total(inner) + 0.5 * self.rho * gap2
+            diagonal = 0.5 * block.shape[0] * float(value(np.zeros((1, 1)))[0])
+        gap = D - theta
+        gap2 = block.total(np.einsum("d...,d...->...", gap, gap))
+        inner = block.total(np.einsum("d...,d...->...", U, gap))
+        penalty = self.strength * (block.total(value(D)) - diagonal)
+        split = self.strength * (block.total(value(theta)) - diagonal)
+        split += self.rho * inner + 0.5 * self.rho * gap2
         return np.array([penalty, split, gap2])
 
     # ----------------------------------------------------------------------------- checks
@@ -389,7 +365,7 @@ class _Rounds:
             return max(NOISY_SETTLED, steps / self.problem.typical_distance())
         if self.options.participation < 1.0 or not self.problem.exact:
             return NOISY_SETTLED
-        return SETTLED if self.problem.concave else NORM_SETTLED
+        return NORM_SETTLED if self.penalty.convex else SETTLED
 
     def _look(self):
         """Objective, residuals and clusters of the present models."""
@@ -427,9 +403,9 @@ class _Rounds:
         problem, nu = self.problem, self.options.nu
         tree = linkage(squareform(lengths, checks=False), "single")
         if nu is None:
-            floor = FLOOR * float(np.median(problem.distances()))
-            low, high = floor, np.inf
-            if problem.concave:
+            if self.penalty.convex:
+                low, high = FLOOR * float(np.median(problem.distances())), np.inf
+            else:
                 low, high = self.penalty.smoothing, float(self.penalty.lam)
             nu = gap_threshold(tree[:, 2], low, high)
         return numbered(fcluster(tree, nu, "distance")), nu
@@ -457,11 +433,6 @@ class _Rounds:
             shortfall=shortfall,
             extra={"residual": check.residual, "nu": float(check.nu), "rho": float(self.rho)},
         )
-
-
-def _inner(A, B):
-    """Inner products of edge variables, pair by pair."""
-    return np.einsum("d...,d...->...", A, B)
 
 
 def gap_threshold(heights, low, high):

@@ -1,6 +1,6 @@
 """Edges within the clusters of a partition, flows on them and the bounds of their loads."""
 
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from scipy import sparse
@@ -54,7 +54,6 @@ class Inside:
         self.n_clusters, self.n, self.d = len(self.clusters), len(self.nodes), d
         self.sizes = np.bincount(self.owner, minlength=self.n_clusters)
         self.member = membership(self.owner, self.n_clusters)
-        self._factor = self._tree = None
         self.complete = graph.is_complete
         if self.complete:
             self._make_tiles(graph.weight)
@@ -102,25 +101,22 @@ class Inside:
         self.free = np.flatnonzero(free)
         self._adjacency = A
 
-    @property
+    @cached_property
     def tree(self):
         """Spanning trees of the clusters, of the heaviest edges."""
-        if self._tree is None:
-            (block,) = self.blocks
-            self._tree = _Forest(block.heads, block.tails, block.weights, self.held, self.n)
-        return self._tree
+        (block,) = self.blocks
+        return _Forest(block.heads, block.tails, block.weights, self.held, self.n)
 
-    def _solve(self, b):
-        """Potentials of the free nodes, the others held at 0."""
-        if self._factor is None:
-            # Beside heavy edges light ones are lost, and it may be singular as stored: flows are
-            # mended and bounds verified, so that rough potentials cost tightness only.
-            diagonal = sparse.diags_array(self.inner * (1.0 + 4.0 * EPS))
-            L = sparse.csr_array(diagonal - self._adjacency)
-            system = sparse.csc_array(L[self.free][:, self.free])
-            small = len(self.free) <= MAX_FACTOR
-            self._factor = factor(system).solve if small else partial(solve_columns, system)
-        return self._factor(b)
+    @cached_property
+    def _solve(self):
+        """Maps outflows of the free nodes to their potentials, the others held at 0."""
+        # Beside heavy edges light ones are lost, and it may be singular as stored: flows are
+        # mended and bounds verified, so that rough potentials cost tightness only.
+        diagonal = sparse.diags_array(self.inner * (1.0 + 4.0 * EPS))
+        L = sparse.csr_array(diagonal - self._adjacency)
+        system = sparse.csc_array(L[self.free][:, self.free])
+        small = len(self.free) <= MAX_FACTOR
+        return factor(system).solve if small else partial(solve_columns, system)
 
     def potentials(self, b):
         """Potentials p with ``D' w D p = b`` within clusters, (n, d).

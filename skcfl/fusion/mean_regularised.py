@@ -49,7 +49,7 @@ def is_mean_regularised(problem):
     return plain and problem.graph.is_complete and problem.n > 1
 
 
-@solver(extra={"certify": ["boolean"], "expand": ["boolean"]}, best_for=is_mean_regularised)
+@solver(extra={"certify": ["boolean"], "expand": ["boolean"]})
 def mean_regularised(
     problem, lam, *, tol=1e-6, max_iter=2000, state=None, certify=True, expand=False
 ):

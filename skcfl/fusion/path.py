@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .reduced import lam_max_bounds
-
 __all__ = ["FusionPath", "fusion_path", "lam_grid"]
 
 # A path ends a little beyond the bound where everything fuses: there it is easily proved.
@@ -34,11 +32,15 @@ def path_start(problem, upper):
 
 def path_ends(problem):
     """Values of lam between which clients fuse; (0, 0) where no lam changes anything."""
-    # The first bounds will do: the last lam need not be the least where everything fuses.
-    upper = BEYOND * lam_max_bounds(problem, tol=1e9)[1]
-    if upper == 0.0 and problem.graph.n_edges:
-        upper = 1.0  # The local models agree: any lam fuses them.
+    upper = _rough_end(problem)
     return path_start(problem, upper), upper
+
+
+def _rough_end(problem):
+    """A lam at which everything fuses, not the least; zero if no lam changes anything."""
+    upper = BEYOND * problem.bounds(tol=1e9, max_iter=1)[1]
+    # If the local models agree, any lam fuses them.
+    return 1.0 if upper == 0.0 and problem.graph.n_edges else upper
 
 
 def lam_grid(problem, n_lams, ratio=None, rough=False):
@@ -68,10 +70,7 @@ def lam_grid(problem, n_lams, ratio=None, rough=False):
         upper = STRONGER * float(curvature) / degree if degree > 0.0 else 0.0
         lower = WEAKER / STRONGER * upper
     else:
-        bounds = problem.bounds(tol=1e9, max_iter=1) if rough else problem.bounds()
-        upper = BEYOND * bounds[1]
-        if rough and upper == 0.0 and problem.graph.n_edges:
-            upper = 1.0  # The local models agree: any lam fuses them.
+        upper = _rough_end(problem) if rough else BEYOND * problem.bounds()[1]
         lower = path_start(problem, upper) if ratio is None and upper > 0.0 else 0.0
     if not upper > 0.0 or problem.n == 1:
         return np.zeros(1)

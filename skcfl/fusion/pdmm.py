@@ -66,8 +66,8 @@ from scipy.sparse.linalg import eigsh
 from sklearn.utils import check_random_state
 
 from ..calls.curvatures import Prox
-from ..graphs.edges import EdgeList, Tile, require_edges
-from .certified import CHECK_EVERY, FIRST_CHECK, SETTLED, CertifiedLoop
+from ..graphs.edges import require_edges
+from .certified import CHECK_EVERY, FIRST_CHECK, SETTLED, CertifiedLoop, EdgeSums
 from .solvers import PDMM, solver
 
 __all__ = ["pdmm"]
@@ -163,25 +163,6 @@ def pdmm(
     return result, loop.state
 
 
-@dataclass
-class _Messages:
-    """Vectors sent in a round, in units of d floats."""
-
-    up: float = 0.0
-    down: float = 0.0
-
-
-@dataclass
-class _Snapshot:
-    """Values of an iterate from one pass over all edges."""
-
-    divergence: np.ndarray
-    zeros: list
-    conjugate: float
-    primal2: float
-    dual2: float
-
-
 class _PDMM(CertifiedLoop):
     unit = "round"
 
@@ -266,14 +247,7 @@ class _PDMM(CertifiedLoop):
             if check:
                 if self._has_diverged():
                     return self._diverged(k)
-                if self._check(
-                    k,
-                    [self.state.W],
-                    snapshot.divergence,
-                    snapshot.conjugate,
-                    snapshot.zeros,
-                    count,
-                ):
+                if self._check(k, [self.state.W], snapshot, count):
                     break
                 usual = CHECK_EVERY if k < SETTLED else 5 * CHECK_EVERY
                 check_at = k + (self.check_every or usual)
@@ -285,7 +259,7 @@ class _PDMM(CertifiedLoop):
 
     def _round(self, sampled):
         """S2 to S11; the moves of the clients' models."""
-        state, pool, d = self.state, self.problem.pool, self.problem.d
+        state, pool = self.state, self.problem.pool
         stiffness = self.stiffness()
         pull = self.flow + self.back * state.rho * self._apply_laplacian(state.W)
         centre = state.W - pull / stiffness[:, None]
@@ -297,19 +271,19 @@ class _PDMM(CertifiedLoop):
             W = state.W.copy()
             W[S] = pool.subset(S).ask(Prox, centre[S], stiffness[S], x0=state.W[S], known=True)
         # Clients know `centre` themselves; S5 is booked by prox.
-        sent = self._edge_pass(W, sampled)
-        pool.relay(up=d * sent.up, down=d * sent.down)
+        up, down = self._edge_pass(W, sampled)
+        pool.relay(up=self.problem.d * up, down=self.problem.d * down)
         move = W - state.W
         state.W = W
         return move
 
     def _edge_pass(self, W, sampled):
-        """(17), (18), (19) of the pairs of this round, and the messages S6, S7, S10."""
+        """(17), (18), (19) of the pairs of this round; the vectors sent in S6, and in S7, S10."""
         state, penalty = self.state, self.problem.penalty
         rho, eta = state.rho, self.eta_pairs
         old, new = np.ascontiguousarray(state.W.T), np.ascontiguousarray(W.T)
         flow = np.zeros_like(old)
-        sent, helped = _Messages(), np.zeros(len(W), dtype=bool)
+        up, down, helped = 0.0, 0.0, np.zeros(len(W))
         for b, block in enumerate(self.problem.blocks):
             primal, dual = self._draw(block, sampled)
             m = state.M[b]
@@ -329,11 +303,11 @@ class _PDMM(CertifiedLoop):
                 np.copyto(h, back, where=True if dual is None else dual)
             state.Z[b] = z
             block.add_divergence(h - self.back * rho * z, flow)
-            self._count(b, sampled, primal, dual, sent, helped)
+            sent = self._count(b, sampled, primal, dual, helped)
+            up, down = up + sent[0], down + sent[1]
         self.flow = flow.T
         # One vector for each sampled client with pairs that the server looks after.
-        sent.down += int(helped.sum() if sampled is None else helped[sampled].sum())
-        return sent
+        return up, down + np.count_nonzero(helped if sampled is None else helped[sampled])
 
     def _centre(self, DW, z, h):
         """Point that (17) takes the prox of; uses up `DW`."""
@@ -350,22 +324,22 @@ class _PDMM(CertifiedLoop):
         if self.participation == 1.0 or (sampled is None and not self.independent):
             return None, None
         if not self.independent:
-            mask = _sampled_ends(block, sampled) > 0
+            mask = np.logical_or(*block.ends(sampled))
             return mask, mask
         masks = []
         for _ in range(2):
             mask = self.rng.uniform(size=block.shape) < self.participation
-            if isinstance(block, Tile) and block.diagonal:
+            if block.diagonal:
                 mask = np.triu(mask, 1)
                 mask |= mask.T
             masks.append(mask)
         return masks
 
-    def _count(self, b, sampled, primal, dual, sent, helped):
-        """Messages of a block; pairs with a z that stays zero are counted and then skipped."""
-        block, state = self.problem.blocks[b], self.state
+    def _count(self, b, sampled, primal, dual, helped):
+        """Vectors sent up and down; pairs with a z that stays zero are counted, then skipped."""
+        block, state, down = self.problem.blocks[b], self.state, 0.0
         active = np.ones(block.shape, dtype=bool)
-        if isinstance(block, Tile) and block.diagonal:
+        if block.diagonal:
             np.fill_diagonal(active, False)
         if state.idle is not None:
             nonzero, idle = state.Z[b].any(axis=0), state.idle[b]
@@ -374,17 +348,18 @@ class _PDMM(CertifiedLoop):
             np.minimum(idle, SKIP_AFTER, out=idle)
             idle[nonzero] = 0
             active &= ~skipped
-            _mark_ends(block, skipped, helped)
+            block.add_to_ends(skipped, helped)
             # Handed back: both ends are sent x of the other, z and mu.
-            sent.down += 6 * block.total(skipped & nonzero)
+            down += 6 * block.total(skipped & nonzero)
         n_primal = block.total(active if primal is None else active & primal)
         n_dual = block.total(active if dual is None else active & dual)
-        sent.up += n_primal  # S6
-        sent.down += block.total(active * _sampled_ends(block, sampled))  # S7
-        sent.down += 2 * n_dual  # S10
+        n_sampled = 2 if sampled is None else sum(block.ends(sampled.astype(np.int8)))
+        down += block.total(active * n_sampled)  # S7
+        down += 2 * n_dual  # S10
         if self.independent:
             # The other end cannot tell z from a dual that did not move.
-            sent.down += n_primal
+            down += n_primal
+        return n_primal, down  # S6
 
     # ------------------------------------------------------------------ sums over edges
 
@@ -423,21 +398,22 @@ class _PDMM(CertifiedLoop):
         state, problem = self.state, self.problem
         WT = np.ascontiguousarray(state.W.T)
         divergence = np.zeros_like(WT)
-        zeros, conjugate, primal2, dual2 = [], 0.0, 0.0, 0.0
+        edges = EdgeSums(divergence=divergence.T)
         for b, block, u, z in self._next_pairs():
             block.add_divergence(u, divergence)
             if self.watches:
-                block.mark(~z.any(axis=0), zeros)
+                block.mark(~z.any(axis=0), edges.zeros)
             if not problem.penalty.norm:
-                conjugate += block.total(problem.penalty.conjugate(u, self.lam * block.weights))
+                value = problem.penalty.conjugate(u, self.lam * block.weights)
+                edges.conjugate += block.total(value)
             z -= state.Z[b]
-            dual2 += block.total(np.einsum("d...,d...->...", z, z))
+            edges.dual2 += block.total(np.einsum("d...,d...->...", z, z))
             gap = block.difference(WT)
             gap -= state.Z[b]
-            primal2 += block.total(np.einsum("d...,d...->...", gap, gap))
+            edges.primal2 += block.total(np.einsum("d...,d...->...", gap, gap))
         # As if all clients had moved as much as the sampled ones.
-        dual2 += float((move * self._apply_laplacian(move)).sum()) / share
-        return _Snapshot(divergence.T, zeros, conjugate, primal2, dual2)
+        edges.dual2 += float((move * self._apply_laplacian(move)).sum()) / share
+        return edges
 
     def _balance(self, snapshot):
         """Residual balancing: rho keeps the primal and dual residuals of one size."""
@@ -473,29 +449,6 @@ class _PDMM(CertifiedLoop):
             "and eta to their defaults, or make eta larger or tau smaller."
         )
         return result
-
-
-# ----------------------------------------------------------------------- pairs and their ends
-
-
-def _sampled_ends(block, sampled):
-    """How many ends of each pair are sampled."""
-    if sampled is None:
-        return 2
-    count = sampled.astype(np.int8)
-    if isinstance(block, EdgeList):
-        return count[block.heads] + count[block.tails]
-    return count[block.rows, None] + count[None, block.columns]
-
-
-def _mark_ends(block, mask, out):
-    """Set `out` at the ends of the pairs in `mask`."""
-    if isinstance(block, EdgeList):
-        out[block.heads[mask]] = True
-        out[block.tails[mask]] = True
-    else:
-        out[block.rows] |= mask.any(axis=1)
-        out[block.columns] |= mask.any(axis=0)
 
 
 def _damping(graph, deg):

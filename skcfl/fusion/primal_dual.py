@@ -69,7 +69,7 @@ import numpy as np
 from ..calls.curvatures import Prox
 from ..calls.first_order import ObjectivesGradients
 from ..graphs.edges import require_edges
-from .certified import CHECK_EVERY, SETTLED, CertifiedLoop
+from .certified import CHECK_EVERY, SETTLED, CertifiedLoop, EdgeSums
 from .solvers import RELAXATION, PrimalDual, solver
 
 __all__ = ["primal_dual"]
@@ -97,13 +97,12 @@ class PrimalDualState:
         return replace(self, U=None)
 
 
-def _is_large(problem):
+def is_large(graph):
     """True if messages along edges are cheaper than the linear systems of the ADMM."""
-    graph = problem.graph
     return graph.n_nodes > LARGE_GRAPH and not graph.is_complete
 
 
-@solver(PrimalDual, best_for=_is_large)
+@solver(PrimalDual)
 def primal_dual(
     problem,
     lam,
@@ -205,16 +204,16 @@ class _PrimalDual(CertifiedLoop):
             # tau (D'u) = (s / deg) (1 / (2 s)) D'U
             pull = outflow / (2.0 * self.degree[:, None])
             V = self._node_pass(k, state.W - pull)
-            flows = self._edge_pass(2.0 * V - state.W, check)
+            edges = self._edge_pass(2.0 * V - state.W, check)
             move = V - state.W
             state.W = V if self.relaxation == 1.0 else state.W + self.relaxation * move
-            outflow = outflow + self.relaxation * (flows["outflow"] - outflow)
+            outflow = outflow + self.relaxation * (edges.outflow - outflow)
             self.sent += 2 * problem.graph.n_edges
             if check:
                 self._book()
-                if self._examine(k, V, flows):
+                if self._examine(k, V, edges):
                     break
-                outflow = self._balance(move, flows["move2"], outflow)
+                outflow = self._balance(move, edges.dual2, outflow)
                 check_at = k + (CHECK_EVERY if k < SETTLED else 5 * CHECK_EVERY)
         return self._result(k)
 
@@ -252,9 +251,7 @@ class _PrimalDual(CertifiedLoop):
         """Proposals of all flows (33), and their relaxation; what the nodes need of them."""
         problem, state, penalty = self.problem, self.state, self.problem.penalty
         XT = np.ascontiguousarray(extrapolated.T)
-        out = np.zeros_like(XT)
-        zeros, conjugate, move2 = [], 0.0, 0.0
-        sigma = 0.5 / state.ratio
+        out, edges, sigma = np.zeros_like(XT), EdgeSums(), 0.5 / state.ratio
         for block, u in zip(problem.blocks, state.U, strict=True):
             v = block.difference(XT)
             v += u
@@ -262,16 +259,17 @@ class _PrimalDual(CertifiedLoop):
             block.add_divergence(p, out)
             if check:
                 if self.watches:
-                    block.mark(~(v - p).any(axis=0), zeros)
+                    block.mark(~(v - p).any(axis=0), edges.zeros)
                 if not penalty.norm:
                     value = penalty.conjugate(sigma * p, self.lam * block.weights)
-                    conjugate += block.total(value)
+                    edges.conjugate += block.total(value)
             p -= u
             if check:
-                move2 += block.total(np.einsum("d...,d...->...", p, p))
+                edges.dual2 += block.total(np.einsum("d...,d...->...", p, p))
             p *= self.relaxation
             u += p
-        return {"outflow": out.T, "zeros": zeros, "conjugate": conjugate, "move2": move2}
+        edges.outflow, edges.divergence = out.T, sigma * out.T
+        return edges
 
     def _edge_duals(self):
         """Feasible flows near the present iterate, block by block."""
@@ -303,13 +301,10 @@ class _PrimalDual(CertifiedLoop):
 
     # -------------------------------------------------------------------------- checks
 
-    def _examine(self, k, V, flows):
+    def _examine(self, k, V, edges):
         """Whether the duality gap, or where it is infinite the residual gap, is small enough."""
-        problem = self.problem
-        divergence = flows["outflow"] * (0.5 / self.state.ratio)
-        done = self._check(
-            k, [V, self.state.W], divergence, flows["conjugate"], flows["zeros"], problem.n
-        )
+        problem, divergence = self.problem, edges.divergence
+        done = self._check(k, [V, self.state.W], edges, problem.n)
         self.residual = np.nan
         if done or np.isfinite(self.best["gap"]):
             return done
@@ -318,7 +313,7 @@ class _PrimalDual(CertifiedLoop):
         radius = BALL * np.linalg.norm(V, axis=1).max(initial=0.0)
         bounds = -np.einsum("nd,nd->n", divergence, V) - values
         bounds += radius * np.linalg.norm(gradients + divergence, axis=1)
-        self.residual = max(primal + float(bounds.sum()) + flows["conjugate"], 0.0)
+        self.residual = max(primal + float(bounds.sum()) + edges.conjugate, 0.0)
         if self.best["labels"] is None:
             self.best.update(primal=primal, W=V.copy(), divergence=divergence)
         self.progress.remark(f"residual gap {self.residual:.3g}")

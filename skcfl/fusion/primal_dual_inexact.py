@@ -121,10 +121,6 @@ class NetworkProblem(FusionProblem):
             f"{type(self.pool.model).__name__} is not convex. Use lam_path, which has a grid."
         )
 
-    def fused_from(self, lams):
-        """Not known: infinite."""
-        return np.inf
-
     def own_models(self, solve):
         """Each client's own model, trained."""
         return solve(self, 0.0)[0]
@@ -222,7 +218,7 @@ class _InexactPrimalDual(_PrimalDual):
         self.local_steps, self.step_size, self.patience = training
         super().__init__(problem, lam, tol, max_iter, ratio, relaxation, state, False)
         self.extras["residual"] = []
-        self.scale = max(_rms(problem.slopes), 1e-300)
+        self.scale = max(rms(problem.slopes), 1e-300)
         self.labels, self.stable = None, 0
         self.least, self.least_at, self.settled = np.inf, 0, False
 
@@ -250,18 +246,17 @@ class _InexactPrimalDual(_PrimalDual):
         )
         return V.astype(float)
 
-    def _examine(self, k, V, flows):
+    def _examine(self, k, V, edges):
         """Whether the conditions hold, or clusters have settled."""
-        problem, n = self.problem, self.problem.n
-        divergence = flows["outflow"] * (0.5 / self.state.ratio)
+        problem, n, divergence = self.problem, self.problem.n, edges.divergence
         values, gradients = problem.pool.ask(ObjectivesGradients, V)
         objective = float(values.sum(dtype=float)) + self.lam * problem.fusion(V)
         # The inflow of clients without rows passes through them.
-        node = _rms(np.linalg.norm(gradients + divergence, axis=1)) / self.scale
-        edge = np.sqrt(flows["move2"] / max(problem.graph.n_edges, 1))
-        edge /= max(_rms(np.linalg.norm(V, axis=1)), 1e-300)
+        node = rms(gradients + divergence) / self.scale
+        edge = np.sqrt(edges.dual2 / max(problem.graph.n_edges, 1))
+        edge /= max(rms(V), 1e-300)
         self.residual = float(max(node, edge))
-        labels = _components(flows["zeros"], n) if self.watches else np.arange(n)
+        labels = _components(edges.zeros, n) if self.watches else np.arange(n)
         last = self.history["round"][-1] if self.history["round"] else 0
         self.stable = rounds_stable(self.stable, self.labels, labels, k - last)
         if node < FALL * self.least:
@@ -273,7 +268,7 @@ class _InexactPrimalDual(_PrimalDual):
         n_clusters = int(labels.max()) + 1
         self._record(k, objective, np.inf, n_clusters, n)
         values = {"residual": self.residual, "n_clusters": n_clusters}
-        stop = self.progress.tell(partial(self._so_far, k), k=k, objective=objective, **values)
+        stop = self.progress.tell(partial(self._result, k), k=k, objective=objective, **values)
         if self.patience is not None:
             rest = node <= RESIDUAL or k - self.least_at >= self.patience
             self.settled = self.stable >= self.patience and edge <= RESIDUAL and rest
@@ -295,6 +290,6 @@ class _InexactPrimalDual(_PrimalDual):
         )
 
 
-def _rms(values):
-    """Root mean square."""
-    return float(np.sqrt(np.mean(np.square(values))))
+def rms(M):
+    """Root mean square length of the rows."""
+    return float(np.sqrt((M**2).sum() / len(M)))

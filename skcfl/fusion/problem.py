@@ -19,7 +19,7 @@ from ..calls.first_order import ObjectivesGradients
 from ..calls.proofs_asked import Rounding
 from ..federation.lanes import asked_at_once
 from ..federation.result import Result
-from ..graphs.edges import EdgeList, edge_blocks
+from ..graphs.edges import edge_blocks
 from ..numerics.by_cluster import mean_by_cluster
 from ..numerics.newton import MAX_DENSE
 from ..rounds.local_training import solve_local
@@ -28,10 +28,10 @@ from .admm import admm
 from .enclosures import compare_own_models
 from .expansions import Expansions, questions
 from .inner_edges import EPS
-from .mean_regularised import mean_regularised
+from .mean_regularised import is_mean_regularised, mean_regularised
 from .path import lam_grid, path_ends
 from .pdmm import pdmm
-from .primal_dual import primal_dual
+from .primal_dual import is_large, primal_dual
 from .reduced import lam_max_bounds
 from .solvers import InexactPrimalDual
 from .theorems import gap_of, proved_apart
@@ -44,6 +44,12 @@ SHRINKAGE = 0.3
 def pulls(pool, curvature):
     """Strengths of pulls to the common model that are worth some rows of this curvature."""
     return SHRINKAGE * curvature * pool.n_params / np.maximum(pool.client_weights, 1e-12)
+
+
+def in_metric(W, H):
+    """Coordinates of models, with the distances that ``H``, positive semi-definite, gives them."""
+    values, vectors = np.linalg.eigh(H)
+    return W @ (vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 class FusionProblem:
@@ -333,17 +339,10 @@ class FusionProblem:
 
     def crossing(self, U):
         """Sums of the lengths of flows at every node, block by block, (n,)."""
-        total = np.zeros((1, self.n))
+        total = np.zeros(self.n)
         for block, u in zip(self.blocks, U, strict=True):
-            size = np.linalg.norm(u, axis=0)
-            if isinstance(block, EdgeList):
-                total[0] += np.bincount(block.heads, size, self.n)
-                total[0] += np.bincount(block.tails, size, self.n)
-            else:
-                total[0, block.rows] += size.sum(axis=1)
-                if not block.diagonal:
-                    total[0, block.columns] += size.sum(axis=0)
-        return total[0]
+            block.add_to_ends(np.linalg.norm(u, axis=0), total)
+        return total
 
     def tolerance(self, value, tol):
         """Largest duality gap that a relative tolerance allows.
@@ -365,10 +364,6 @@ class FusionProblem:
 
     # Values of lam for a path, its least and largest lam, and bounds of the lam where all fuses.
     grid, path_ends, bounds = lam_grid, path_ends, lam_max_bounds
-
-    def fused_from(self, lams):
-        """The value of a grid from which on everything is fused, infinite where nothing is."""
-        return float(lams[-1]) if self.penalty.norm and lams[-1] > 0.0 else np.inf
 
     def own_models(self, solve):
         """Each client's own model, the solution at lam = 0, as a Result.
@@ -399,7 +394,7 @@ class FusionProblem:
         theta = solve_pooled(self.pool, labels, theta, ones, tol=self.pooled_tol)[0]
         return Result(cluster_params=theta, labels=labels, params=theta[labels])
 
-    def refit(self, labels, theta):
+    def refit(self, labels, theta, rng=None):
         """Each cluster's model on the pooled rows of its clients."""
         return solve_pooled(self.pool, labels, theta, tol=self.pooled_tol)[0]
 
@@ -414,7 +409,9 @@ class FusionProblem:
             )
         if given != "auto":
             return SOLVERS[given] if isinstance(given, str) else given.solve
-        return next(s for s in (mean_regularised, primal_dual, admm) if s.best_for(self))
+        if is_mean_regularised(self):
+            return mean_regularised
+        return primal_dual if is_large(self.graph) else admm
 
     @staticmethod
     def neighbourhood(pool):
@@ -436,5 +433,4 @@ class FusionProblem:
         W = pool.model.centre(W)
         if not H:
             return W
-        values, vectors = np.linalg.eigh(H[0])
-        return W @ (vectors * np.sqrt(np.maximum(values, 0.0)))
+        return in_metric(W, H[0])

@@ -150,7 +150,7 @@ def contract(problem, lam, labels, X, duals=None, max_splits=0, effort=np.inf, m
         outcome = examine(problem, lam, labels, theta, duals, max_iter=max_iter)
         if k == max_splits or not outcome.refuted:
             return outcome
-        new = _split(problem, lam, outcome)
+        new = _split(problem, lam, labels, theta, outcome.lowers, outcome.potential)
         if new is None:
             return outcome
         labels, X = new
@@ -180,21 +180,21 @@ def contract_apart(problem, lam, X):
     return examine(problem, lam, labels, theta)
 
 
-def _split(problem, lam, outcome, whole=None):
+def _split(problem, lam, labels, theta, lowers, potential, whole=None):
     """Split refuted clusters along their potential: labels and models of less objective.
 
     A potential that refutes is a direction in which the objective falls.  Parts without edges
     between them are separate clusters, unless they belong to one of `whole`.
     """
-    labels, X = outcome.labels, outcome.theta[outcome.labels]
-    p = np.where((outcome.lowers > 1.0)[labels, None], outcome.potential, 0.0)
+    X = theta[labels]
+    p = np.where((lowers > 1.0)[labels, None], potential, 0.0)
     length = np.linalg.norm(_centred(p, labels), axis=1)
     # Potentials of different clusters have no common scale.
-    largest = np.zeros(len(outcome.theta))
+    largest = np.zeros(len(theta))
     np.maximum.at(largest, labels, length)
     p = np.divide(p, largest[labels, None], out=np.zeros_like(p), where=length[:, None] > 0)
     value = problem.primal(X, lam)
-    fall = float(np.maximum(outcome.lowers - 1.0, 0.0).max())
+    fall = float(np.maximum(lowers - 1.0, 0.0).max())
     for coarse in (0.1, 0.01):
         cells = np.column_stack([labels, np.round(p / coarse)])
         new = np.unique(cells, axis=0, return_inverse=True)[1].ravel()
@@ -314,8 +314,10 @@ def solve_reduced(problem, lam, labels, X, max_unknowns=MAX_UNKNOWNS):
         if theta is None or len(theta) == K or labels.tobytes() in seen:
             break
         seen.add(labels.tobytes())
-        outcome = _examine_meetings(problem, lam, whole, labels, theta, max_unknowns)
-        new = _split(problem, lam, outcome, whole) if outcome.refuted else None
+        lowers, potential = _examine_meetings(problem, lam, whole, labels, theta, max_unknowns)
+        if not lowers.max() > 1.0:
+            break
+        new = _split(problem, lam, labels, theta, lowers, potential, whole)
         if new is None:
             break
         start, X = new
@@ -323,11 +325,14 @@ def solve_reduced(problem, lam, labels, X, max_unknowns=MAX_UNKNOWNS):
 
 
 def _examine_meetings(problem, lam, whole, labels, theta, max_unknowns):
-    """Contraction of the clusters `whole`, taken as nodes, to the coarser `labels`."""
+    """Lower bounds of the flow values, over lam, and potentials of the coarser `labels`.
+
+    The nodes are the clusters `whole`; potentials are those of the clients.
+    """
     K = int(whole.max()) + 1
     pairs = pairs_between(problem.graph, whole, K, max_unknowns)
     q = forces_at(problem, lam, labels, theta).q
-    upper, lower, potential = flow_values(
+    _, lower, potential = flow_values(
         Graph(K, pairs.heads, pairs.tails, pairs.weights),
         problem.penalty,
         labels[np.unique(whole, return_index=True)[1]],
@@ -336,10 +341,7 @@ def _examine_meetings(problem, lam, whole, labels, theta, max_unknowns):
         first_refusal=True,
         max_iter=500,
     )
-    carried = bool((upper <= lam).all())
-    return Contraction(
-        labels, theta, upper / lam, lower / lam, None, q, potential[whole], carried, None
-    )
+    return lower / lam, potential[whole]
 
 
 # ------------------------------------------------------------------------ where all fuses

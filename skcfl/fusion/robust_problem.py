@@ -41,7 +41,7 @@ from .admm import admm
 from .flows import flow_values
 from .inner_edges import EPS
 from .node_pool import NodePool
-from .problem import FusionProblem, pulls
+from .problem import FusionProblem, in_metric, pulls
 
 # Suspicion beyond which a client is left out.
 GROSS = 100.0
@@ -170,7 +170,7 @@ class BoundedProblem(FusionProblem):
             nodes = NodePool(pool.subset(self.heard), self.heard, pool.n_clients)
         super().__init__(nodes, graph, penalty)
         self.clients, self.trusted = pool, self.limits.trusted
-        self._pools, self._fused = {}, None
+        self._pools, self._fused, self._solved = {}, None, self.limits.models.copy()
 
     def is_slack(self, lam):
         """True if no client can be pulled at by more than the bound at this lam."""
@@ -218,12 +218,6 @@ class BoundedProblem(FusionProblem):
         return result
 
     # ------------------------------------------------------------------------- over lam
-
-    def local_models(self):
-        """Each client's own minimiser."""
-        if self._local is None:
-            self._local = self.extend(self.limits.models.copy())
-        return self._local
 
     def _all_together(self):
         """One model of each component of the graph under the bound, and the clients' forces."""
@@ -275,8 +269,7 @@ class BoundedProblem(FusionProblem):
         together = np.zeros(some.n_clients, dtype=np.intp)
         if p > MAX_DENSE or shows_rows(some, together, 1)[0]:
             return W
-        values, vectors = np.linalg.eigh(some.ask(Hessians, limits.centre[None], together)[0])
-        return W @ (vectors * np.sqrt(np.maximum(values, 0.0)))
+        return in_metric(W, some.ask(Hessians, limits.centre[None], together)[0])
 
 
 @lru_cache

@@ -268,10 +268,7 @@ class FPFCRounds(Options):
 
 
 def solver(
-    kind: type[Solver] | None = None,
-    *,
-    extra: dict[str, Any] | None = None,
-    best_for: Callable[[Any], bool] | None = None,
+    kind: type[Solver] | None = None, *, extra: dict[str, Any] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declare a solver ``solve(problem, lam, *, tol, max_iter, state, ...)``.
 
@@ -281,14 +278,12 @@ def solver(
         The class with the parameters that users may give; None is none.
     extra : dict, default=None
         Constraints of those that an estimator gives: ``certify``, ``contract_from``, ``rng``.
-    best_for : callable, default=None
-        True if this solver is the fastest for a problem; None is for any that no other claims.
 
     Returns
     -------
     declare : callable
-        Decorator: parameters are validated, the solver has ``options``, ``extra`` and
-        ``best_for``, and `kind` has the solver.
+        Decorator: parameters are validated, the solver has ``options`` and ``extra``, and `kind`
+        has the solver.
     """
     options, extra = {} if kind is None else kind._parameter_constraints, extra or {}
 
@@ -296,7 +291,6 @@ def solver(
         constraints = {**LOOP, **extra, **options}
         solve = validate_params(constraints, prefer_skip_nested_validation=True)(solve)
         solve.options, solve.extra = frozenset(options), frozenset(extra)
-        solve.best_for = best_for or (lambda problem: True)
         if kind is not None:
             kind.solve = staticmethod(solve)
         return solve

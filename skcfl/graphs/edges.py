@@ -20,34 +20,34 @@ if TYPE_CHECKING:
     from . import Graph
 
 TILE_BYTES = 2**20
-# Coordinates from which on edge arrays of radial penalties are walked in parts that stay in cache.
-MANY_COORDINATES = 1024
-# Nodes up to which a sparse graph's incidence matrix is small enough to be a dense one.
-FEW_NODES = 64
 
 
 class EdgeList:
     """Some edges of a sparse graph."""
 
+    diagonal = False
+
     def __init__(self, heads: Array, tails: Array, weights: Array, n_nodes: int) -> None:
         self.heads, self.tails, self.weights = heads, tails, weights
         self.shape = heads.shape
         self._transpose = outflows(heads, tails, n_nodes)
-        # Products with a small dense matrix are faster than gathering many coordinates.
-        self._dense = self._transpose.toarray() if n_nodes <= FEW_NODES else None
 
     def difference(self, VT: Array) -> Array:
         """Differences along the edges: (d, n_nodes) -> (d, E)."""
-        if self._dense is not None and len(VT) > MANY_COORDINATES // 2:
-            return VT @ self._dense
         return VT[:, self.heads] - VT[:, self.tails]
 
     def add_divergence(self, T: Array, out: Array) -> None:
         """Add the net outflows of (d, E) to (d, n_nodes)."""
-        if self._dense is not None and len(T) > MANY_COORDINATES // 2:
-            out += T @ self._dense.T
-        else:
-            out += (self._transpose @ T.T).T
+        out += (self._transpose @ T.T).T
+
+    def ends(self, values: Array) -> tuple[Array, Array]:
+        """Node values (n_nodes,) at both ends of the edges, each (E,)."""
+        return values[self.heads], values[self.tails]
+
+    def add_to_ends(self, values: Array, out: Array) -> None:
+        """Add edge values (E,) to those of the nodes at their ends, (n_nodes,)."""
+        out += np.bincount(self.heads, values, len(out))
+        out += np.bincount(self.tails, values, len(out))
 
     def total(self, values: Any) -> float:
         """Sum of edge values (E,)."""
@@ -77,6 +77,16 @@ class Tile:
         if not self.diagonal:
             out[:, self.columns] -= np.ones(self.shape[0]) @ T
 
+    def ends(self, values: Array) -> tuple[Array, Array]:
+        """Node values (n_nodes,) at both ends of the pairs, to be broadcast."""
+        return values[self.rows, None], values[None, self.columns]
+
+    def add_to_ends(self, values: Array, out: Array) -> None:
+        """Add edge values (rows, columns) to those of the nodes at their ends, (n_nodes,)."""
+        out[self.rows] += values.sum(axis=1)
+        if not self.diagonal:
+            out[self.columns] += values.sum(axis=0)
+
     def total(self, values: Any) -> float:
         """Sum over the pairs of edge values (rows, columns), each once."""
         return float(values.sum()) * (0.5 if self.diagonal else 1.0)
@@ -85,20 +95,6 @@ class Tile:
         """Pairs of the tile in `mask`, appended to the list `M`."""
         i, j = np.nonzero(mask)
         M.append((i + self.rows.start, j + self.columns.start))
-
-
-def coordinate_parts(penalty: Any, block: EdgeList | Tile, d: int) -> list[slice]:
-    """Slices of the coordinates that keep the edge arrays of a block in cache."""
-    if d <= MANY_COORDINATES or not penalty.radial:
-        return [slice(None)]
-    size = max(TILE_BYTES // (8 * int(np.prod(block.shape))), 1)
-    return [slice(start, start + size) for start in range(0, d, size)]
-
-
-def shrinkage(function: Any, squares: Array) -> Array:
-    """Factor of differences in a radial function of such squared lengths."""
-    r = np.sqrt(squares)
-    return np.divide(function(r[None])[0], r, out=np.ones_like(r), where=r > 0)
 
 
 def edge_blocks(graph: Graph, d: int) -> list[EdgeList] | list[Tile]:

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from .._checks import LEAST, MOST, Count, real_array, whole_number
 from .._typing import Array, ArrayLike, FloatArray, IntArray, validate_params
-from ..numerics.by_cluster import weight_by_cluster
+from ..numerics.by_cluster import components_of, weight_by_cluster
 from ..numerics.memory import require
 
 __all__ = ["Graph"]
@@ -139,9 +138,10 @@ class Graph:
 
     def adjacency(self) -> sparse.csr_array:
         """Symmetric sparse matrix of the weights."""
-        A = sparse.coo_array(
-            (self.weights, (self.heads, self.tails)), shape=(self.n_nodes, self.n_nodes)
-        )
+        return self._adjacency(self.weights)
+
+    def _adjacency(self, weights: Array) -> sparse.csr_array:
+        A = sparse.coo_array((weights, (self.heads, self.tails)), shape=(self.n_nodes,) * 2)
         return sparse.csr_array(A + A.T)
 
     def degrees(self, weighted: bool = True) -> FloatArray:
@@ -154,16 +154,14 @@ class Graph:
 
     def laplacian(self, weighted: bool = True) -> sparse.csr_array:
         """Sparse Laplacian ``D' diag(w) D``, or ``D' D``."""
-        w = self.weights if weighted else np.ones(self.n_edges)
-        A = sparse.coo_array((w, (self.heads, self.tails)), shape=(self.n_nodes,) * 2)
-        A = A + A.T
+        A = self._adjacency(self.weights if weighted else np.ones(self.n_edges))
         return sparse.csr_array(sparse.diags_array(self.degrees(weighted)) - A)
 
     def components(self) -> IntArray:
         """Connected component of every node, numbered from 0."""
         if self.is_complete:
             return np.zeros(self.n_nodes, dtype=np.intp)
-        return connected_components(self.adjacency(), directed=False)[1]
+        return components_of(self.heads, self.tails, self.n_nodes)
 
     def inside(self, labels: ArrayLike) -> Graph:
         """Graph of the edges within clusters."""
@@ -231,9 +229,9 @@ def whole_numbers(values: Any, name: str, scalar: bool = False) -> IntArray:
     array = real_array(values, name)
     if not (array.ndim == 1 or (scalar and array.ndim == 0)):
         raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}.")
-    if (np.abs(array) > 2.0**53).any() or (array != np.floor(array)).any():
-        odd = array[(np.abs(array) > 2.0**53) | (array != np.floor(array))].ravel()[0]
-        raise ValueError(f"{name} must hold integers, got {odd}.")
+    odd = (np.abs(array) > 2.0**53) | (array != np.floor(array))
+    if odd.any():
+        raise ValueError(f"{name} must hold integers, got {array[odd][0]}.")
     return np.asarray(values, dtype=np.intp)
 
 

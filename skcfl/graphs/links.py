@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from scipy.spatial import cKDTree
 
@@ -97,15 +99,13 @@ class _Group:
     """Some points, their box, and a tree of them if one is needed."""
 
     def __init__(self, points: Array, index: Array) -> None:
-        self.points, self.index, self._tree = points[index], index, None
+        self.points, self.index = points[index], index
         self.low, self.high = self.points.min(axis=0), self.points.max(axis=0)
 
-    @property
+    @cached_property
     def tree(self) -> cKDTree:
         """For looking up neighbours."""
-        if self._tree is None:
-            self._tree = cKDTree(self.points)
-        return self._tree
+        return cKDTree(self.points)
 
     def nearest(self, other: _Group, limit: float) -> tuple[float, int, int]:
         """Distance, at most `limit`, and ends of the shortest link to `other`, -1 for none."""

@@ -252,7 +252,7 @@ def test_numbers_sent():
     n, p = 10, 2
     pool = make_pool(n)
     problem = FPFCProblem(pool, SCAD(), 1.0, "local")
-    problem.distances(), problem.typical_slope(), problem.lipschitz()
+    problem.distances(), problem.typical_slope(), problem.curvatures()
     options = FPFCOptions(max_iter=21, participation=0.3, tol=0.0)
     result, _ = fpfc(problem, 1.0, options, np.random.RandomState(0))
     history = result.history

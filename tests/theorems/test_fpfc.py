@@ -55,7 +55,7 @@ def conditions(lipschitz, lam, xi, a=3.7):
 
 def run(problem, lam):
     """Sums over the rounds of the squared gradients, and the residuals of the prox in each."""
-    lipschitz = float(problem.lipschitz().max())
+    lipschitz = float(problem.curvatures()[0].max())
     penalty, m, pool = problem.at(lam)[0], problem.n, problem.pool
     rho, step, steps, c = conditions(lipschitz, lam, penalty.xi)
     options = FPFCOptions(steps, step, rho=rho, max_iter=1, tol=0.0)
