@@ -50,7 +50,7 @@ THRESHOLDS = {
     "lam: five folds of few clients": ("search.judges", {"FEW_FOLDS": 3}, FUSION),
     "optimism of held-out losses": ("numerics.optimism", {"ERROR": 0.0}, FUSION),
     "knn: shrunken local models": ("fusion.problem", {"SHRINKAGE": 0.0}, ("GTV",)),
-    "FPFC: shrunken start": ("fusion.fpfc_problem", {"SHRINKAGE": 0.0}, ("FPFC",)),
+    "FPFC: shrunken start": ("fusion.problem", {"SHRINKAGE": 0.0}, ("FPFC",)),
     "FPFC: scale with few rows": ("fusion.fpfc_problem", {"STRENGTH_FEW_ROWS": 5.0}, ("FPFC",)),
     "K: patience 2": ("search.n_clusters", {"PATIENCE": 1}, ROUNDS),
     "K: least gain": ("search.n_clusters", {"MIN_GAIN": 0.0}, ROUNDS),
