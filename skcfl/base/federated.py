@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, replace
-from numbers import Integral
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
@@ -87,11 +86,7 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
 
     _parameter_constraints: dict[str, Any] = {
         "model": [LocalModel, None],
-        "group_col": [str, Integral, None],
         "unseen": [StrOptions({"error", "average", "largest"})],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
     }
 
     _publishes_rounds = True
@@ -107,13 +102,6 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
     __metadata_request__predict_log_proba = _REQUEST_GROUPS
     __metadata_request__decision_function = _REQUEST_GROUPS
     __metadata_request__score = _REQUEST_GROUPS
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        constraints = {}
-        for base in reversed(cls.__mro__):
-            constraints.update(vars(base).get("_parameter_constraints", {}))
-        cls._parameter_constraints = constraints
 
     # ------------------------------------------------------------ what a subclass implements
 

@@ -42,13 +42,25 @@ class Task:
 
 
 class BaseFit(CallbackSupportMixin, DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
-    """Base of all estimators; a subclass has the parameter ``verbose``."""
+    """Base of all estimators; a subclass has the parameter ``verbose``.
+
+    It has in ``_parameter_constraints`` only the parameters that its bases do not have.
+    """
+
+    _parameter_constraints: dict[str, Any] = {"verbose": ["verbose"]}
 
     #: If True, models between rounds can be published as if the fit ended there.
     _publishes_rounds = False
 
     n_features_in_: int
     feature_names_in_: Array
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        constraints = {}
+        for base in reversed(cls.__mro__):
+            constraints.update(vars(base).get("_parameter_constraints", {}))
+        cls._parameter_constraints = constraints
 
     @abstractmethod
     def _local_model(self) -> LocalModel:

@@ -6,6 +6,7 @@ import copy
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,6 +57,12 @@ class OfClients(BaseFit):
     group_col: str | int | None
     n_jobs: int | None
     random_state: Any
+
+    _parameter_constraints: dict[str, Any] = {
+        "group_col": [str, Integral, None],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+    }
 
     # What every fit publishes.
     groups_: Array

@@ -75,10 +75,6 @@ class PersonalMethod(Averaging):
         labels, fresh = self._models_of(pool)
         return labels, models + (fresh - models) / (1.0 + older)[:, None]
 
-    def _new_models(self, pool, theta, options):
-        """Models of new clients, from the shared one."""
-        raise NotImplementedError
-
     def _chosen(self, name, *about):
         """A parameter and nothing found, or for "auto" the best value and the search for it."""
         given = getattr(self, name)

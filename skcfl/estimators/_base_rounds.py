@@ -14,14 +14,12 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._checks import Count, real_array
 from .._option_objects import parameters
 from .._typing import Aggregation, ArrayLike
-from ..base import BaseFederated
 from ..federation.lanes import lanes_of, with_progress
 from ..rounds.alternate import Rounds, common_model
 from ..rounds.local_training import solve_local
 from ..rounds.model_kinds import kind_of
 from ..rounds.record_options import Record
 from ..rounds.round_options import (
-    ROUND_CONSTRAINTS,
     make_options,
     robust_aggregator,
     shared_mask,
@@ -31,6 +29,7 @@ from ..rounds.starts import DRAWN, STARTS, Candidates
 from ..rounds.training_options import Training
 from ..search.alpha import n_priors
 from ..search.n_clusters import find_n_clusters, sample
+from ._by_rounds import ByRounds
 
 # Starts that know what to do where some clients may be false.
 ROBUST_STARTS = {"loss++", "kmeans"}
@@ -40,26 +39,23 @@ EARLY_STEPS = 5
 
 
 @parameters
-class FromStarts(BaseFederated):
+class FromStarts(ByRounds):
     """Base of the methods that look for several models from one or several starts."""
 
     n_clusters: int | Literal["auto"] = "auto"
     _: KW_ONLY
-    max_iter: int | Literal["auto"] = "auto"
-    training: Training | None = None
     init: Literal["loss++", "random", "same"] | ArrayLike = "loss++"
     n_init: int | Literal["auto"] = "auto"
-    tol: float = 1e-4
     record: Record | None = None
 
     _parameter_constraints = {
-        **ROUND_CONSTRAINTS,
         "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "init": [StrOptions(set(STARTS)), "array-like"],
         "n_init": [Count(1, 10**6), StrOptions({"auto"})],
         "record": [Record, None],
     }
     _option_classes = {"training": Training, "record": Record}
+    _option_names = {}
 
     #: Starts by name; they return models, or models and the clients' first labels.
     _starts = STARTS
@@ -70,18 +66,15 @@ class FromStarts(BaseFederated):
         return kind.n_init if self.init == "loss++" else kind.n_init_random
 
     def _solve_options(self, groups):
-        return {"truth": self._option("record").labels(groups)}
-
-    def _n_priors(self, pool, options):
-        return n_priors(pool, self.n_clusters)
-
-    def _check_named(self):
-        """Raise a ValueError if several numbers of clusters are to start from given models."""
-        if not isinstance(self.init, str):
+        if self.n_clusters == "auto" and not isinstance(self.init, str):
             raise ValueError(
                 "n_clusters='auto' tries several numbers of clusters and needs a named init, got "
                 "an array. Give n_clusters, or the name of an init."
             )
+        return {"truth": self._option("record").labels(groups)}
+
+    def _n_priors(self, pool, options):
+        return n_priors(pool, self.n_clusters)
 
     def _given_start(self, pool, n_clusters):
         """Models that `init` gives, in the units of a pool."""
@@ -160,7 +153,6 @@ class AlternatingClustering(FromStarts):
         )
         if self.n_clusters != "auto":
             return self._fit(pool, min(self.n_clusters, pool.n_clients), options)
-        self._check_named()
         brief = shortened(options)
 
         def fit(part, n_clusters, start, candidates, drawn):

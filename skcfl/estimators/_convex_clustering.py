@@ -126,12 +126,10 @@ class ConvexClustering(FusionMixin, BasePoints):
     """
 
     _parameter_constraints = {
-        **FusionMixin._parameter_constraints,
         "loss": [StrOptions({"squared_error", "huber"})],
         "delta": [POSITIVE],
         "graph": [StrOptions({"knn", "complete"}), "array-like", "sparse matrix", Graph],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "verbose": ["verbose"],
     }
 
     lam: float | Literal["auto"] = "auto"

@@ -14,10 +14,11 @@ from ..calls.mixtures_asked import Mixture
 from ..federation.lanes import lanes_of, with_progress
 from ..numerics.by_cluster import numbered_by_size
 from ..rounds.mixture import fit_mixture
-from ..rounds.round_options import STEPS, make_options
+from ..rounds.round_options import STEPS
 from ..rounds.starts import STARTS, Candidates
 from ..search.n_clusters import find_n_clusters
 from ._base_rounds import FromStarts
+from ._by_rounds import training_options
 
 # Rounds, and the change that ends them, of fits that only look for the number of models.
 BRIEF, BRIEF_TOL = 30, 1e-2
@@ -128,11 +129,10 @@ class FedEM(FromStarts, MixturePredictions):
 
     def _solve(self, pool, truth):
         # Steps are exact or local, and end where the likelihood does.
-        options = make_options(self, pool, averaging="model", polish=False)
+        options = training_options(self, pool)
         if self.n_clusters != "auto":
             options.truth = truth
             return self._fit(pool, min(self.n_clusters, pool.n_clients), options)
-        self._check_named()
         brief = replace(
             options, max_iter=min(options.max_iter, BRIEF), tol=max(options.tol, BRIEF_TOL)
         )
