@@ -43,7 +43,7 @@ from .ensembles import boosted, check_fits_whole, with_estimators
 from .fitting import Task, given_to_fit
 from .newcomers import NewClients
 from .of_clients import OfClients, needs_single_answers
-from .predicting import OF_CLUSTERS, Predictions
+from .predicting import OF_CLUSTERS, Predictions, attributes_of
 from .private_fits import PrivatePlan, fit_privately
 from .reporting import Reports
 from .table_columns import TakesTables
@@ -428,35 +428,25 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
         for name in ("fusion_params", "round_params"):
             if name in extra:
                 extra[name] = pool.units.to_user(extra[name])
+        fitted |= attributes_of(self, task.header, model, cluster_params, task.classes, result)
         fitted |= {
-            "model_": model,
             "labels_": labels,
-            "n_clusters_": len(order),
             "cluster_sizes_": np.bincount(labels, minlength=len(order)),
-            "cluster_params_": cluster_params,
             "objective_": float(result.objective),
-            "n_iter_": int(result.n_iter),
-            "history_": dict(result.history),
-            "coef_names_": self._feature_names(task.header, model.n_features),
             "_scaling": pool.scaling,
             "_average_params": _average(counted, models),
             "_cluster_shares": by_cluster / max(by_cluster.sum(), 1e-300),
             "_shared_params": params is None,
             "_has_clusters": params is None,
         }
-        if hasattr(model, "alpha_"):
-            fitted["alpha_"] = model.alpha_
         if "fusion_params" in extra:
             # Proofs need models and forces as they were found, to the last digit.
             fitted["_solution"] = result.extra["fusion_params"], extra.get("dual_coef")
         if "dual_coef" in extra:
             extra["dual_coef"] = pool.units.slopes_to_user(extra["dual_coef"])
-        if task.classes is not None:
-            fitted["classes_"] = task.classes
         if params is not None:
             fitted["params_"] = params
             fitted.update({f"{k}_": v for k, v in model.coefficients(params).items()})
-        fitted.update({f"cluster_{k}_": v for k, v in model.coefficients(cluster_params).items()})
         extra = {f"{k}_": v for k, v in extra.items()}
         if taken := (fitted.keys() | set(OF_CLUSTERS)) & extra.keys():
             raise RuntimeError(

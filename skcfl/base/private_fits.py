@@ -15,6 +15,7 @@ from .._checks import caller_level
 from ..exceptions import PrivacyError, PrivacyWarning
 from ..federation.privacy import EXAMPLE, target_units
 from ..federation.private_sums import Releases
+from .predicting import attributes_of
 
 if TYPE_CHECKING:
     from ..federation.federation import Federation
@@ -153,12 +154,8 @@ def _released(
     order = np.argsort(-weights, kind="stable")
     theta, weights = theta[order], weights[order] / weights.sum()
     fitted = {
-        "model_": model,
-        "n_clusters_": len(theta),
-        "cluster_params_": theta,
+        **attributes_of(estimator, header, model, theta, hello.classes, result),
         "n_iter_": releases.count or result.n_iter,
-        "history_": dict(result.history),
-        "coef_names_": estimator._feature_names(header, model.n_features),
         "groups_": np.zeros(0, dtype=hello.ids.dtype),
         "missing_clients_": hello.ids[releases.missing],
         "rejected_clients_": hello.ids[:0],
@@ -176,9 +173,4 @@ def _released(
         **releases.ledger.published(),
         **releases.published(),
     }
-    if hasattr(model, "alpha_"):
-        fitted["alpha_"] = model.alpha_
-    if hello.classes is not None:
-        fitted["classes_"] = hello.classes
-    fitted.update({f"cluster_{k}_": v for k, v in model.coefficients(theta).items()})
     return fitted | result.extra

@@ -417,9 +417,9 @@ class StepSizes:
 def ask_values(answers, state):
     """Objectives at the choices: from the losses on the clients' own rows, or asked for."""
     if answers.losses is not None and answers.who.judge is None:
-        answers.penalties = answers.who.pool.model.penalties(state.theta)
+        penalties = answers.who.pool.model.penalties(state.theta)
         own = answers.losses[np.arange(len(answers.choice)), answers.choice]
-        answers.values = own + answers.penalties[answers.choice]
+        answers.values = own + penalties[answers.choice]
         return answers
     pool, judged = answers.who.pool, answers.losses is not None
     about = state.theta, answers.choice
