@@ -10,7 +10,7 @@ import copy
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils import ClassifierTags, RegressorTags, check_random_state
@@ -31,7 +31,11 @@ from .._typing import (
 )
 from ..calls.kept_models import Recall
 from ..exceptions import UnitsWarning
-from ..federation.presence import ClientsLost
+from ..federation.federation import Federation
+from ..federation.handshake import Handshake
+from ..federation.pool import ClientPool
+from ..federation.presence import ClientsLost, Presence
+from ..federation.result import Result
 from ..models import LinearModel, LocalModel, TorchModel
 from ..models._network import Network
 from ..numerics.by_cluster import numbered_by_size
@@ -47,13 +51,6 @@ from .predicting import OF_CLUSTERS, Predictions, attributes_of
 from .private_fits import PrivatePlan, fit_privately
 from .reporting import Reports
 from .table_columns import TakesTables
-
-if TYPE_CHECKING:
-    from ..federation.federation import Federation
-    from ..federation.handshake import Handshake
-    from ..federation.pool import ClientPool
-    from ..federation.presence import Presence
-    from ..federation.result import Result
 
 _REQUEST_GROUPS = {"groups": True}
 # Mean loss of networks at the beginning beyond which units are far from one.  Benchmark: R2 of

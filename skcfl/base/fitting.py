@@ -7,7 +7,7 @@ from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -16,12 +16,10 @@ from sklearn.exceptions import ConvergenceWarning
 from .._option_objects import DocLinkMixin, TakesOptions
 from .._progress import CallbackSupportMixin, follow
 from .._typing import Array
+from ..federation.pool import ClientPool
+from ..federation.result import Result
+from ..models import LocalModel
 from ..numerics.threads import BLAS
-
-if TYPE_CHECKING:
-    from ..federation.pool import ClientPool
-    from ..federation.result import Result
-    from ..models import LocalModel
 
 
 @dataclass

@@ -7,7 +7,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -20,11 +20,9 @@ from ..clients.ids import check_ids, column_position, encode, family, locate
 from ..exceptions import PrivacyError, RejectedClientWarning, SingleClientWarning
 from ..federation.checking import FLOATS, as_rows, check_features, check_targets, check_weights
 from ..federation.federation import Federation, InProcessFederation
+from ..federation.handshake import Handshake
+from ..federation.presence import Presence
 from .fitting import BaseFit, Task
-
-if TYPE_CHECKING:
-    from ..federation.handshake import Handshake
-    from ..federation.presence import Presence
 
 _METHODS_WITH_GROUPS = (
     "fit",

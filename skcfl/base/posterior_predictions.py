@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from scipy import sparse
@@ -12,15 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 from .._checks import whole_number
 from .._typing import Array, ArrayLike, Groups, MatrixLike, Weights
 from ..clients.ids import check_ids
+from ..federation.federation import Federation
 from ..federation.made import MadeFederation
+from ..federation.pool import ClientPool
 from ..pooling.updates import KnownPosteriors
 from .curve_effects import rows_along, spread_along
 from .designs import Design, Draft, Effect, groupings
 from .federated import BaseFederated
-
-if TYPE_CHECKING:
-    from ..federation.federation import Federation
-    from ..federation.pool import ClientPool
 
 # Bytes of the clients' covariances up to which they are kept for standard deviations.
 MAX_COVARIANCES = 2**28

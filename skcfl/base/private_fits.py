@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -13,16 +13,14 @@ from sklearn.utils import check_random_state
 
 from .._checks import caller_level
 from ..exceptions import PrivacyError, PrivacyWarning
+from ..federation.federation import Federation
+from ..federation.handshake import Handshake
 from ..federation.privacy import EXAMPLE, target_units
 from ..federation.private_sums import Releases
+from ..federation.result import Result
+from ..federation.summed_pool import SummedPool
+from ..models import LocalModel
 from .predicting import attributes_of
-
-if TYPE_CHECKING:
-    from ..federation.federation import Federation
-    from ..federation.handshake import Handshake
-    from ..federation.result import Result
-    from ..federation.summed_pool import SummedPool
-    from ..models import LocalModel
 
 
 @dataclass

@@ -14,12 +14,14 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from .._checks import Count, real_array
 from .._option_objects import parameters
 from .._typing import Aggregation, ArrayLike
+from ..base import BaseFederated
 from ..federation.lanes import lanes_of, with_progress
 from ..rounds.alternate import Rounds, common_model
 from ..rounds.local_training import solve_local
 from ..rounds.model_kinds import kind_of
 from ..rounds.record_options import Record
 from ..rounds.round_options import (
+    ROUND_CONSTRAINTS,
     make_options,
     robust_aggregator,
     shared_mask,
@@ -29,7 +31,6 @@ from ..rounds.starts import DRAWN, STARTS, Candidates
 from ..rounds.training_options import Training
 from ..search.alpha import n_priors
 from ..search.n_clusters import find_n_clusters, sample
-from ._by_rounds import ByRounds
 
 # Starts that know what to do where some clients may be false.
 ROBUST_STARTS = {"loss++", "kmeans"}
@@ -39,23 +40,26 @@ EARLY_STEPS = 5
 
 
 @parameters
-class FromStarts(ByRounds):
+class FromStarts(BaseFederated):
     """Base of the methods that look for several models from one or several starts."""
 
     n_clusters: int | Literal["auto"] = "auto"
     _: KW_ONLY
+    max_iter: int | Literal["auto"] = "auto"
+    training: Training | None = None
     init: Literal["loss++", "random", "same"] | ArrayLike = "loss++"
     n_init: int | Literal["auto"] = "auto"
+    tol: float = 1e-4
     record: Record | None = None
 
     _parameter_constraints = {
+        **ROUND_CONSTRAINTS,
         "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "init": [StrOptions(set(STARTS)), "array-like"],
         "n_init": [Count(1, 10**6), StrOptions({"auto"})],
         "record": [Record, None],
     }
     _option_classes = {"training": Training, "record": Record}
-    _option_names = {}
 
     #: Starts by name; they return models, or models and the clients' first labels.
     _starts = STARTS

@@ -27,11 +27,18 @@ class ByRounds(BaseFederated):
 
 
 @parameters
-class Averaging(ByRounds):
+class Averaging(BaseFederated):
     """Base of the methods in which a server averages what clients send, or something robust."""
 
     _: KW_ONLY
+    max_iter: int | Literal["auto"] = "auto"
+    training: Training | None = None
     aggregation: Aggregation = "mean"
+    tol: float = 1e-4
+
+    _parameter_constraints = ROUND_CONSTRAINTS
+    _option_classes = {"training": Training}
+    _option_names = {"training": ROUNDS}
 
 
 def training_options(estimator, pool):

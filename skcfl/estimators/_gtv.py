@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,12 +12,9 @@ from ..base.everyday import everyday
 from ..calls.first_order import Present
 from ..clients.ids import check_ids, encode, locate
 from ..fusion.primal_dual_inexact import NetworkProblem
-from ..graphs.generators import in_order, is_network
+from ..graphs.generators import GraphLike, in_order, is_network
 from ..rounds.model_kinds import TRAINED
 from ._base_fusion import Fusion
-
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
 
 
 class NodesMixin:
