@@ -188,7 +188,6 @@ class AlternatingClustering(FromStarts):
             return self._best(pool, given, options)
         n_init = self._automatic_n_init(pool) if self.n_init == "auto" else self.n_init
         part = sample(pool, pool.random_state) if self.init == "loss++" else pool
-        candidates = Candidates() if candidates is None else candidates
         robust = options.aggregator is not None and self.init in ROBUST_STARTS
         more = {"robust": True} if robust else {}
 

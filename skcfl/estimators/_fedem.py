@@ -24,10 +24,6 @@ from ._by_rounds import training_options
 BRIEF, BRIEF_TOL = 30, 1e-2
 
 
-def _objective(result):
-    return {"objective": result.objective}
-
-
 @everyday
 class FedEM(FromStarts, MixturePredictions):
     """Federated expectation maximisation (FedEM): clients mix shared models of any kind.
@@ -153,18 +149,15 @@ class FedEM(FromStarts, MixturePredictions):
     def _fit(self, pool, n_clusters, options, candidates=None):
         """The best of some starts."""
         pool.ledger.since_mark()
-        n_init = self.n_init
         if not isinstance(self.init, str):
             theta = self._given_start(pool, n_clusters)
             results = [fit_mixture(pool, theta, options, self.share_steps)]
         elif n_clusters == 1:
             results = [fit_mixture(pool, pool.start()[None], options, self.share_steps)]
         else:
-            if n_init == "auto" and candidates is not None:
-                n_init = 1
-            elif n_init == "auto":
-                n_init = self._automatic_n_init(pool)
-            candidates = Candidates() if candidates is None else candidates
+            n_init = self.n_init
+            if n_init == "auto":
+                n_init = self._automatic_n_init(pool) if candidates is None else 1
 
             def run(lane, restart):
                 lane.ledger.since_mark()
@@ -173,7 +166,9 @@ class FedEM(FromStarts, MixturePredictions):
 
             lanes = lanes_of(pool, n_init) if n_init > 1 else [pool]
             tasks = [partial(run, lane, restart) for restart, lane in enumerate(lanes)]
-            results = with_progress("starts", tasks, lanes, pool.ledger, _objective)
+            results = with_progress(
+                "starts", tasks, lanes, pool.ledger, lambda one: {"objective": one.objective}
+            )
         result = min(results, key=lambda one: np.nan_to_num(one.objective, nan=np.inf))
         shares, theta = result.extra.pop("shares"), result.cluster_params
         order, result.labels = numbered_by_size(result.labels)
