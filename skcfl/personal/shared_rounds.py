@@ -31,6 +31,8 @@ __all__ = ["Fixpoint", "SharedUpdate", "TrustedAverage", "publish", "run_shared"
 WINDOW = 8
 # How much longer than the last one a residual may be before the acceleration restarts.
 GROWTH = 2.0
+# How far beyond the image an iterate may be, in residuals.
+FARTHEST = 1e6
 # Relative changes of a model, in units of its rounding, that are no changes.
 ROUNDING = 16.0
 # Relative change of the shared model at which robust rounds give way to the mean of those trusted.
@@ -78,8 +80,8 @@ class Fixpoint:
             return image
         moves, changes = np.diff(self.points, axis=0).T, np.diff(self.residuals, axis=0).T
         mixture = np.linalg.lstsq(changes, residual, rcond=1e-12)[0]
-        self.ahead = True
-        return image - (moves + changes) @ mixture
+        way, self.ahead = -(moves + changes) @ mixture, True
+        return image + way * min(1.0, FARTHEST * size / max(np.linalg.norm(way), 1e-300))
 
     def _rose(self, merit):
         """Whether the merit is larger than before, by more than rounding."""
