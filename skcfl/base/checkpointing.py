@@ -6,18 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral, Real
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
+from ..federation.federation import Federation
 from ..federation.journal import Journal, digest
 from ..federation.private_sums import private_copy
 from .of_clients import check_federation
-
-if TYPE_CHECKING:
-    from ..federation.federation import Federation
 
 #: Parameters that change no result.
 WITHOUT_RESULT = frozenset({"n_jobs", "verbose"})

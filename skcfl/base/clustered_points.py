@@ -6,7 +6,7 @@ A fit checks the points and builds the pool, a subclass solves.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClusterMixin
@@ -17,13 +17,11 @@ from .._checks import about, check_size, refuse_masked
 from .._typing import Array, ArrayLike, Groups, MatrixLike, Targets, Weights, fit_context
 from ..calls.curvatures import Solve
 from ..federation.inprocess import open_rows
+from ..federation.result import Result
 from ..numerics.by_cluster import numbered_by_size
+from ..reports.report import Report
 from ..reports.separation import Separation, report_of_points
 from .fitting import BaseFit, Task, given_to_fit
-
-if TYPE_CHECKING:
-    from ..federation.result import Result
-    from ..reports.report import Report
 
 
 class BasePoints(ClusterMixin, BaseFit):

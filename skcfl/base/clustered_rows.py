@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClusterMixin
@@ -19,22 +19,19 @@ from sklearn.utils.validation import check_is_fitted
 from .._typing import Array, Groups, IntArray, MatrixLike, Weights, fit_context
 from ..clients.ids import check_ids, describe_unseen, encode, family, joined_ids, locate
 from ..federation.checking import FLOATS, check_weights
-from ..federation.federation import InProcessFederation
+from ..federation.federation import Federation, InProcessFederation
+from ..federation.handshake import Handshake
+from ..federation.pool import ClientPool
 from ..federation.result import Result
 from ..federation.sites import ask_each
 from ..models import Location
 from ..models._nearest_centre import NearestCentre
+from ..reports.report import Report
 from ..reports.separation import Separation, report_of_points
 from .checkpointing import checkpointed
 from .fitting import Task, given_to_fit
 from .of_clients import OfClients, check_new_ids
 from .predicting import scored
-
-if TYPE_CHECKING:
-    from ..federation.federation import Federation
-    from ..federation.handshake import Handshake
-    from ..federation.pool import ClientPool
-    from ..reports.report import Report
 
 
 class ClusteredRows(ClusterMixin, OfClients):

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ..federation.federation import Federation
 from ..federation.fitted import FittedFederation
+from ..federation.handshake import Handshake
+from ..federation.pool import ClientPool
+from ..federation.presence import Presence
+from ..federation.result import Result
+from ..models import SklearnModel
 from ..numerics.by_cluster import sum_by_cluster
-
-if TYPE_CHECKING:
-    from ..federation.federation import Federation
-    from ..federation.handshake import Handshake
-    from ..federation.pool import ClientPool
-    from ..federation.presence import Presence
-    from ..federation.result import Result
-    from ..models import SklearnModel
 
 # Largest random seed.
 MOST_SEED = np.iinfo(np.int32).max

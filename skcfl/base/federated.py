@@ -9,9 +9,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, replace
-from numbers import Integral
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils import ClassifierTags, RegressorTags, check_random_state
@@ -32,7 +31,11 @@ from .._typing import (
 )
 from ..calls.kept_models import Recall
 from ..exceptions import UnitsWarning
-from ..federation.presence import ClientsLost
+from ..federation.federation import Federation
+from ..federation.handshake import Handshake
+from ..federation.pool import ClientPool
+from ..federation.presence import ClientsLost, Presence
+from ..federation.result import Result
 from ..models import LinearModel, LocalModel, TorchModel
 from ..models._network import Network
 from ..numerics.by_cluster import numbered_by_size
@@ -44,17 +47,10 @@ from .ensembles import boosted, check_fits_whole, with_estimators
 from .fitting import Task, given_to_fit
 from .newcomers import NewClients
 from .of_clients import OfClients, needs_single_answers
-from .predicting import OF_CLUSTERS, Predictions
+from .predicting import OF_CLUSTERS, Predictions, attributes_of
 from .private_fits import PrivatePlan, fit_privately
 from .reporting import Reports
 from .table_columns import TakesTables
-
-if TYPE_CHECKING:
-    from ..federation.federation import Federation
-    from ..federation.handshake import Handshake
-    from ..federation.pool import ClientPool
-    from ..federation.presence import Presence
-    from ..federation.result import Result
 
 _REQUEST_GROUPS = {"groups": True}
 # Mean loss of networks at the beginning beyond which units are far from one.  Benchmark: R2 of
@@ -87,11 +83,7 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
 
     _parameter_constraints: dict[str, Any] = {
         "model": [LocalModel, None],
-        "group_col": [str, Integral, None],
         "unseen": [StrOptions({"error", "average", "largest"})],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
     }
 
     _publishes_rounds = True
@@ -107,13 +99,6 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
     __metadata_request__predict_log_proba = _REQUEST_GROUPS
     __metadata_request__decision_function = _REQUEST_GROUPS
     __metadata_request__score = _REQUEST_GROUPS
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        constraints = {}
-        for base in reversed(cls.__mro__):
-            constraints.update(vars(base).get("_parameter_constraints", {}))
-        cls._parameter_constraints = constraints
 
     # ------------------------------------------------------------ what a subclass implements
 
@@ -440,35 +425,25 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
         for name in ("fusion_params", "round_params"):
             if name in extra:
                 extra[name] = pool.units.to_user(extra[name])
+        fitted |= attributes_of(self, task.header, model, cluster_params, task.classes, result)
         fitted |= {
-            "model_": model,
             "labels_": labels,
-            "n_clusters_": len(order),
             "cluster_sizes_": np.bincount(labels, minlength=len(order)),
-            "cluster_params_": cluster_params,
             "objective_": float(result.objective),
-            "n_iter_": int(result.n_iter),
-            "history_": dict(result.history),
-            "coef_names_": self._feature_names(task.header, model.n_features),
             "_scaling": pool.scaling,
             "_average_params": _average(counted, models),
             "_cluster_shares": by_cluster / max(by_cluster.sum(), 1e-300),
             "_shared_params": params is None,
             "_has_clusters": params is None,
         }
-        if hasattr(model, "alpha_"):
-            fitted["alpha_"] = model.alpha_
         if "fusion_params" in extra:
             # Proofs need models and forces as they were found, to the last digit.
             fitted["_solution"] = result.extra["fusion_params"], extra.get("dual_coef")
         if "dual_coef" in extra:
             extra["dual_coef"] = pool.units.slopes_to_user(extra["dual_coef"])
-        if task.classes is not None:
-            fitted["classes_"] = task.classes
         if params is not None:
             fitted["params_"] = params
             fitted.update({f"{k}_": v for k, v in model.coefficients(params).items()})
-        fitted.update({f"cluster_{k}_": v for k, v in model.coefficients(cluster_params).items()})
         extra = {f"{k}_": v for k, v in extra.items()}
         if taken := (fitted.keys() | set(OF_CLUSTERS)) & extra.keys():
             raise RuntimeError(

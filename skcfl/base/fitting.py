@@ -7,7 +7,7 @@ from abc import ABCMeta, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -16,12 +16,10 @@ from sklearn.exceptions import ConvergenceWarning
 from .._option_objects import DocLinkMixin, TakesOptions
 from .._progress import CallbackSupportMixin, follow
 from .._typing import Array
+from ..federation.pool import ClientPool
+from ..federation.result import Result
+from ..models import LocalModel
 from ..numerics.threads import BLAS
-
-if TYPE_CHECKING:
-    from ..federation.pool import ClientPool
-    from ..federation.result import Result
-    from ..models import LocalModel
 
 
 @dataclass
@@ -42,13 +40,25 @@ class Task:
 
 
 class BaseFit(CallbackSupportMixin, DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
-    """Base of all estimators; a subclass has the parameter ``verbose``."""
+    """Base of all estimators; a subclass has the parameter ``verbose``.
+
+    It has in ``_parameter_constraints`` only the parameters that its bases do not have.
+    """
+
+    _parameter_constraints: dict[str, Any] = {"verbose": ["verbose"]}
 
     #: If True, models between rounds can be published as if the fit ended there.
     _publishes_rounds = False
 
     n_features_in_: int
     feature_names_in_: Array
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        constraints = {}
+        for base in reversed(cls.__mro__):
+            constraints.update(vars(base).get("_parameter_constraints", {}))
+        cls._parameter_constraints = constraints
 
     @abstractmethod
     def _local_model(self) -> LocalModel:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 from .._typing import Array, FloatArray, Groups
+from ..federation.pool import ClientPool
+from ..models import LocalModel
 from ..models._mixed_outputs import mixed_decision
 from ..rounds.mixture import fit_shares
 from .federated import BaseFederated
-
-if TYPE_CHECKING:
-    from ..federation.pool import ClientPool
-    from ..models import LocalModel
 
 
 class MixturePredictions(BaseFederated):

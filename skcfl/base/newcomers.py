@@ -447,7 +447,9 @@ class NewClients(Host):
         models, older = self._models_before(pool, places)
         # A pull and a given penalty are parts of the old model already: new rows add their share.
         alpha = 0.0 if is_automatic(pool) else self.alpha_
-        kept = (self._curvature(pool) + alpha + pull) * older
+        curvature = pool.model.kernel.max_curvature
+        curvature = curvature if np.isfinite(curvature) else CURVATURE
+        kept = (curvature + alpha + pull) * older
         rho = np.maximum(pull + kept, 1e-300)
         centres = (pull * centres + kept[:, None] * models) / rho[:, None]
         return labels, pool.penalised(alpha).ask(Prox, centres, rho)
@@ -465,11 +467,6 @@ class NewClients(Host):
             )
         models = pool.units.from_user(self.params_[places]).astype(float)
         return models, self._seen_weights[places] / np.maximum(pool.client_weights, 1e-300)
-
-    @staticmethod
-    def _curvature(pool: ClientPool) -> float:
-        bound = pool.model.kernel.max_curvature
-        return bound if np.isfinite(bound) else CURVATURE
 
     def _updated_clusters(self, pool: ClientPool, places: Array) -> Array:
         """Clusters of least loss of the clients' rows so far."""

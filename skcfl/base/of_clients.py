@@ -6,7 +6,8 @@ import copy
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from numbers import Integral
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -19,11 +20,9 @@ from ..clients.ids import check_ids, column_position, encode, family, locate
 from ..exceptions import PrivacyError, RejectedClientWarning, SingleClientWarning
 from ..federation.checking import FLOATS, as_rows, check_features, check_targets, check_weights
 from ..federation.federation import Federation, InProcessFederation
+from ..federation.handshake import Handshake
+from ..federation.presence import Presence
 from .fitting import BaseFit, Task
-
-if TYPE_CHECKING:
-    from ..federation.handshake import Handshake
-    from ..federation.presence import Presence
 
 _METHODS_WITH_GROUPS = (
     "fit",
@@ -56,6 +55,12 @@ class OfClients(BaseFit):
     group_col: str | int | None
     n_jobs: int | None
     random_state: Any
+
+    _parameter_constraints: dict[str, Any] = {
+        "group_col": [str, Integral, None],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+    }
 
     # What every fit publishes.
     groups_: Array
@@ -106,7 +111,7 @@ class OfClients(BaseFit):
     def _task(self, X: MatrixLike, y: Targets, groups: Groups, sample_weight: Weights) -> Task:
         """Check the rows and find their clients: what a fit is about, the estimator unchanged."""
         header = copy.copy(self)  # takes n_features_in_ and feature_names_in_
-        X, ids = self._take_ids(X, groups, header=header, reset=True)
+        X, ids = self._take_ids(X, groups, header)
         X, y = self._check_rows(X, y, dtype=FLOATS)
         sample_weight = check_weights(sample_weight, X)
         groups, codes = self._check_clients(ids, X.shape[0])
@@ -202,30 +207,31 @@ class OfClients(BaseFit):
 
     # ------------------------------------------------------------------------------------ rows
 
-    def _take_ids(
-        self, X: Any, groups: Groups, header: Any = None, reset: bool = False
-    ) -> tuple[Any, Any]:
-        """Check the columns of X and take the ids out of them: features, ids (None if none)."""
-        header = self if header is None else header
+    def _take_ids(self, X: Any, groups: Groups, header: Any = None) -> tuple[Any, Any]:
+        """Check the columns of X and take the ids out of them: features, ids (None if none).
+
+        What a fit learns of the columns goes to `header`; without one they must be those of fit.
+        """
+        fits, known = header is not None, self if header is None else header
         X, shape = as_rows(X)
         if shape is not None:
-            self._check_row_shape(shape, reset)
-        if reset:
+            self._check_row_shape(shape, fits)
+        if fits:
             header._row_shape = shape
         with about("X"):
-            validate_data(header, X, reset=reset, skip_check_array=True)
+            validate_data(known, X, reset=fits, skip_check_array=True)
         if self.group_col is None:
             ids = groups
         else:
-            X, ids = self._take_column(X, groups, header)
-        if not reset and X.shape[1] != self._n_user_features:
+            X, ids = self._take_column(X, groups, known)
+        if not fits and X.shape[1] != self._n_user_features:
             raise ValueError(
                 f"The fit had {self._n_user_features} features, X has {X.shape[1]} besides "
                 f"the ids: group_col, now {self.group_col!r}, was changed after fit. Fit again."
             )
-        return self._numbers(X, header, reset), ids
+        return self._numbers(X, header), ids
 
-    def _numbers(self, X: Any, header: Any, reset: bool) -> Any:
+    def _numbers(self, X: Any, header: Any) -> Any:
         """X with numbers in the place of whatever is none."""
         return X
 
@@ -247,9 +253,9 @@ class OfClients(BaseFit):
     def _ids_name(self) -> str:
         return "groups" if self.group_col is None else f"Column group_col={self.group_col!r} of X"
 
-    def _check_row_shape(self, shape: tuple[int, ...], reset: bool) -> None:
+    def _check_row_shape(self, shape: tuple[int, ...], fits: bool) -> None:
         """Raise a ValueError if rows of several axes are not those of fit, or hold the ids."""
-        if reset:
+        if fits:
             self._local_model().for_rows(shape)
         elif shape != self._row_shape:
             raise ValueError(

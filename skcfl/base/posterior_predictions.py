@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from scipy import sparse
@@ -12,15 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 from .._checks import whole_number
 from .._typing import Array, ArrayLike, Groups, MatrixLike, Weights
 from ..clients.ids import check_ids
+from ..federation.federation import Federation
 from ..federation.made import MadeFederation
+from ..federation.pool import ClientPool
 from ..pooling.updates import KnownPosteriors
 from .curve_effects import rows_along, spread_along
 from .designs import Design, Draft, Effect, groupings
 from .federated import BaseFederated
-
-if TYPE_CHECKING:
-    from ..federation.federation import Federation
-    from ..federation.pool import ClientPool
 
 # Bytes of the clients' covariances up to which they are kept for standard deviations.
 MAX_COVARIANCES = 2**28
@@ -75,20 +73,18 @@ class PosteriorPredictions(BaseFederated):
         header._design, header._draft = Design(), Draft()
         return hello, header
 
-    def _take_ids(
-        self, X: Any, groups: Groups, header: Any = None, reset: bool = False
-    ) -> tuple[Any, Any]:
-        if not reset and self._design.columns is not None:
+    def _take_ids(self, X: Any, groups: Groups, header: Any = None) -> tuple[Any, Any]:
+        if header is None and self._design.columns is not None:
             X, ids = self._user_rows(X, groups)
             return self._design.made(X), ids
-        return super()._take_ids(X, groups, header, reset)
+        return super()._take_ids(X, groups, header)
 
-    def _numbers(self, X: Any, header: Any, reset: bool, kept: Collection[int] = ()) -> Any:
-        if not reset:
-            return super()._numbers(self._design.encoded(X), header, reset)
+    def _numbers(self, X: Any, header: Any, kept: Collection[int] = ()) -> Any:
+        if header is None:
+            return super()._numbers(self._design.encoded(X), None)
         header._design, header._draft, header._table = Design(), Draft(), None
         kept = sum(groupings(self, header, X.shape[1]), [])
-        return super()._numbers(header._design.encoded(X, kept), header, reset, kept)
+        return super()._numbers(header._design.encoded(X, kept), header, kept)
 
     def _user_rows(self, X: Any, groups: Groups) -> tuple[Any, Any]:
         """Rows with the user's columns, numbers in the place of levels, and their ids."""

@@ -32,6 +32,7 @@ from ..models._mixed_outputs import mixed_decision
 if TYPE_CHECKING:
     from ..federation.federation import Federation
     from ..federation.handshake import Handshake
+    from ..federation.result import Result
     from ..models import LocalModel
     from .of_clients import OfClients as Host
 else:  # a mixin
@@ -96,6 +97,32 @@ def needs_all_clients(estimator: Any, method: str) -> None:
             "stays with them, before and after adapt. What the fit has is in cluster_coef_, "
             "releases_ and epsilon_."
         )
+
+
+def attributes_of(
+    estimator: Any,
+    header: Any,
+    model: LocalModel,
+    cluster_params: Array,
+    classes: Array | None,
+    result: Result,
+) -> dict[str, Any]:
+    """Attributes of every fit, private ones included, with models in the user's units."""
+    coefficients = model.coefficients(cluster_params).items()
+    fitted = {
+        "model_": model,
+        "n_clusters_": len(cluster_params),
+        "cluster_params_": cluster_params,
+        "n_iter_": int(result.n_iter),
+        "history_": dict(result.history),
+        "coef_names_": estimator._feature_names(header, model.n_features),
+        **{f"cluster_{name}_": value for name, value in coefficients},
+    }
+    if hasattr(model, "alpha_"):
+        fitted["alpha_"] = model.alpha_
+    if classes is not None:
+        fitted["classes_"] = classes
+    return fitted
 
 
 def scored(parts: list[Any], model: Any, table: Array, index: Array, codes: Any = None) -> Any:
@@ -368,7 +395,10 @@ class Predictions(Host):
             If an id was not seen in fit, under ``unseen="error"``.
         """
         check_is_fitted(self)
-        return self._labels_at(self._locate(check_ids(groups)))
+        positions = self._locate(check_ids(groups))
+        unseen = -1 if self.unseen == "average" else 0
+        labels = positions if self._is_private else self.labels_[positions]
+        return np.where(positions < 0, unseen, labels)
 
     # ----------------------------------------------------------------------------- federations
 
@@ -549,11 +579,6 @@ class Predictions(Host):
         average = self.unseen == "average"
         other = self._average_params if average else self.cluster_params_[0]
         return np.vstack([table, other[None]]), np.where(unseen, len(table), index)
-
-    def _labels_at(self, positions: Array) -> Array:
-        unseen = -1 if self.unseen == "average" else 0
-        labels = positions if self._is_private else self.labels_[positions]
-        return np.where(positions < 0, unseen, labels)
 
     def _locate(self, ids: Array) -> Array:
         """Position of each row's client, -1 for unseen ones if these are allowed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -13,15 +13,14 @@ from sklearn.utils import check_random_state
 
 from .._checks import caller_level
 from ..exceptions import PrivacyError, PrivacyWarning
+from ..federation.federation import Federation
+from ..federation.handshake import Handshake
 from ..federation.privacy import EXAMPLE, target_units
 from ..federation.private_sums import Releases
-
-if TYPE_CHECKING:
-    from ..federation.federation import Federation
-    from ..federation.handshake import Handshake
-    from ..federation.result import Result
-    from ..federation.summed_pool import SummedPool
-    from ..models import LocalModel
+from ..federation.result import Result
+from ..federation.summed_pool import SummedPool
+from ..models import LocalModel
+from .predicting import attributes_of
 
 
 @dataclass
@@ -153,12 +152,8 @@ def _released(
     order = np.argsort(-weights, kind="stable")
     theta, weights = theta[order], weights[order] / weights.sum()
     fitted = {
-        "model_": model,
-        "n_clusters_": len(theta),
-        "cluster_params_": theta,
+        **attributes_of(estimator, header, model, theta, hello.classes, result),
         "n_iter_": releases.count or result.n_iter,
-        "history_": dict(result.history),
-        "coef_names_": estimator._feature_names(header, model.n_features),
         "groups_": np.zeros(0, dtype=hello.ids.dtype),
         "missing_clients_": hello.ids[releases.missing],
         "rejected_clients_": hello.ids[:0],
@@ -176,9 +171,4 @@ def _released(
         **releases.ledger.published(),
         **releases.published(),
     }
-    if hasattr(model, "alpha_"):
-        fitted["alpha_"] = model.alpha_
-    if hello.classes is not None:
-        fitted["classes_"] = hello.classes
-    fitted.update({f"cluster_{k}_": v for k, v in model.coefficients(theta).items()})
     return fitted | result.extra

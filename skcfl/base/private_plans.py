@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from .._typing import Array
 from ..exceptions import PrivacyError
+from ..federation.private_sums import Releases
 from ..federation.result import Result
+from ..models import LocalModel
 from ..numerics.newton import MAX_DENSE
 from ..pooling import private_population as pooling
 from ..pooling.components import fit_population
+from ..pooling.population import Population
 from ..pooling.stacking import Stack, stacked
 from ..rounds import private_rounds as rounds
 from .designs import Design
 from .posterior_predictions import posterior_std
 from .private_fits import PrivatePlan
-
-if TYPE_CHECKING:
-    from .._typing import Array
-    from ..federation.private_sums import Releases
-    from ..models import LocalModel
-    from ..pooling.population import Population
 
 # Noise of the means, in standard deviations of the clients' coefficients, above which clients do
 # better by themselves.  Benchmark: benchmarks/private.py; generated clients do better together up

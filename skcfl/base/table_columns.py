@@ -33,11 +33,12 @@ class TakesTables(Host):
 
     _table: TableColumns | None = None
 
-    def _numbers(self, X: Any, header: Any, reset: bool, kept: Collection[int] = ()) -> Any:
+    def _numbers(self, X: Any, header: Any, kept: Collection[int] = ()) -> Any:
         """X with numbers in the place of categories and missing values, but in some columns."""
-        if reset:
-            header._table = TableColumns.of(X, kept)
-        return X if header._table is None else header._table.made(X)
+        table = self._table
+        if header is not None:
+            table = header._table = TableColumns.of(X, kept)
+        return X if table is None else table.made(X)
 
     @property
     def _n_user_features(self) -> int:

@@ -273,30 +273,25 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
 
     def _kinds(self, pool, partitions=False):
         """Graphs and penalties that compete."""
-        graphs = [self.graph]
-        if self._is("graph", "auto"):
-            # The neighbours of few clients are all others.
-            graphs = ["complete", "knn"] if pool.n_clients > NEIGHBOURS + 1 else ["complete"]
         penalties = [self.penalty]
-        if self._is("penalty", "auto"):
+        if self._is_open("penalty"):
             forms = partitions or self.refit is True or self.client_loss is not None
             penalties = ["l2"] if forms else ["l2", "squared_l2"]
-        kinds = [(graph, penalty) for graph in graphs for penalty in penalties]
-        if not self._is("graph", "auto"):
-            return kinds
+        if not self._is_open("graph"):
+            return [(self.graph, penalty) for penalty in penalties]
         n, d = pool.n_clients, pool.n_params
-        too_many = n * (n - 1) // 2 * d > MAX_COMPLETE
-        return [
-            (graph, penalty)
-            for graph, penalty in kinds
-            if not (graph == "complete" and penalty != "squared_l2" and too_many)
-            and not (graph == "knn" and penalty == "squared_l2" and len(penalties) > 1)
-        ]
+        # The neighbours of few clients are all others.
+        if n <= NEIGHBOURS + 1:
+            return [("complete", penalty) for penalty in penalties]
+        fits = n * (n - 1) // 2 * d <= MAX_COMPLETE
+        kinds = [("complete", one) for one in penalties if fits or one == "squared_l2"]
+        several = len(penalties) > 1
+        return kinds + [("knn", one) for one in penalties if not (several and one == "squared_l2")]
 
-    def _is(self, name, value):
-        """Whether a parameter is this string."""
+    def _is_open(self, name):
+        """Whether a parameter is "auto"."""
         parameter = getattr(self, name)
-        return isinstance(parameter, str) and parameter == value
+        return isinstance(parameter, str) and parameter == "auto"
 
     def _families(self, pool, groups, search):
         """Options that compete."""
@@ -334,7 +329,10 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
         if self.client_loss is not None:
             check_bounded(self, pool)
             kind = partial(BoundedProblem, factor=self._bound())
-        return kind(pool, self._make_graph(pool, groups, graph), self._make_penalty(penalty))
+        penalty = self.penalty if penalty is None else penalty
+        # "l2" where it is left open and nothing competes.
+        penalty = "l2" if isinstance(penalty, str) and penalty == "auto" else penalty
+        return kind(pool, self._make_graph(pool, groups, graph), make_penalty(penalty))
 
     def _problem_class(self, pool):
         """The kind of problem that these local models pose."""
@@ -346,11 +344,6 @@ class Fusion(LamChoiceMixin, FusionMixin, BaseFederated):
                 "graph='complete' has the same penalty and takes networks.",
             )
         return self._problems[kind_of(pool)]
-
-    def _make_penalty(self, penalty=None):
-        """The penalty, "l2" where it is left open and nothing competes."""
-        penalty = self.penalty if penalty is None else penalty
-        return make_penalty("l2" if isinstance(penalty, str) and penalty == "auto" else penalty)
 
     def _finish(self, problem, result, refit):
         """Refit the clusters if that is asked for, and keep what the fit publishes."""

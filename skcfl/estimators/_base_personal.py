@@ -75,10 +75,6 @@ class PersonalMethod(Averaging):
         labels, fresh = self._models_of(pool)
         return labels, models + (fresh - models) / (1.0 + older)[:, None]
 
-    def _new_models(self, pool, theta, options):
-        """Models of new clients, from the shared one."""
-        raise NotImplementedError
-
     def _chosen(self, name, *about):
         """A parameter and nothing found, or for "auto" the best value and the search for it."""
         given = getattr(self, name)
@@ -119,15 +115,15 @@ def layer_mask(layers, model):
     ValueError
         If the local model has no such layers.
     """
-    names = list(model.layer_slices())
     if isinstance(layers, str) and layers == "auto":
         return model.body_mask()
-    every = [layers] if isinstance(layers, str) else layers
-    if not isinstance(every, Integral):
-        every = layers_named(every, names)
-    if not isinstance(every, Integral) and not set(every) - set(names):
-        every = sorted(every, key=names.index)
-    if every == len(names) or (not isinstance(every, Integral) and len(every) == len(names)):
+    slices = model.layer_slices()
+    if isinstance(layers, Integral):
+        every = layers == len(slices)
+    else:
+        layers = layers_named([layers] if isinstance(layers, str) else layers, slices)
+        every = set(layers) == set(slices)
+    if every:
         return np.ones(model.n_params, dtype=bool)
-    mask = shared_mask(every, model.layer_slices(), model.n_params)
+    mask = shared_mask(layers, slices, model.n_params)
     return np.zeros(model.n_params, dtype=bool) if mask is None else mask

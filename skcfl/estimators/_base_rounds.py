@@ -70,18 +70,15 @@ class FromStarts(BaseFederated):
         return kind.n_init if self.init == "loss++" else kind.n_init_random
 
     def _solve_options(self, groups):
-        return {"truth": self._option("record").labels(groups)}
-
-    def _n_priors(self, pool, options):
-        return n_priors(pool, self.n_clusters)
-
-    def _check_named(self):
-        """Raise a ValueError if several numbers of clusters are to start from given models."""
-        if not isinstance(self.init, str):
+        if self.n_clusters == "auto" and not isinstance(self.init, str):
             raise ValueError(
                 "n_clusters='auto' tries several numbers of clusters and needs a named init, got "
                 "an array. Give n_clusters, or the name of an init."
             )
+        return {"truth": self._option("record").labels(groups)}
+
+    def _n_priors(self, pool, options):
+        return n_priors(pool, self.n_clusters)
 
     def _given_start(self, pool, n_clusters):
         """Models that `init` gives, in the units of a pool."""
@@ -160,7 +157,6 @@ class AlternatingClustering(FromStarts):
         )
         if self.n_clusters != "auto":
             return self._fit(pool, min(self.n_clusters, pool.n_clients), options)
-        self._check_named()
         brief = shortened(options)
 
         def fit(part, n_clusters, start, candidates, drawn):
@@ -192,7 +188,6 @@ class AlternatingClustering(FromStarts):
             return self._best(pool, given, options)
         n_init = self._automatic_n_init(pool) if self.n_init == "auto" else self.n_init
         part = sample(pool, pool.random_state) if self.init == "loss++" else pool
-        candidates = Candidates() if candidates is None else candidates
         robust = options.aggregator is not None and self.init in ROBUST_STARTS
         more = {"robust": True} if robust else {}
 

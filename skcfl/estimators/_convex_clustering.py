@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -18,13 +18,10 @@ from ..fusion.ama import ama
 from ..fusion.convex_fits import PointFits
 from ..fusion.problem import FusionProblem
 from ..graphs import Graph, complete_graph, knn_graph
-from ..graphs.generators import graph_of_matrix
+from ..graphs.generators import GraphLike, graph_of_matrix
 from ..models import Location
 from ..penalties import L2
 from ._base_fusion import FusionMixin
-
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
 
 
 @document
@@ -126,12 +123,10 @@ class ConvexClustering(FusionMixin, BasePoints):
     """
 
     _parameter_constraints = {
-        **FusionMixin._parameter_constraints,
         "loss": [StrOptions({"squared_error", "huber"})],
         "delta": [POSITIVE],
         "graph": [StrOptions({"knn", "complete"}), "array-like", "sparse matrix", Graph],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-        "verbose": ["verbose"],
     }
 
     lam: float | Literal["auto"] = "auto"

@@ -14,17 +14,14 @@ from ..calls.mixtures_asked import Mixture
 from ..federation.lanes import lanes_of, with_progress
 from ..numerics.by_cluster import numbered_by_size
 from ..rounds.mixture import fit_mixture
-from ..rounds.round_options import STEPS, make_options
+from ..rounds.round_options import STEPS
 from ..rounds.starts import STARTS, Candidates
 from ..search.n_clusters import find_n_clusters
 from ._base_rounds import FromStarts
+from ._by_rounds import training_options
 
 # Rounds, and the change that ends them, of fits that only look for the number of models.
 BRIEF, BRIEF_TOL = 30, 1e-2
-
-
-def _objective(result):
-    return {"objective": result.objective}
 
 
 @everyday
@@ -128,11 +125,10 @@ class FedEM(FromStarts, MixturePredictions):
 
     def _solve(self, pool, truth):
         # Steps are exact or local, and end where the likelihood does.
-        options = make_options(self, pool, averaging="model", polish=False)
+        options = training_options(self, pool)
         if self.n_clusters != "auto":
             options.truth = truth
             return self._fit(pool, min(self.n_clusters, pool.n_clients), options)
-        self._check_named()
         brief = replace(
             options, max_iter=min(options.max_iter, BRIEF), tol=max(options.tol, BRIEF_TOL)
         )
@@ -153,18 +149,15 @@ class FedEM(FromStarts, MixturePredictions):
     def _fit(self, pool, n_clusters, options, candidates=None):
         """The best of some starts."""
         pool.ledger.since_mark()
-        n_init = self.n_init
         if not isinstance(self.init, str):
             theta = self._given_start(pool, n_clusters)
             results = [fit_mixture(pool, theta, options, self.share_steps)]
         elif n_clusters == 1:
             results = [fit_mixture(pool, pool.start()[None], options, self.share_steps)]
         else:
-            if n_init == "auto" and candidates is not None:
-                n_init = 1
-            elif n_init == "auto":
-                n_init = self._automatic_n_init(pool)
-            candidates = Candidates() if candidates is None else candidates
+            n_init = self.n_init
+            if n_init == "auto":
+                n_init = self._automatic_n_init(pool) if candidates is None else 1
 
             def run(lane, restart):
                 lane.ledger.since_mark()
@@ -173,7 +166,9 @@ class FedEM(FromStarts, MixturePredictions):
 
             lanes = lanes_of(pool, n_init) if n_init > 1 else [pool]
             tasks = [partial(run, lane, restart) for restart, lane in enumerate(lanes)]
-            results = with_progress("starts", tasks, lanes, pool.ledger, _objective)
+            results = with_progress(
+                "starts", tasks, lanes, pool.ledger, lambda one: {"objective": one.objective}
+            )
         result = min(results, key=lambda one: np.nan_to_num(one.objective, nan=np.inf))
         shares, theta = result.extra.pop("shares"), result.cluster_params
         order, result.labels = numbered_by_size(result.labels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from sklearn.utils._param_validation import StrOptions
@@ -13,15 +13,13 @@ from .._option_objects import parameters
 from .._typing import Activation, ClassWeight, LayerSizes
 from ..base.docs import document
 from ..base.everyday_models import ClassifierMixin, GivenNetworkMixin
+from ..models import LocalModel
 from ..personal.layers import train_part
 from ..personal.prototypes import HeadMixing
 from ..personal.shared_rounds import publish, run_shared
 from ..search.pull import choose_pull
 from ._base_personal import PersonalMethod, own_rates
 from ._by_rounds import training_options
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
 
 # Strengths of the pull that "auto" tries; the first is the paper's.
 LAMS = 1.0, 0.1, 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from .._typing import Activation, LayerSizes
 from ..base.docs import document
 from ..base.everyday_models import ClassifierMixin, GivenNetworkMixin
 from ..calls.kept_models import Keep, Recall
+from ..models import LocalModel
 from ..personal.layers import train_part
 from ..personal.prototypes import PrototypeAverage, nearest_prototype_heads
 from ..personal.shared_rounds import publish, run_shared
@@ -20,9 +21,6 @@ from ..rounds.round_options import STEPS
 from ..search.alpha import n_priors
 from ._base_personal import PersonalMethod
 from ._by_rounds import training_options
-
-if TYPE_CHECKING:
-    from ..models import LocalModel
 
 
 @document

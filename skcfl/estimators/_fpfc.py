@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -19,10 +19,8 @@ from ..fusion.solvers import FPFCRounds
 from ..penalties import CONCAVE, ConcavePenalty
 from ..rounds.round_options import STEPS
 from ..rounds.training_options import Training
+from ..search.lam_search import LamSearch
 from ._lam_choice import LamChoiceMixin, check_bounded
-
-if TYPE_CHECKING:
-    from ..search.lam_search import LamSearch
 
 
 @everyday

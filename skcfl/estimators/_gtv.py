@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -12,18 +12,33 @@ from ..base.everyday import everyday
 from ..calls.first_order import Present
 from ..clients.ids import check_ids, encode, locate
 from ..fusion.primal_dual_inexact import NetworkProblem
-from ..graphs.generators import in_order, is_network
+from ..graphs.generators import GraphLike, in_order, is_network
 from ..rounds.model_kinds import TRAINED
 from ._base_fusion import Fusion
 
-if TYPE_CHECKING:
-    from ..graphs.generators import GraphLike
 
+@everyday
+class GTV(Fusion):
+    r"""GTV minimisation on a graph of clients with any local model.
 
-class NodesMixin:
-    """Clients are the nodes of a graph, whether they have rows or not.
+    For clients on a graph that says which of them are alike, and for clients without rows,
+    which get a model from their neighbours. Not where no such graph is known:
+    :class:`ConvexClusteredFL` compares all pairs.
 
-    Local models without second derivatives are admitted, and trained.
+    .. math:: \min_{w_1, \dots, w_N} \; \sum_i L_i(w_i)
+              + \lambda \sum_{\{i, j\} \in E} A_{ij} \, \phi(w_i - w_j)
+
+    The clients are the nodes of a graph; an edge says that two clients are alike, the more so
+    the larger its weight.  Generalised total variation, the second sum, is small if models are
+    nearly equal within well-connected parts of the graph, the clusters, and change across few or
+    light edges (SarcheshmehPour et al. [1]_).  It is the problem of :class:`ConvexClusteredFL` on
+    another graph, solved by the same code, with the same proofs: ``dual_gap_`` bounds the error,
+    ``partition_optimal_`` says that the clusters are the exact solution's at ``lam_``, not that
+    they are real.  (Not with networks,
+    see the notes.)
+
+    **Nodes without rows** take part if ``nodes`` or a networkx graph names them: their
+    :math:`L_i` is zero, and their neighbours give them a model.
 
     Parameters
     ----------
@@ -91,10 +106,73 @@ class NodesMixin:
         ids.
     without_rows_ : ndarray of shape (n_clients,) of bool
         Which nodes had no rows, in the order of ``groups_``.
+
+    See Also
+    --------
+    GTVClassifier : The same with a linear classifier or a network.
+    GTVRegressor : The same with a linear regression or a network.
+    ConvexClusteredFL : All pairs of clients compared.
+    skcfl.inspection.EmpiricalGraphDisplay : The graph, its clusters and flows.
+    skcfl.graphs : Graphs from coordinates, distances and data.
+
+    Notes
+    -----
+    :math:`L_i` is the mean loss of client i's rows plus its local penalty, so that every client
+    counts once.  ``lam`` is the paper's :math:`\lambda` in (16), with one exception: its squared
+    error has no 1/2, so that for ``loss="squared_error"`` ``lam`` is half of the paper's.
+    The penalties :math:`\phi` are "l2" (network lasso), "l1", and "squared_l2" (MOCHA), which is
+    :math:`\|z\|^2 / 2`, or :math:`z'Qz / 2` with ``SquaredL2(Q)``.
+
+    ``solver="primal_dual"`` is the paper's Algorithm 1 as message passing, with an adaptive ratio
+    of steps; ``solver="auto"`` chooses, see :func:`skcfl.fusion.primal_dual.primal_dual`.
+
+    A node without rows may have many best models, such as all those between its two neighbours' on
+    a chain with equal weights; the fit gives one.  With ``refit=True`` a cluster of only such
+    nodes keeps the model of the fusion.
+
+    **Networks**, and all local models without second derivatives, are trained by the same
+    messages, with steps of Adam in place of the node updates, from one random start for all
+    (differences of networks from unlike starts mean nothing):
+    :func:`skcfl.fusion.primal_dual_inexact.primal_dual_inexact`.  The problem is not convex, so
+    there is no dual gap (``dual_gap_`` is infinite) and no proof; the residual in ``history_``
+    says how far models and flows are from a stationary point, relative to the first gradients
+    and to the size of the models.  The fit ends at ``tol``, and also once clusters did not change
+    in 30 iterations, models fit the flows to .01, and gradients are as small or fall no more.
+    Models of a cluster then still differ a little, in ``params_`` and ``fusion_params_``; clusters
+    are the components of the edges with a flow below :math:`\lambda A_{ij}`, which at a stationary
+    point makes models equal.  ``refit=True`` trains each cluster's network further, by rounds of
+    model averaging on its clients' rows.
+
+    References
+    ----------
+    .. [1] Y. SarcheshmehPour, Y. Tian, L. Zhang, A. Jung. "Clustered Federated Learning via
+       Generalized Total Variation Minimization". IEEE Transactions on Signal Processing 71,
+       2023.
+
+    Examples
+    --------
+    Four sensors in a row; the last has not reported yet:
+
+    >>> import numpy as np
+    >>> from skcfl import GTV
+    >>> from skcfl.graphs import chain_graph
+    >>> from skcfl.models import Location
+    >>> X = np.array([[1.0], [1.2], [5.0], [5.2]])
+    >>> sensors = np.array(["a", "a", "b", "c"])
+    >>> gtv = GTV(Location(), lam=0.5, graph=chain_graph(4), nodes=["a", "b", "c", "d"])
+    >>> gtv = gtv.fit(X, groups=sensors)
+    >>> gtv.labels_
+    array([1, 0, 0, 0])
+    >>> gtv.params_.ravel()
+    array([1.6 , 4.85, 4.85, 4.85])
     """
 
-    _parameter_constraints: dict[str, Any] = {"nodes": ["array-like", None]}
+    _parameter_constraints = {"nodes": ["array-like", None]}
     _problems = {**Fusion._problems, TRAINED: NetworkProblem}
+
+    _: KW_ONLY
+    graph: Literal["auto", "complete", "knn"] | GraphLike = "knn"
+    nodes: ClientIds | None = None
 
     def _encode_ids(self, ids):
         """Sorted ids of all nodes, and each row's place among them."""
@@ -176,95 +254,3 @@ def _named(groups, places, at_most=3):
     if len(places) == 1:
         return f"node {shown} has"
     return f"nodes {shown}{', ...' if len(places) > at_most else ''} have"
-
-
-@everyday
-class GTV(NodesMixin, Fusion):
-    r"""GTV minimisation on a graph of clients with any local model.
-
-    For clients on a graph that says which of them are alike, and for clients without rows,
-    which get a model from their neighbours. Not where no such graph is known:
-    :class:`ConvexClusteredFL` compares all pairs.
-
-    .. math:: \min_{w_1, \dots, w_N} \; \sum_i L_i(w_i)
-              + \lambda \sum_{\{i, j\} \in E} A_{ij} \, \phi(w_i - w_j)
-
-    The clients are the nodes of a graph; an edge says that two clients are alike, the more so
-    the larger its weight.  Generalised total variation, the second sum, is small if models are
-    nearly equal within well-connected parts of the graph, the clusters, and change across few or
-    light edges (SarcheshmehPour et al. [1]_).  It is the problem of :class:`ConvexClusteredFL` on
-    another graph, solved by the same code, with the same proofs: ``dual_gap_`` bounds the error,
-    ``partition_optimal_`` says that the clusters are the exact solution's at ``lam_``, not that
-    they are real.  (Not with networks,
-    see the notes.)
-
-    **Nodes without rows** take part if ``nodes`` or a networkx graph names them: their
-    :math:`L_i` is zero, and their neighbours give them a model.
-
-    {parameters}
-
-    {attributes}
-
-    See Also
-    --------
-    GTVClassifier : The same with a linear classifier or a network.
-    GTVRegressor : The same with a linear regression or a network.
-    ConvexClusteredFL : All pairs of clients compared.
-    skcfl.inspection.EmpiricalGraphDisplay : The graph, its clusters and flows.
-    skcfl.graphs : Graphs from coordinates, distances and data.
-
-    Notes
-    -----
-    :math:`L_i` is the mean loss of client i's rows plus its local penalty, so that every client
-    counts once.  ``lam`` is the paper's :math:`\lambda` in (16), with one exception: its squared
-    error has no 1/2, so that for ``loss="squared_error"`` ``lam`` is half of the paper's.
-    The penalties :math:`\phi` are "l2" (network lasso), "l1", and "squared_l2" (MOCHA), which is
-    :math:`\|z\|^2 / 2`, or :math:`z'Qz / 2` with ``SquaredL2(Q)``.
-
-    ``solver="primal_dual"`` is the paper's Algorithm 1 as message passing, with an adaptive ratio
-    of steps; ``solver="auto"`` chooses, see :func:`skcfl.fusion.primal_dual.primal_dual`.
-
-    A node without rows may have many best models, such as all those between its two neighbours' on
-    a chain with equal weights; the fit gives one.  With ``refit=True`` a cluster of only such
-    nodes keeps the model of the fusion.
-
-    **Networks**, and all local models without second derivatives, are trained by the same
-    messages, with steps of Adam in place of the node updates, from one random start for all
-    (differences of networks from unlike starts mean nothing):
-    :func:`skcfl.fusion.primal_dual_inexact.primal_dual_inexact`.  The problem is not convex, so
-    there is no dual gap (``dual_gap_`` is infinite) and no proof; the residual in ``history_``
-    says how far models and flows are from a stationary point, relative to the first gradients
-    and to the size of the models.  The fit ends at ``tol``, and also once clusters did not change
-    in 30 iterations, models fit the flows to .01, and gradients are as small or fall no more.
-    Models of a cluster then still differ a little, in ``params_`` and ``fusion_params_``; clusters
-    are the components of the edges with a flow below :math:`\lambda A_{ij}`, which at a stationary
-    point makes models equal.  ``refit=True`` trains each cluster's network further, by rounds of
-    model averaging on its clients' rows.
-
-    References
-    ----------
-    .. [1] Y. SarcheshmehPour, Y. Tian, L. Zhang, A. Jung. "Clustered Federated Learning via
-       Generalized Total Variation Minimization". IEEE Transactions on Signal Processing 71,
-       2023.
-
-    Examples
-    --------
-    Four sensors in a row; the last has not reported yet:
-
-    >>> import numpy as np
-    >>> from skcfl import GTV
-    >>> from skcfl.graphs import chain_graph
-    >>> from skcfl.models import Location
-    >>> X = np.array([[1.0], [1.2], [5.0], [5.2]])
-    >>> sensors = np.array(["a", "a", "b", "c"])
-    >>> gtv = GTV(Location(), lam=0.5, graph=chain_graph(4), nodes=["a", "b", "c", "d"])
-    >>> gtv = gtv.fit(X, groups=sensors)
-    >>> gtv.labels_
-    array([1, 0, 0, 0])
-    >>> gtv.params_.ravel()
-    array([1.6 , 4.85, 4.85, 4.85])
-    """
-
-    _: KW_ONLY
-    graph: Literal["auto", "complete", "knn"] | GraphLike = "knn"
-    nodes: ClientIds | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from numbers import Integral
 from typing import Literal
 
 from sklearn.utils._param_validation import StrOptions
@@ -118,10 +117,6 @@ class KFED(ClusteredRows):
     _parameter_constraints = {
         "n_clusters": [Count(1)],
         "n_local": [Count(1), StrOptions({"auto"})],
-        "group_col": [str, Integral, None],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
     }
 
     n_clusters: int = 8

@@ -12,7 +12,7 @@ from .._checks import MOST_STEPS, POSITIVE, Count
 from ..base.everyday import everyday
 from ..personal.one_step import MetaAverage, one_step
 from ..personal.shared_rounds import publish, run_shared
-from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
+from ..rounds.model_kinds import kind_of
 from ..rounds.update import client_curvatures
 from ..search.pull import choose_pull
 from ._base_personal import PersonalMethod, common_rate
@@ -26,15 +26,6 @@ NETWORK_INNER, REGRESSION_INNER = 0.1, 0.03
 INNER = 0.9
 # Numbers of such steps that "auto" tries.
 PERSONAL_STEPS = 1, 3, 10, 30, 100
-
-
-def _given_inner(pool):
-    classes = pool.model.n_classes is not None
-    return np.full(pool.n_clients, NETWORK_INNER if classes else REGRESSION_INNER)
-
-
-# Default inner step of each client, by kind of local model.
-INNER_STEPS = {MINIMISED: lambda pool: INNER / client_curvatures(pool), TRAINED: _given_inner}
 
 
 @everyday
@@ -124,7 +115,7 @@ class PerFedAvg(PersonalMethod):
         rate = common_rate(pool, options)
         update = MetaAverage(
             self._option("training").steps(kind.local_steps),
-            lambda answers: rate,
+            rate,
             self._inner(pool),
             exact,
             options,
@@ -147,9 +138,12 @@ class PerFedAvg(PersonalMethod):
 
     def _inner(self, pool):
         """Inner step of each client."""
-        if self.inner_step != "auto":
-            return np.full(pool.n_clients, float(self.inner_step))
-        return INNER_STEPS[kind_of(pool)](pool)
+        step = self.inner_step
+        if step == "auto" and kind_of(pool).exact:
+            return INNER / client_curvatures(pool)
+        if step == "auto":
+            step = REGRESSION_INNER if pool.model.n_classes is None else NETWORK_INNER
+        return np.full(pool.n_clients, float(step))
 
     def _new_models(self, pool, theta, options):
         """Models of new clients: steps from the shared one."""

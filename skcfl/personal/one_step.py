@@ -24,8 +24,8 @@ class MetaAverage(SharedUpdate):
     ----------
     steps : int
         Local steps.
-    rates : callable
-        ``rates(answers)`` is the length of the participants' steps.
+    rate : float
+        Length of the steps.
     inner : ndarray of shape (n_clients,)
         Length of the step that the shared model is to be good after.
     exact : bool
@@ -36,9 +36,9 @@ class MetaAverage(SharedUpdate):
         As for :class:`~skcfl.personal.shared_rounds.SharedUpdate`.
     """
 
-    def __init__(self, steps, rates, inner, exact, options, average=None, accelerate=False):
+    def __init__(self, steps, rate, inner, exact, options, average=None, accelerate=False):
         super().__init__(average, accelerate)
-        self.steps, self.rates, self.inner, self.exact = steps, rates, inner, exact
+        self.steps, self.rate, self.inner, self.exact = steps, rate, inner, exact
         self.options = options
 
     def ask(self, answers, state):
@@ -47,7 +47,7 @@ class MetaAverage(SharedUpdate):
         answers.heard(pool, values=pool.ask(ClusterValues, state.theta, answers.choice))
         how = {
             "steps": self.steps,
-            "step_size": self.rates(answers),
+            "step_size": self.rate,
             "inner": self.inner[answers.who.index],
             "optimizer": self.options.optimizer,
             "batch_size": self.options.batch_size,

@@ -30,7 +30,6 @@ from ..calls.first_order import LocalUpdate, Objectives
 from ..calls.summed import ClusterValues, MoreauMoves, ProximalMoves
 from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
 from ..rounds.state import weighted_mean
-from ..rounds.update import client_curvatures
 from .shared_rounds import SharedUpdate
 
 __all__ = ["MoreauAverage", "TrainedMoreauAverage", "proximal_models", "pulled_models"]
@@ -64,15 +63,20 @@ def proximal_models(pool, centers, lam, kept=True):
     return pool.ask(Prox, np.asarray(centers, dtype=float), lam, known=kept)
 
 
-def _train_towards(pool, centers, lam, options, kept):
-    """Models trained from centres for as long as a fit, pulled back to them; sent once."""
+def pulled_models(pool, centers, lam, options, kept=True):
+    """Models of the clients' own, pulled to centres, (n_clients, n_params).
+
+    Networks are trained from the centres for as long as a fit, and sent once.
+    """
+    if kind_of(pool).exact:
+        return proximal_models(pool, centers, lam, kept)
     if np.isinf(lam):
         return centers
     return pool.ask(
         LocalUpdate,
         centers,
         options.local_steps * options.max_iter,
-        pulled_rates(pool, options, lam),
+        options.step_size,
         options.optimizer,
         options.batch_size,
         center=centers,
@@ -81,24 +85,6 @@ def _train_towards(pool, centers, lam, options, kept):
         last=True,
         whole=True,
     )
-
-
-_PULLED = {
-    MINIMISED: lambda pool, centers, lam, options, kept: proximal_models(pool, centers, lam, kept),
-    TRAINED: _train_towards,
-}
-
-
-def pulled_models(pool, centers, lam, options, kept=True):
-    """Models of the clients' own from centres that they are pulled to, (n_clients, n_params)."""
-    return _PULLED[kind_of(pool)](pool, centers, lam, options, kept)
-
-
-def pulled_rates(pool, options, lam):
-    """Steps of training under a pull: given, or one over the curvature."""
-    if options.step_size is not None:
-        return options.step_size
-    return 1.0 / (client_curvatures(pool) + lam)
 
 
 class MoreauAverage(SharedUpdate):
@@ -191,7 +177,7 @@ class TrainedMoreauAverage(MoreauAverage):
         answers.heard(pool, values=pool.ask(ClusterValues, state.theta, answers.choice))
         how = {
             "steps": self.steps,
-            "step_size": pulled_rates(answers.who.pool, self.options, self.lam),
+            "step_size": self.options.step_size,
             "rho": self.lam,
             "move": self.move,
             "n_moves": self.n_moves,

@@ -40,16 +40,10 @@ ROBUST_TOL = 1e-3
 
 
 class Fixpoint:
-    """Anderson acceleration (type II) of a map; the rounds look for its fixed point.
+    """Anderson acceleration (type II) of a map; the rounds look for its fixed point."""
 
-    Parameters
-    ----------
-    window : int, default=8
-        Earlier iterates that are combined.
-    """
-
-    def __init__(self, window=WINDOW):
-        self.window, self.points, self.residuals, self.last = window, [], [], np.inf
+    def __init__(self):
+        self.points, self.residuals, self.last = [], [], np.inf
         #: The last point that was kept, its residual and merit; how much of residuals is taken,
         #: and whether what was tried since is beyond that.
         self.kept, self.length, self.ahead = None, 1.0, False
@@ -80,8 +74,8 @@ class Fixpoint:
         if not size <= GROWTH * self.last:
             self.points, self.residuals = [], []
         self.last = size
-        self.points = [*self.points[-self.window :], np.array(point)]
-        self.residuals = [*self.residuals[-self.window :], residual]
+        self.points = [*self.points[-WINDOW:], np.array(point)]
+        self.residuals = [*self.residuals[-WINDOW:], residual]
         if len(self.points) == 1 or size == 0.0:
             return image
         moves, changes = np.diff(self.points, axis=0).T, np.diff(self.residuals, axis=0).T

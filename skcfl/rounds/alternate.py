@@ -149,7 +149,7 @@ class Rounds:
         guards += rule.safeguards()
         if labels is None:
             if options.empty_cluster != "keep":
-                guards.append(Reseeding(update, update.average.shared))
+                guards.append(Reseeding(update))
             if options.stable_rounds is not None:
                 guards.append(FrozenClients(options.stable_rounds, rule, draw.everyone))
         settled = options.settled * (1 if options.aggregator is None else ROBUST_SETTLED)

@@ -9,7 +9,8 @@ from ..calls.curvatures import Solve
 from ..calls.first_order import LocalUpdate, Objectives
 from ..federation.result import Result
 from .alternate import Options
-from .model_kinds import FITTED, MINIMISED, NETWORK_STEP, TRAINED, kind_of
+from .model_kinds import NETWORK_STEP, TRAINED, kind_of
+from .record import History
 
 __all__ = ["solve_local"]
 
@@ -35,72 +36,60 @@ def solve_local(pool, options=None):
         One cluster per client; clients send the models, to be published, and the objectives.
     """
     pool.ledger.since_mark()
-    return _OF_KIND[kind_of(pool)](pool, TRAINING if options is None else options)
+    kind = kind_of(pool)
+    history = History(pool.ledger, "objective", "change", "n_clusters", "participants")
+    if kind is TRAINED:
+        w, shortfall = _train(pool, TRAINING if options is None else options, history)
+    else:
+        w, shortfall = _minimise(pool) if kind.exact else (kind.first_steps(pool, None, 1), "")
+        _add(history, pool, _objective(pool, w), np.nan)
+    objectives = history["objective"]
+    return _result(w, objectives[-1], len(objectives), history.arrays(), shortfall)
 
 
-def _minimise(pool, options):
-    """Minimisers, by Newton's method."""
+def _minimise(pool):
+    """Minimisers, by Newton's method, and what they fall short of."""
     w, converged = pool.ask(Solve)
     missing = int((~converged).sum())
-    return _result(
-        pool,
-        w,
-        [{"objective": _objective(pool, w), "change": np.nan, **pool.ledger.close_round()}],
-        ""
-        if not missing
-        else f"Newton's method stopped short of the minimiser for {missing} of {pool.n_clients} "
-        "clients; scale the features or raise alpha.",
+    if not missing:
+        return w, ""
+    return w, (
+        f"Newton's method stopped short of the minimiser for {missing} of {pool.n_clients} "
+        "clients; scale the features or raise alpha."
     )
 
 
-def _train(pool, options):
-    """Steps of an optimiser in rounds, as long as the models move."""
+def _train(pool, options, history):
+    """Models after steps of an optimiser in rounds, as long as they move, and the shortfall."""
     w = np.tile(pool.start(), (pool.n_clients, 1))
-    rounds = []
+    how = options.local_steps, options.step_size, options.optimizer, options.batch_size
     with loop("round", options.max_iter) as progress:
         for t in progress:
-            new = pool.ask(
-                LocalUpdate,
-                w,
-                options.local_steps,
-                options.step_size,
-                options.optimizer,
-                options.batch_size,
-                last=t > 1,
-                later=True,
-            )
+            new = pool.ask(LocalUpdate, w, *how, last=t > 1, later=True)
             moved, size = np.linalg.norm(new - w, axis=1), np.linalg.norm(w, axis=1)
             change, w = float((moved / np.maximum(size, 1e-12)).max()), new
             objective = _objective(pool, w)
-            so_far = partial(_result, pool, w, [{"objective": objective, "change": change}], "")
+            so_far = partial(_result, w, objective, t, {})
             stopped = progress.tell(so_far, objective=objective, change=change)
             done = stopped or change < options.tol or t == options.max_iter
             if done:
                 pool.ledger.book(up=pool.n_clients * pool.n_params, clients=pool.n_clients)
-            rounds.append({"objective": objective, "change": change, **pool.ledger.close_round()})
+            _add(history, pool, objective, change)
             if done:
                 break
-    short = options.tol > 0 and not options.budget and not change < options.tol
-    return _result(
-        pool,
-        w,
-        rounds,
-        ""
-        if not short
-        else f"After max_iter={options.max_iter} rounds of {options.local_steps} steps a model "
+    if options.tol == 0 or options.budget or change < options.tol:
+        return w, ""
+    return w, (
+        f"After max_iter={options.max_iter} rounds of {options.local_steps} steps a model "
         f"still changes by {change:.2g} (relative; tol={options.tol:g}). Increase max_iter or "
-        "tol, or set tol=0 to train for max_iter rounds.",
+        "tol, or set tol=0 to train for max_iter rounds."
     )
 
 
-def _take_fitted(pool, options):
-    """The estimators that the clients have fitted."""
-    w = kind_of(pool).first_steps(pool, None, 1)
-    rounds = [{"objective": _objective(pool, w), "change": np.nan, **pool.ledger.close_round()}]
-    return _result(pool, w, rounds, "")
-
-
-_OF_KIND = {MINIMISED: _minimise, TRAINED: _train, FITTED: _take_fitted}
+def _add(history, pool, objective, change):
+    """Record a round in which every client takes part, each a cluster of its own."""
+    n = pool.n_clients
+    history.add(objective=objective, change=change, n_clusters=n, participants=n)
 
 
 def _objective(pool, w):
@@ -110,17 +99,14 @@ def _objective(pool, w):
     return float(np.average(values[here], weights=pool.client_weights[here]))
 
 
-def _result(pool, w, rounds, shortfall):
-    """Models of the clients, and the history by round."""
-    n, count = pool.n_clients, len(rounds)
-    history = {name: np.array([one[name] for one in rounds]) for name in rounds[0]}
-    history.update(n_clusters=np.full(count, n), participants=np.full(count, n))
+def _result(w, objective, n_iter, history, shortfall=""):
+    """Models of the clients, each a cluster of its own."""
     return Result(
         cluster_params=w,
-        labels=np.arange(n),
+        labels=np.arange(len(w)),
         params=w,
-        objective=rounds[-1]["objective"],
-        n_iter=count,
+        objective=objective,
+        n_iter=n_iter,
         history=history,
         shortfall=shortfall,
     )

@@ -199,9 +199,12 @@ def fit_mixture(pool, theta, options, share_steps=1):
         rate = options.step_size
         if rate is None:
             rate = 1.0 / np.maximum(pool.spectrum()[0], 1e-12).max()
-        names = "optimizer", "batch_size"
-        train = {"steps": options.local_steps, "rate": rate}
-        train |= {name: getattr(options, name) for name in names}
+        train = {
+            "steps": options.local_steps,
+            "rate": rate,
+            "optimizer": options.optimizer,
+            "batch_size": options.batch_size,
+        }
     rule = Responsibilities(pool, theta, start_dispersion(pool, theta), train, share_steps)
     weights = pool.client_weights
     draw = Draw(pool, options.participation, pool.random_state, weights)

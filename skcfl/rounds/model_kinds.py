@@ -8,7 +8,6 @@ in rounds, and tables by kind in the rooms above.
 
 from abc import ABC, abstractmethod
 
-from ..calls.curvatures import Solve
 from ..calls.first_order import LocalUpdate
 from .update import client_curvatures
 
@@ -19,7 +18,7 @@ NETWORK_STEP = 0.005
 
 
 class Kind(ABC):
-    """Values of "auto", local training of a single client, and starts.
+    """Values of "auto", and local models that starts are looked for among.
 
     Attributes
     ----------
@@ -61,10 +60,6 @@ class Kind(ABC):
     def first_steps(self, pool, start, steps):
         """Local models after some steps from a start, for whoever looks for starts."""
 
-    @abstractmethod
-    def local_models(self, pool, steps, *how):
-        """Models that clients have by themselves; those that train take steps, see `how`."""
-
 
 class _Minimised(Kind):
     exact = True
@@ -81,10 +76,6 @@ class _Minimised(Kind):
         """Safeguarded steps of gradient descent at ``1 / L_i``."""
         rates = 1.0 / client_curvatures(pool)
         return pool.ask(LocalUpdate, start, steps, rates, monotone=True, whole=True)
-
-    def local_models(self, pool, steps, *how):
-        """Their minimisers."""
-        return pool.ask(Solve)[0]
 
 
 class _Trained(Kind):
@@ -103,10 +94,6 @@ class _Trained(Kind):
         """Steps of Adam: the curvature has no bound."""
         return pool.ask(LocalUpdate, start, steps, NETWORK_STEP, "adam", whole=True)
 
-    def local_models(self, pool, steps, *how):
-        """Steps from a common start."""
-        return pool.ask(LocalUpdate, pool.start(), steps, *how, whole=True)
-
 
 class _Fitted(Kind):
     # Estimators are fitted before the rounds: models are weights of them.
@@ -118,10 +105,6 @@ class _Fitted(Kind):
     candidates = 2
 
     def first_steps(self, pool, start, steps):
-        """The estimators that the clients have fitted."""
-        return pool.model.singles(pool.places)
-
-    def local_models(self, pool, steps, *how):
         """The estimators that the clients have fitted."""
         return pool.model.singles(pool.places)
 

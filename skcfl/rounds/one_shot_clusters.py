@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..calls.curvatures import Hessians
-from ..calls.first_order import Objectives
+from ..calls.curvatures import Hessians, Solve
+from ..calls.first_order import LocalUpdate, Objectives
 from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster, sum_by_cluster
 from ..numerics.newton import solve_scaled
@@ -42,7 +42,11 @@ def local_models(pool, steps, step_size, optimizer, batch_size=None):
     known : ndarray of shape (n_clients,) of bool
         Who has rows and answered: of the others nothing is known.
     """
-    models = kind_of(pool).local_models(pool, steps, step_size, optimizer, batch_size)
+    if kind_of(pool).exact:
+        models = pool.ask(Solve)[0]
+    else:
+        how = steps, step_size, optimizer, batch_size
+        models = pool.ask(LocalUpdate, pool.start(), *how, whole=True)
     return models, heard(pool)
 
 

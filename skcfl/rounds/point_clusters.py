@@ -95,17 +95,19 @@ def cluster_points(points, n_clusters, clusterer="kmeans", rng=None, trim=0.1, w
     starts = np.concatenate([*starts, points[drawn]])
     if clusterer == "trimmed":
         # Every cluster keeps a point.
-        return _trimmed(points, starts, min(int(trim * len(points)), len(points) - n_clusters))
+        most = min(int(trim * len(points)), len(points) - n_clusters)
+        return _trimmed(points, starts, most, reach, np.linalg.norm(middle))
     runs = [_geomedian_lloyd(points, start) for start in starts]
     return min(runs, key=lambda run: run[0])[1], kept
 
 
-def _trimmed(points, starts, most):
-    """Labels, and which points count, of trimmed k-means that leaves out as few as it needs."""
+def _trimmed(points, starts, most, reach, size):
+    """Labels, and which points count, of trimmed k-means that leaves out as few as it needs.
+
+    `reach` has the distances from the middle of all points, and `size` is the length of that.
+    """
     n = len(points)
-    middle = np.median(points, axis=0)
-    reach = np.linalg.norm(points - middle, axis=1)
-    far = reach > FAR * max(np.median(reach), np.linalg.norm(middle))
+    far = reach > FAR * max(np.median(reach), size)
     if far.any():  # others near one that is far are its cluster
         away = np.sort(cdist(points[far], points), axis=1)[:, 1]
         far[far] = away > BY_ITSELF * reach[far]

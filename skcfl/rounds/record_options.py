@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY
-from typing import TYPE_CHECKING
 
 from .._option_objects import Options, parameters
+from .._typing import Array, ClientLabels
 from ..clients.ids import labels_of
-
-if TYPE_CHECKING:
-    from .._typing import Array, ClientLabels
 
 __all__ = ["Record"]
 

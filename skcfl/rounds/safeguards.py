@@ -104,9 +104,7 @@ class HalvedSteps(Safeguard):
             )
             choice, values, weights = choice[before], values[before], weights[before]
         if who.judge is None and losses is not None:
-            penalties = answers.penalties
-            if penalties is None:
-                penalties = who.pool.model.penalties(theta)
+            penalties = who.pool.model.penalties(theta)
             now = losses[here][np.arange(len(choice)), choice] + penalties[choice]
         elif both:
             now = who.pool.ask(ClusterValues, theta, choice)
@@ -147,24 +145,19 @@ class Reseeding(Safeguard):
     ----------
     update : UpdateRule
         Rule of update; it forgets the steps of those clusters.
-    shared : ndarray of shape (n_params,) of bool, default=None
-        Parameters that all models have in common.
     """
 
-    def __init__(self, update, shared=None):
-        self.update, self.shared, self.count = update, shared, 0
-        self.asked, self.all_asked = None, False
+    def __init__(self, update):
+        self.update, self.asked, self.count = update, None, 0
 
     def mend(self, new, answers, state):
         """Fill empty clusters, once all clients were asked."""
         K = len(state.theta)
-        if not self.all_asked:
-            if self.asked is None:
-                self.asked = np.zeros(len(new.labels), dtype=bool)
-            self.asked[answers.drawn.index] = True
-            self.all_asked = self.asked.all()
-            if not self.all_asked:
-                return
+        if self.asked is None:
+            self.asked = np.zeros(len(new.labels), dtype=bool)
+        self.asked[answers.drawn.index] = True
+        if not self.asked.all():
+            return
         # Nothing is known of clients that never answered.
         empty = np.flatnonzero(np.bincount(new.labels + 1, minlength=K + 1)[1:] == 0)
         if len(empty) == 0 or self.count >= 10 * K:
@@ -181,8 +174,9 @@ class Reseeding(Safeguard):
         theta[empty[: len(worst)]] = kind_of(who.pool).first_steps(
             who.pool.subset(worst), state.theta[choice[worst]], RESEED_STEPS
         )
-        if self.shared is not None:
-            theta[:, self.shared] = theta[choice[0], self.shared]
+        shared = self.update.average.shared
+        if shared is not None:
+            theta[:, shared] = theta[choice[0], shared]
         new.theta = theta
         self.update.forget(empty)
 

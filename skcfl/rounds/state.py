@@ -99,8 +99,6 @@ class Answers:
         Clients that answered all calls of the round so far.
     drawn : Participants
         Clients that were asked at first.
-    penalties : ndarray of shape (K,) or None
-        Local penalties of all models, once the server has computed them.
     sums : ndarray of shape (K, n_params) or None
         Sums by cluster of the weighted gradients or moves, where these are not asked for singly.
     losses : ndarray of shape (n_members, K)
@@ -123,7 +121,7 @@ class Answers:
     models: np.ndarray | None = None
 
     def __post_init__(self):
-        self.drawn, self.penalties, self.sums = self.who, None, None
+        self.drawn, self.sums = self.who, None
 
     def heard(self, pool, **arrays):
         """Take what came up in a call to a pool of the participants.

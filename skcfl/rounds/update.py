@@ -20,10 +20,9 @@ from ..calls.summed import ClusterValues, GradientSums, TrainedMoves
 from ..numerics.by_cluster import sum_by_cluster
 from ..numerics.matrices import quotient
 from ..numerics.quantiles import weighted_quantile
-from .aggregation import Layout, aggregate_by_cluster, median_by_cluster
-from .aggregation.aggregator import same_labels
+from .aggregation import aggregate_by_cluster, median_by_cluster
 from .state import weighted_mean
-from .suspicion import unserved
+from .suspicion import excess
 
 __all__ = ["Average", "GradientStep", "Members", "ModelAverage", "StepSizes", "UpdateRule"]
 
@@ -308,7 +307,7 @@ class Average:
 
     def __init__(self, division="cluster", shared=None, aggregator=None):
         self.division, self.shared, self.aggregator = division, shared, aggregator
-        self.layout, self.mixed = None, False
+        self.mixed = False
 
     def __call__(self, step):
         """New models."""
@@ -333,14 +332,9 @@ class Average:
         """New models by an operator that bears false clients."""
         # Who is served by no model does not drag along the one that serves it best.
         weights, K = step.who.weights, len(step.theta)
-        badly = unserved(step.values, step.choice, K, weights, self.mixed)
-        if badly is not None:
-            weights = np.where(badly, 0.0, weights)
-        if self.layout is None or not self.layout.is_of(step.choice, K):
-            self.layout = Layout(step.choice, K)
-        centres = aggregate_by_cluster(
-            self.aggregator, step.moves, step.choice, K, weights, self.layout
-        )
+        badly = excess(step.values, step.choice, K, weights, self.mixed) > 1.0
+        weights = np.where(badly, 0.0, weights)
+        centres = aggregate_by_cluster(self.aggregator, step.moves, step.choice, K, weights)
         share = total > 0
         if self.division == "all":
             share = total / max(total.sum(), 1e-300)
@@ -377,7 +371,7 @@ class StepSizes:
 
     def __init__(self, n_models, given=None, lipschitz=None, robust=False):
         self.K, self.given, self.lipschitz, self.robust = n_models, given, lipschitz, robust
-        self.cuts, self.last = np.ones(n_models), None
+        self.cuts = np.ones(n_models)
 
     @classmethod
     def from_curvature(cls, pool, n_models, weights, division="cluster", robust=False):
@@ -404,23 +398,12 @@ class StepSizes:
         if self.given is not None:
             return self.given * self.cuts
         choice, weights = answers.choice, answers.who.weights
+        lipschitz = self.lipschitz[answers.who.index]
         if self.robust:
-            return self.cuts * self._typical(answers.who, choice)
-        curvatures = weights * self.lipschitz[answers.who.index]
+            return self.cuts * quotient(1.0, median_by_cluster(lipschitz, choice, self.K, weights))
         total = np.bincount(choice, weights=weights, minlength=self.K)
-        curvature = np.bincount(choice, weights=curvatures, minlength=self.K)
+        curvature = np.bincount(choice, weights=weights * lipschitz, minlength=self.K)
         return self.cuts * quotient(total, curvature)
-
-    def _typical(self, who, choice):
-        """One over the weighted median of the curvatures of each cluster."""
-        if self.last is not None:
-            before, chosen, out = self.last
-            if before is who and len(out) == self.K and same_labels(chosen, choice):
-                return out
-        typical = median_by_cluster(self.lipschitz[who.index], choice, self.K, who.weights)
-        out = quotient(1.0, typical)
-        self.last = who, choice, out
-        return out
 
     def of_members(self, answers):
         """Step of each participant by itself: that given, or one over its own curvature."""
@@ -434,9 +417,9 @@ class StepSizes:
 def ask_values(answers, state):
     """Objectives at the choices: from the losses on the clients' own rows, or asked for."""
     if answers.losses is not None and answers.who.judge is None:
-        answers.penalties = answers.who.pool.model.penalties(state.theta)
+        penalties = answers.who.pool.model.penalties(state.theta)
         own = answers.losses[np.arange(len(answers.choice)), answers.choice]
-        answers.values = own + answers.penalties[answers.choice]
+        answers.values = own + penalties[answers.choice]
         return answers
     pool, judged = answers.who.pool, answers.losses is not None
     about = state.theta, answers.choice
