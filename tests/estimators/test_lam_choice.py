@@ -420,6 +420,10 @@ def test_large_complete_graphs_do_not_compete(monkeypatch, few_folds):
     search = model.lam_search_
     kinds = set(zip(search["graph"].tolist(), search["penalty"].tolist(), strict=True))
     assert kinds == {("knn", "l2"), ("complete", "squared_l2")}
+    # The neighbours of few clients are all others: there is no other graph for them.
+    search = LamSearch(n_lams=2)
+    few = ConvexClusteredFLRegressor(alpha=0.01, refit=True, search=search)
+    assert set(fit(few, clusters(n_clients=5)).lam_search_["graph"]) == {"complete"}
 
 
 def test_no_rows_to_hold_out():

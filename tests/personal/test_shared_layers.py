@@ -104,7 +104,7 @@ def test_new_clients_train_their_own_layers():
     assert adapted.score(*rows[:2], groups=rows[2]) >= shared
 
 
-@pytest.mark.parametrize("layers", ["hidden7", 4, ["linear"]])
+@pytest.mark.parametrize("layers", ["hidden7", 4, ["linear"], ["hidden1", "hidden2", "typo"]])
 def test_layers_that_are_not_there(layers):
     with pytest.raises(ValueError, match="shared_layers"):
         fit(FedRepClassifier(shared_layers=layers, **NETWORK))
