@@ -64,10 +64,14 @@ def wanted_pooling():
         return pooling().fit_federation(federation), second
 
 
-@pytest.mark.parametrize(("first", "n"), [(4, 3), (20, 3), (20, 8)])
-def test_a_site_that_is_started_again_misses_nothing(first, n):
+@pytest.mark.parametrize(
+    ("first", "n", "kept"),
+    [(4, 3, False), (20, 3, False), (20, 8, False), (3, 3, True)],
+)
+def test_a_site_that_is_started_again_misses_nothing(first, n, kept, tmp_path):
     """Refused at once, it is tried between pauses, which a client needed for good has twice."""
-    model = pooling().fit_federation(sites(range(first, first + n), PAUSES)[0])
+    federation = sites(range(first, first + n), PAUSES, retries=0 if kept else 10)[0]
+    model = pooling().fit_federation(federation, checkpoint=tmp_path / "fit" if kept else None)
     assert model.missing_clients_.size == 0 and (n > len(PAUSES) or model.absences_ == [])
     assert_array_equal(model.params_, wanted_pooling()[0].params_)
 
