@@ -42,10 +42,8 @@ def locked(path):
         lock.release()
 
 
-def write_whole(path, data):
+def write_whole(path, data, mode=0o666):
     """Write a file that is there with all of its bytes, or as it was before.
-
-    No other user can read it.
 
     Parameters
     ----------
@@ -53,10 +51,12 @@ def write_whole(path, data):
         The file.
     data : bytes
         What it holds.
+    mode : int, default=0o666
+        Who may read and write it, as far as the process allows that to new files.
     """
     new = path.with_name(f"{path.name}.new")
     try:
-        with open(os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with open(os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -219,7 +219,8 @@ class Journal:
         header = {"versions": versions(), "estimator": self.estimator, "clients": clients}
         data = MAGIC + _record(bytes(DIGEST), dumps({**header, "state": self.state}, ()))
         try:
-            write_whole(self.path, data)
+            # It holds what clients have sent to this server: no other user reads it.
+            write_whole(self.path, data, 0o600)
         except OSError as error:
             raise self._not_written(error) from error
         self._file, self._end = self.path.open("r+b", buffering=0), len(data)

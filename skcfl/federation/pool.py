@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,11 +26,18 @@ if TYPE_CHECKING:
     from .sites import Site
 
 
-def seeds(random_state):
-    """Yield the seed of what clients draw, drawn when first needed, and the number of the draw."""
-    seed = int(random_state.randint(np.iinfo(np.int32).max))
-    for number in count(1):
-        yield seed, number
+class Seeds:
+    """Seeds of what clients draw: drawn once by the server, when first needed, then counted."""
+
+    def __init__(self, random_state):
+        self.random_state, self.seed, self.count = random_state, None, 0
+
+    def __next__(self):
+        """The seed and the number of the draw, the same for all clients."""
+        if self.seed is None:
+            self.seed = int(self.random_state.randint(np.iinfo(np.int32).max))
+        self.count += 1
+        return self.seed, self.count
 
 
 class ClientPool:
@@ -315,7 +321,7 @@ class ClientPool:
             The seed.
         """
         self.random_state = check_random_state(seed)
-        self._seeds = seeds(self.random_state)
+        self._seeds = Seeds(self.random_state)
 
     # ------------------------------------------------------------ penalty and units
 

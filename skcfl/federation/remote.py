@@ -309,7 +309,8 @@ class RemoteSite(RemoteHandle, Site):
         if self._facts is None:
             n = self.n_clients
             try:
-                facts = insisted(self, self._waiting, partial(self.start, "facts"), 1)
+                again = partial(self.start, "facts")
+                facts = insisted(self, self._waiting, again, 1, known=PlaceLost)
                 if self._limits is not None:
                     facts = self._limits.check_facts(facts)
             except (PlaceLost, OutOfBounds) as error:

@@ -13,6 +13,9 @@ from ..calls import CALLS
 from ..exceptions import FederationError, PrivacyError
 from .turns import check_turn, pass_turn
 
+#: Pauses for one answer: honest places take fewer, and one that comes and goes holds up no fit.
+MOST_PAUSES = 32
+
 
 class PlaceLost(Exception):
     """Raised where a place in another process does not answer; its clients are silent."""
@@ -145,7 +148,7 @@ def ask_each(places, name, arguments=None, whole=False, retries=None, may_refuse
     return answers
 
 
-def insisted(place, wait, again, retries):
+def insisted(place, wait, again, retries, known=Unreached):
     """The answer of a place, which is asked again if it is silent, and does not refuse.
 
     Parameters
@@ -156,18 +159,22 @@ def insisted(place, wait, again, retries):
         What waits for the first answer, and what asks again.
     retries : int
         How often the place is asked again, beside the pauses that it takes.
+    known : type, default=Unreached
+        The error after which it takes a pause.
 
     Raises
     ------
     PlaceLost
-        If it stays silent.
+        If it stays silent, or comes and goes without an answer.
     """
-    while True:
+    for left in reversed(range(1 + retries + MOST_PAUSES)):
         try:
             return wait()
         except PlaceLost as error:
-            paused = isinstance(error, Unreached) and place.pause(last=True)
-            if not paused and (retries == 0 or isinstance(error, Refused)):
+            if left == 0 or isinstance(error, Refused):
+                raise
+            paused = isinstance(error, known) and place.pause(last=True)
+            if not paused and retries == 0:
                 raise
             retries -= not paused
             wait = again()

@@ -42,7 +42,7 @@ def solve_local(pool, options=None):
         w, shortfall = _train(pool, TRAINING if options is None else options, history)
     else:
         w, shortfall = _minimise(pool) if kind.exact else (kind.first_steps(pool, None, 1), "")
-        _add(history, pool, _objective(pool, w), np.nan)
+        history.add(**_columns(pool, _objective(pool, w), np.nan))
     objectives = history["objective"]
     return _result(w, objectives[-1], len(objectives), history.arrays(), shortfall)
 
@@ -69,12 +69,14 @@ def _train(pool, options, history):
             moved, size = np.linalg.norm(new - w, axis=1), np.linalg.norm(w, axis=1)
             change, w = float((moved / np.maximum(size, 1e-12)).max()), new
             objective = _objective(pool, w)
-            so_far = partial(_result, w, objective, t, {})
+            columns = _columns(pool, objective, change)
+            now = {name: np.array([value]) for name, value in columns.items()}
+            so_far = partial(_result, w, objective, t, now)
             stopped = progress.tell(so_far, objective=objective, change=change)
             done = stopped or change < options.tol or t == options.max_iter
             if done:
                 pool.ledger.book(up=pool.n_clients * pool.n_params, clients=pool.n_clients)
-            _add(history, pool, objective, change)
+            history.add(**columns)
             if done:
                 break
     if options.tol == 0 or options.budget or change < options.tol:
@@ -86,10 +88,10 @@ def _train(pool, options, history):
     )
 
 
-def _add(history, pool, objective, change):
-    """Record a round in which every client takes part, each a cluster of its own."""
+def _columns(pool, objective, change):
+    """What is recorded of a round: every client takes part, each a cluster of its own."""
     n = pool.n_clients
-    history.add(objective=objective, change=change, n_clusters=n, participants=n)
+    return {"objective": objective, "change": change, "n_clusters": n, "participants": n}
 
 
 def _objective(pool, w):
