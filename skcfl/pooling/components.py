@@ -85,7 +85,7 @@ def fit_population(pool, kind, n_clusters, n_init, options, beside=None):
         simple = next(iter(singles.values()))
         tasks = [partial(_searched, singles=singles, about=(n_clusters, n_init, options))]
         if beside is not None:
-            tasks.append(partial(_asked_beside, beside=beside, population=simple.population))
+            tasks.append(partial(beside.choose, population=simple.population))
         best, path, *_ = at_once(pool, tasks)[0]
         return singles, best, path
 
@@ -150,10 +150,6 @@ def fit_population(pool, kind, n_clusters, n_init, options, beside=None):
     path += [_entry(fit, 1, icl(fit, pool, options), pool, options) for fit in tried]
     n_iter = sum(fit.n_iter for fit in singles.values())
     return replace(singles[first], n_iter=n_iter), _columns(path), singles
-
-
-def _asked_beside(pool, beside, population):
-    return beside.choose(pool, population)
 
 
 def _parts(pool, start, options):
