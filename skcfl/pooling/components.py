@@ -222,7 +222,7 @@ def _searched(pool, singles, about):
                 enough = K >= LEAST_TRIED or n > FEW_CLIENTS
                 if rises >= RISES and enough and last - least > FALLS * fall:
                     break
-            if n_clusters == "auto" and (progress.stopped or not _may_pay(fit, pool, options)):
+            if n_clusters == "auto" and progress.stopped:
                 break
     return best, path
 
@@ -309,18 +309,3 @@ def _seem_clusters(pool, fit, options):
     single = _one_cluster(part, pooled(part, options), "diag", options)
     rest = maximise(part, fit.population.ordered(np.flatnonzero(~alone)), options)
     return icl(rest, part, options) >= icl(single["diag"], part, options) - STRONG
-
-
-def _may_pay(fit, pool, options):
-    """Whether another cluster could lower the criterion, however likely it made the rows."""
-    rows = float(fit.sums["weight"])
-    cost = n_free(pool, fit.population.varying) * np.log(max(rows, 1.0))
-    if pool.model.unknown_scale and not pool.model.quadratic:
-        return True  # the units of amounts are in their likelihood
-    if pool.model.unknown_scale:
-        estimated = options.dispersion_of is not None
-        least = fit.population.least if estimated else options.dispersion
-        most = -0.5 * rows * np.log(2 * np.pi * least)
-    else:  # of classes and counts, whose dispersion is at least 1 where it is estimated
-        most = -0.5 * rows * np.log(min(options.dispersion, 1.0))
-    return cost < 2.0 * (most - fit.loglik)
