@@ -7,7 +7,7 @@ import numpy as np
 
 from .._progress import series
 from ..numerics.newton import MAX_DENSE
-from .cluster_starts import Starts, at_once, continued, may_reach, pruned
+from .cluster_starts import Starts, at_once, pruned
 from .criteria import STRONG, bic, icl, n_free
 from .em import evaluate, maximise, pooled
 from .scaled import heavy_tailed, with_scales
@@ -26,8 +26,6 @@ LEAST_TRIED = 5
 FEW_CLIENTS = 100
 # Dropped clusters leave the criterion as it was but for its last digits.
 LEAST_FALL = 1e-2
-# Exchanges of one cluster with correlations before it is refused likewise.
-LOOK = 20
 # Clients without correlations that the prior of a full covariance is worth, a free parameter.
 # Benchmark: twelve tables of benchmarks/real.py, four splits, all rows and 3, 5 and 10 a client.
 SHRINKAGE = 2.0
@@ -110,9 +108,8 @@ def fit_population(pool, kind, n_clusters, n_init, options, beside=None):
     for name in rivals if several or is_stacked and best.population.n_clusters == 1 else []:
         if name in singles:
             continue
-        singles[name] = rival = parts.pop(name, None) or _maximised(
-            pool, start, name, options, icl(best, pool, options) - STRONG
-        )
+        origin = _origin(pool, start, name, options)
+        singles[name] = rival = parts.pop(name, None) or maximise(pool, origin, options)
         criterion = icl(rival, pool, options)
         path.insert(1, _entry(rival, 1, criterion, pool, options))
         margin = STRONG if name == "full" else -STRONG
@@ -268,22 +265,12 @@ def _one_cluster(pool, common, kind, options):
         own = start.of_kind(kinds[0], np.zeros_like(start.unit))
         fit = maximise(pool, own, options, max_iter=1)
         return {kinds[0]: replace(fit, n_iter=n_iter + 1, converged=True)}
-    tasks = [partial(_maximised, start=start, kind=each, options=options) for each in kinds]
+    origins = [_origin(pool, start, each, options) for each in kinds]
+    tasks = [partial(maximise, population=each, options=options) for each in origins]
     fits = dict(zip(kinds, at_once(pool, tasks), strict=True))
     n_iter += sum(fit.n_iter for fit in fits.values())
     best = min(fits, key=lambda each: bic(fits[each], pool, options))
     return {**fits, best: replace(fits[best], n_iter=n_iter)}
-
-
-def _maximised(pool, start, kind, options, target=np.inf):
-    """Fit of one cluster with a covariance of a kind, at most a look if it will miss a target."""
-    origin = _origin(pool, start, kind, options)
-    if target < np.inf:
-        look = maximise(pool, origin, options, max_iter=LOOK)
-        if look.converged or not may_reach(pool, look, options, target):
-            return look
-        return continued(pool, look, options)
-    return maximise(pool, origin, options)
 
 
 def _origin(pool, start, kind, options):
