@@ -66,7 +66,7 @@ THRESHOLDS = {
         ("PartialPooling",),
     ),
     "pooling: two starts tried on": (
-        "pooling.components",
+        "pooling.cluster_starts",
         {"MOST_TRIED": 10**9},
         ("PartialPooling",),
     ),

@@ -39,15 +39,11 @@ class Penalty(DocLinkMixin, BaseEstimator, metaclass=ABCMeta):
         True if it is a norm: its conjugate is then 0 on the ball of the dual norm.
     convex : bool
         True if it is convex, so that fusion problems have a dual.
-    radial : bool
-        True if it is a function of the Euclidean length, from which what it does to a difference
-        is then known.
     """
 
     fuses = False
     norm = False
     convex = True
-    radial = False
 
     @abstractmethod
     def value(self, Z: Array) -> Array:
@@ -109,7 +105,6 @@ class L2(_Norm):
     """
 
     fuses = True
-    radial = True
 
     def value(self, Z: Array) -> Array:
         """``|z|`` of every edge."""
@@ -234,7 +229,6 @@ class ConcavePenalty(Penalty):
     """
 
     convex = False
-    radial = True
     #: What `a` has to exceed.
     least_a = 1.0
 

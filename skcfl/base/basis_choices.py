@@ -174,10 +174,10 @@ class Competition:
         def competes() -> bool:
             return may_have_trees(task.pool, population, bins_of(_LOOK)[1], _LOOK, options)
 
-        def judged(seed: int) -> Any:
+        def judged() -> Any:
             draft.cuts, cuts = bins_of(BASES["trees"])
             draft.book(task.pool)
-            draft.grown = grown(task.pool, cuts, BASES["trees"], options, seed)
+            draft.grown = grown(task.pool, cuts, BASES["trees"], options)
             return draft.grown.totals
 
         return Form("trees", task.pool, judged=judged, competes=competes)

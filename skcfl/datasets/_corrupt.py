@@ -104,11 +104,9 @@ def corrupt(
     elif attack == "scale_y":
         y[rows] *= strength
     elif attack == "scale_X":
-        factors = np.ones(X.shape[0], dtype=X.dtype)
+        factors = np.ones((X.shape[0], 1), dtype=X.dtype)
         factors[rows] = strength
-        X = sparse.csr_array(sparse.diags_array(factors) @ X) if sparse.issparse(X) else X
-        if not sparse.issparse(X):
-            X[rows] *= X.dtype.type(strength)
+        X = sparse.csr_array(X.multiply(factors)) if sparse.issparse(X) else X * factors
     else:
         dense = X.toarray() if sparse.issparse(X) else X
         noise = strength * dense.std(axis=0) * rng.normal(size=(len(rows), X.shape[1]))

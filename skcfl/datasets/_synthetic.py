@@ -42,10 +42,15 @@ FEDERATION = {
 }
 
 
-def _gaussian(n_clusters: int, size: Any, separation: float, rng: np.random.RandomState) -> Array:
-    """Gaussian vectors; the nearest two are ``separation`` from each other (one has that norm)."""
-    vectors = rng.standard_normal((n_clusters, size))
-    nearest = pdist(vectors).min() if n_clusters > 1 else np.linalg.norm(vectors)
+def _separated(vectors: Array, separation: float) -> Array:
+    """Scale vectors: the nearest two are ``separation`` from each other (one has that norm).
+
+    The distance of vectors of classes (n_clusters, n_classes, size) is the root mean square over
+    the classes.
+    """
+    n_classes = vectors.shape[1] if vectors.ndim == 3 else 1
+    flat = vectors.reshape(len(vectors), -1) / np.sqrt(n_classes)
+    nearest = pdist(flat).min() if len(flat) > 1 else np.linalg.norm(flat)
     return vectors * (separation / nearest)
 
 
@@ -268,7 +273,7 @@ def make_clustered_regression(
         informative = _informative(n_informative, n_features, rng)
         size = len(informative)
         if coef == "gaussian":
-            values = _gaussian(n_clusters, size, separation, rng)
+            values = _separated(rng.standard_normal((n_clusters, size)), separation)
         elif coef == "sphere":
             values = radius * _sphere(n_clusters, size, separation / radius, rng)
         else:
@@ -429,10 +434,8 @@ def make_clustered_classification(
         values = rng.standard_normal((n_clusters, *heads, len(informative)))
         if heads:
             values = _centred(values)
-        flat = values.reshape(n_clusters, -1) / np.sqrt(max(heads, default=1))
-        nearest = pdist(flat).min() if n_clusters > 1 else np.linalg.norm(flat)
         coef = np.zeros((n_clusters, *heads, n_features))
-        coef[..., informative] = values * (separation / nearest)
+        coef[..., informative] = _separated(values, separation)
     else:
         _refuse_informative(n_informative)
         coef = real_array(coef, "coef", shape=(n_clusters, *heads, n_features))

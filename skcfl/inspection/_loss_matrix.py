@@ -178,11 +178,12 @@ class LossMatrixDisplay(Display):
         self.n_disagree_ = int((labels != best).sum())
         self.order_ = order = np.argsort(labels, kind="stable")
         ax = self._take_axes(ax)
-        # Losses that are no numbers have no colour of the scale.
+        # Losses that are no numbers have no colour of the scale, and are red, as in the paper.
         shown = np.ma.masked_invalid(losses[order])
         self.image_ = ax.imshow(
-            shown, aspect="auto", cmap=_colours(cmap), norm=_norm(shown), interpolation="nearest"
+            shown, aspect="auto", cmap=cmap, norm=_norm(shown), interpolation="nearest"
         )
+        self.image_.set_cmap(self.image_.cmap.with_extremes(bad="tab:red"))
         rows = {k: np.flatnonzero(labels[order] == k) for k in np.unique(labels)}
         self.marks_ = [self._outline(k, mine) for k, mine in rows.items()]
         if numbers is True or (numbers == "auto" and n <= MAX_NUMBERED and K <= MAX_TICKS):
@@ -224,16 +225,9 @@ def _norm(shown: Array) -> Any:
     from matplotlib.colors import LogNorm, Normalize
 
     low, high = shown.min(), shown.max()
-    if np.ma.is_masked(low) or not low > 0 or high / low < WIDE:
-        return Normalize(low, high) if not np.ma.is_masked(low) else Normalize(0, 1)
-    return LogNorm(low, high)
-
-
-def _colours(cmap: Any) -> Any:
-    """Colours with red for losses that are no numbers, as in the paper."""
-    import matplotlib
-
-    return matplotlib.colormaps.get_cmap(cmap).with_extremes(bad="tab:red")
+    if np.ma.is_masked(low):
+        return Normalize(0, 1)
+    return LogNorm(low, high) if low > 0 and high / low >= WIDE else Normalize(low, high)
 
 
 @dataclass(eq=False, repr=False)

@@ -74,7 +74,7 @@ def may_be_curved(pool, population, is_curve):
     return bool(excess > LEAST_Z * np.sqrt(2.0 * n * (each**2).sum()))
 
 
-def may_have_trees(pool, population, cuts, basis, options, seed=0):
+def may_have_trees(pool, population, cuts, basis, options):
     """Whether trees may be better than straight lines.
 
     Parameters
@@ -85,14 +85,12 @@ def may_have_trees(pool, population, cuts, basis, options, seed=0):
         Fitted to straight lines, one cluster.
     cuts, basis, options
         As of :class:`~skcfl.pooling.boosting.Booster`.
-    seed : int, default=0
-        Seed of the halves.
 
     Returns
     -------
     may_have : bool
     """
-    halves = pool.deal_folds(2, np.random.RandomState(seed))
+    halves = pool.deal_folds(2, np.random.RandomState(0))
     lanes = [train.lane() for train, _ in halves]
     means, root, _, dispersion, _ = population.arguments
     exact = pool.model.quadratic

@@ -202,7 +202,7 @@ class Booster:
         """Grow a tree of each output and append them; `done` is set if none has a split."""
         lanes = [self.pool.lane(remembers=False) for _ in range(self.n_outputs)]
         tasks = [partial(self._grown, *pair) for pair in enumerate(lanes)]
-        found = _at_once(self.pool, tasks, lanes)
+        found = together(tasks, lanes, self.pool.ledger)
         trees, gains, self.equations = zip(*found, strict=True)
         self.done = not np.any(gains)
         if not self.done:
@@ -329,15 +329,13 @@ def _nodes(node):
     return [node, *(below for child in node.children for below in _nodes(child))]
 
 
-def grown(pool, cuts, basis, options, seed=0):
+def grown(pool, cuts, basis, options):
     """Trees of what the clients' own coefficients leave.
 
     Parameters
     ----------
     pool, cuts, basis, options
         As of :class:`Booster`.
-    seed : int, default=0
-        Seed of the folds of the rows.
 
     Returns
     -------
@@ -353,11 +351,12 @@ def grown(pool, cuts, basis, options, seed=0):
         return _forest(booster, booster.n_rounds)
     if not HeldOutLoss.can_judge(pool):
         return _forest(Booster(pool, *about), 0)
-    judge = HeldOutLoss(pool, np.random.RandomState(seed), folds=FOLDS)
+    # The same folds as those of the forms that trees compete with.
+    judge = HeldOutLoss(pool, np.random.RandomState(0), folds=FOLDS)
     lanes = [*judge.pools, pool.lane()]
     held = [*judge.held, None]
-    boosters = _at_once(pool, [partial(Booster, lane, *about) for lane in lanes], lanes)
-
+    begun = [partial(Booster, lane, *about) for lane in lanes]
+    boosters = list(together(begun, lanes, pool.ledger))
     path, left = [], []
     with series("trees", "stage", MOST_TREES // TREES_A_STAGE) as progress:
         for n_rounds in [0] + MOST_TREES // TREES_A_STAGE * [TREES_A_STAGE]:
@@ -365,7 +364,7 @@ def grown(pool, cuts, basis, options, seed=0):
                 tasks = [
                     partial(_judged, *pair, n_rounds) for pair in zip(boosters, held, strict=True)
                 ]
-                path.append(sum(_at_once(pool, tasks, lanes)))
+                path.append(sum(together(tasks, lanes, pool.ledger)))
             left.append(np.mean([booster.population.dispersion for booster in boosters[:-1]]))
             totals, weights = comparable(np.array(path), judge.weights)
             losses = np.sum(totals, axis=1) / weights.sum()
@@ -385,11 +384,6 @@ def _judged(booster, held, n_rounds):
     if n_rounds:
         booster.stage(n_rounds)
     return 0.0 if held is None else booster.losses_on(held)
-
-
-def _at_once(pool, tasks, lanes):
-    """Results of tasks that do not wait for each other."""
-    return list(together(tasks, lanes, pool.ledger))
 
 
 def _forest(booster, n_rounds, losses=(), totals=None, variance=0.0):

@@ -7,7 +7,7 @@ import numpy as np
 
 from .._progress import series
 from ..numerics.newton import MAX_DENSE
-from .cluster_starts import Starts, at_once, continued, may_reach, pruned
+from .cluster_starts import Starts, at_once, pruned
 from .criteria import STRONG, bic, icl, n_free
 from .em import evaluate, maximise, pooled
 from .scaled import heavy_tailed, with_scales
@@ -26,8 +26,6 @@ LEAST_TRIED = 5
 FEW_CLIENTS = 100
 # Dropped clusters leave the criterion as it was but for its last digits.
 LEAST_FALL = 1e-2
-# Exchanges of one cluster with correlations before it is refused likewise.
-LOOK = 20
 # Clients without correlations that the prior of a full covariance is worth, a free parameter.
 # Benchmark: twelve tables of benchmarks/real.py, four splits, all rows and 3, 5 and 10 a client.
 SHRINKAGE = 2.0
@@ -85,7 +83,7 @@ def fit_population(pool, kind, n_clusters, n_init, options, beside=None):
         simple = next(iter(singles.values()))
         tasks = [partial(_searched, singles=singles, about=(n_clusters, n_init, options))]
         if beside is not None:
-            tasks.append(partial(_asked_beside, beside=beside, population=simple.population))
+            tasks.append(partial(beside.choose, population=simple.population))
         best, path, *_ = at_once(pool, tasks)[0]
         return singles, best, path
 
@@ -110,9 +108,8 @@ def fit_population(pool, kind, n_clusters, n_init, options, beside=None):
     for name in rivals if several or is_stacked and best.population.n_clusters == 1 else []:
         if name in singles:
             continue
-        singles[name] = rival = parts.pop(name, None) or _maximised(
-            pool, start, name, options, icl(best, pool, options) - STRONG
-        )
+        origin = _origin(pool, start, name, options)
+        singles[name] = rival = parts.pop(name, None) or maximise(pool, origin, options)
         criterion = icl(rival, pool, options)
         path.insert(1, _entry(rival, 1, criterion, pool, options))
         margin = STRONG if name == "full" else -STRONG
@@ -150,10 +147,6 @@ def fit_population(pool, kind, n_clusters, n_init, options, beside=None):
     path += [_entry(fit, 1, icl(fit, pool, options), pool, options) for fit in tried]
     n_iter = sum(fit.n_iter for fit in singles.values())
     return replace(singles[first], n_iter=n_iter), _columns(path), singles
-
-
-def _asked_beside(pool, beside, population):
-    return beside.choose(pool, population)
 
 
 def _parts(pool, start, options):
@@ -226,7 +219,7 @@ def _searched(pool, singles, about):
                 enough = K >= LEAST_TRIED or n > FEW_CLIENTS
                 if rises >= RISES and enough and last - least > FALLS * fall:
                     break
-            if n_clusters == "auto" and (progress.stopped or not _may_pay(fit, pool, options)):
+            if n_clusters == "auto" and progress.stopped:
                 break
     return best, path
 
@@ -272,22 +265,12 @@ def _one_cluster(pool, common, kind, options):
         own = start.of_kind(kinds[0], np.zeros_like(start.unit))
         fit = maximise(pool, own, options, max_iter=1)
         return {kinds[0]: replace(fit, n_iter=n_iter + 1, converged=True)}
-    tasks = [partial(_maximised, start=start, kind=each, options=options) for each in kinds]
+    origins = [_origin(pool, start, each, options) for each in kinds]
+    tasks = [partial(maximise, population=each, options=options) for each in origins]
     fits = dict(zip(kinds, at_once(pool, tasks), strict=True))
     n_iter += sum(fit.n_iter for fit in fits.values())
     best = min(fits, key=lambda each: bic(fits[each], pool, options))
     return {**fits, best: replace(fits[best], n_iter=n_iter)}
-
-
-def _maximised(pool, start, kind, options, target=np.inf):
-    """Fit of one cluster with a covariance of a kind, at most a look if it will miss a target."""
-    origin = _origin(pool, start, kind, options)
-    if target < np.inf:
-        look = maximise(pool, origin, options, max_iter=LOOK)
-        if look.converged or not may_reach(pool, look, options, target):
-            return look
-        return continued(pool, look, options)
-    return maximise(pool, origin, options)
 
 
 def _origin(pool, start, kind, options):
@@ -313,18 +296,3 @@ def _seem_clusters(pool, fit, options):
     single = _one_cluster(part, pooled(part, options), "diag", options)
     rest = maximise(part, fit.population.ordered(np.flatnonzero(~alone)), options)
     return icl(rest, part, options) >= icl(single["diag"], part, options) - STRONG
-
-
-def _may_pay(fit, pool, options):
-    """Whether another cluster could lower the criterion, however likely it made the rows."""
-    rows = float(fit.sums["weight"])
-    cost = n_free(pool, fit.population.varying) * np.log(max(rows, 1.0))
-    if pool.model.unknown_scale and not pool.model.quadratic:
-        return True  # the units of amounts are in their likelihood
-    if pool.model.unknown_scale:
-        estimated = options.dispersion_of is not None
-        least = fit.population.least if estimated else options.dispersion
-        most = -0.5 * rows * np.log(2 * np.pi * least)
-    else:  # of classes and counts, whose dispersion is at least 1 where it is estimated
-        most = -0.5 * rows * np.log(min(options.dispersion, 1.0))
-    return cost < 2.0 * (most - fit.loglik)

@@ -79,7 +79,7 @@ class CrossedFit:
         Log-likelihoods on the way.
     converged : bool
         Whether the search ended.
-    n_dispersions : int, default=1
+    n_dispersions : int
         Number of dispersions that were estimated.
     """
 
@@ -97,7 +97,7 @@ class CrossedFit:
     weight: float
     trail: list[float]
     converged: bool
-    n_dispersions: int = 1
+    n_dispersions: int
 
     def criterion(self, n_clients):
         """BIC with the clients as the sample, as that of other populations."""
@@ -107,6 +107,9 @@ class CrossedFit:
 
 class Deviance:
     """The deviance as a function of the variances, and its gradient."""
+
+    #: Largest entry of the gradient that ends the search.
+    slope = SLOPE
 
     def __init__(self, pool, kind, varying, free, shrunken, shared=None):
         model = pool.model
@@ -201,14 +204,9 @@ class Deviance:
         """The fit at some variances."""
         root, spreads, sizes = self.parts(x)
         S, log_det, weight = self.pool.ask(LevelSums, root, spreads, self.size + 1)
-        scale = np.ones(self.size)
-        scale[self.inner] = sizes[self.owner]
-        A = scale[:, None] * S[:-1, :-1] * scale
-        right = scale * S[:-1, -1]
+        scale = self.scale(sizes)
+        A, right = self.in_units(scale, S[:-1, :-1], S[:-1, -1])
         A[self.inner, self.inner] += 1.0
-        A[self.outer] = self.away.T @ A[self.outer]
-        A[:, self.outer] = A[:, self.outer] @ self.away
-        right[self.outer] = self.away.T @ right[self.outer]
         order = np.concatenate([self.inner, self.outer])
         # Collinear columns leave no pivot.
         size = np.maximum(A.diagonal()[order], 1e-300)
@@ -224,6 +222,20 @@ class Deviance:
         solution = np.empty(self.size)
         solution[order] = inverse.T @ half
         return deviance, phi, S, scale, solution, (A, right), inverse, order, weight
+
+    def scale(self, sizes):
+        """Standard deviations of what is integrated out, over the noise's; else ones."""
+        scale = np.ones(self.size)
+        scale[self.inner] = sizes[self.owner]
+        return scale
+
+    def in_units(self, scale, S, slopes):
+        """Second and first derivatives in the units of the search."""
+        S, slopes = scale[:, None] * S * scale, scale * slopes
+        S[self.outer] = self.away.T @ S[self.outer]
+        S[:, self.outer] = S[:, self.outer] @ self.away
+        slopes[self.outer] = self.away.T @ slopes[self.outer]
+        return S, slopes
 
     def effects(self, scale, solution):
         """Coefficients and effects of the crossed levels, of those in units of the search."""
@@ -249,23 +261,26 @@ class Deviance:
         out[self.inner] = root.T @ (reduced - half @ out[self.outer])
         return out
 
-    def inverse(self, A):
-        """Covariance of their errors."""
-        inner, outer, out = self.inner, self.outer, np.empty_like(A)
-        root, half, errors = self._without_levels(A)
-        across = -root.T @ half
-        out[np.ix_(outer, outer)] = errors
-        out[np.ix_(inner, outer)] = across @ errors
-        out[np.ix_(outer, inner)] = errors @ across.T
-        out[np.ix_(inner, inner)] = root.T @ root + across @ errors @ across.T
-        return out
-
     def errors(self, scale, A):
         """Covariance of the errors of the effects, of their precision in units of the search."""
-        errors = self.inverse(A) * scale[:, None] * scale
-        errors[self.outer] = self.away @ errors[self.outer]
-        errors[:, self.outer] = errors[:, self.outer] @ self.away.T
+        inner, outer, errors = self.inner, self.outer, np.empty_like(A)
+        root, half, of_outer = self._without_levels(A)
+        across = -root.T @ half
+        errors[np.ix_(outer, outer)] = of_outer
+        errors[np.ix_(inner, outer)] = across @ of_outer
+        errors[np.ix_(outer, inner)] = of_outer @ across.T
+        errors[np.ix_(inner, inner)] = root.T @ root + across @ of_outer @ across.T
+        errors = errors * scale[:, None] * scale
+        errors[outer] = self.away @ errors[outer]
+        errors[:, outer] = errors[:, outer] @ self.away.T
         return errors
+
+    def outcome(self, x):
+        """Deviance, effects, covariance of their errors, dispersion and weight at variances."""
+        value, phi, _, scale, _, (A, right), _, _, weight = self.solved(x)
+        # Collinear columns have the least coefficients.
+        effects = self.effects(scale, self.solution(A, right))
+        return value, effects, self.errors(scale, A), phi, weight
 
     def __call__(self, x):
         """Deviance and gradient."""
@@ -374,38 +389,44 @@ def fit_crossed(pool, kind, varying, free, prior, max_iter, shared=None):
     -------
     fit : CrossedFit
     """
-    deviance = Deviance(pool, kind, varying, free, prior == "auto", shared)
-    x, converged = least(deviance, max_iter, SLOPE)
-    value, phi, _, scale, _, (A, right), _, _, weight = deviance.solved(x)
+    return fitted(Deviance(pool, kind, varying, free, prior == "auto", shared), max_iter)
+
+
+def fitted(deviance, max_iter):
+    """Fit of least deviance."""
+    x, converged = _least(deviance, max_iter)
+    value, effects, errors, phi, weight = deviance.outcome(x)
     root, spreads, sizes = deviance.parts(x)
-    # Collinear columns have the least coefficients.
-    effects = deviance.effects(scale, deviance.solution(A, right))
-    prior = np.inf
+    model, means, prior = deviance.pool.model, effects[: deviance.d], np.inf
+    if model.quadratic:  # its products are about the origin
+        means = means + model.origin
     if deviance.shrunken:
         prior, sizes = max(float(phi * sizes[0] ** 2), 1e-300), sizes[1:]
     return CrossedFit(
-        kind=kind,
+        kind=deviance.kind,
         root=root,
         spreads=spreads,
         sizes=sizes,
         prior=prior,
-        means=effects[: deviance.d] + pool.model.origin,
+        means=means,
         effects=effects,
-        errors=deviance.errors(scale, A),
+        errors=errors,
         dispersion=phi,
         loglik=-0.5 * value,
-        n_variances=len(x) - deviance.shrunken,
+        n_variances=deviance.n_sizes - deviance.shrunken,
         weight=float(weight),
         trail=deviance.trail or [-0.5 * value],
         converged=converged,
+        n_dispersions=int(model.quadratic),
     )
 
 
-def least(deviance, max_iter, slope):
+def _least(deviance, max_iter):
     """Variables at the least deviance, and whether the search ended."""
     x, converged = deviance.start(), True
     if len(x):
-        options = {"ftol": CHANGE, "gtol": slope, "maxfun": max_iter, "maxiter": max_iter}
+        tolerances = {"ftol": CHANGE, "gtol": deviance.slope}
+        options = {**tolerances, "maxfun": max_iter, "maxiter": max_iter}
         with loop("exchange", max_iter):
             found = minimize(deviance, x, jac=True, method="L-BFGS-B", options=options)
         x = deviance.without_nothing(found.x)

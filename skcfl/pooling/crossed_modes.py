@@ -14,7 +14,7 @@ exchanges more. See ``skcfl.models._level_modes``.
 import numpy as np
 
 from ..calls.level_modes_asked import LevelLeverages, LevelModes, LevelModeSlopes
-from .crossed import CrossedFit, Deviance, least
+from .crossed import Deviance, fitted
 
 # Largest entry of the gradient that ends the search.
 SLOPE = 1e-5
@@ -27,6 +27,8 @@ LAST_STEP = 1e-11
 class LaplaceDeviance(Deviance):
     """Twice Laplace's minus log-likelihood of variances and coefficients, and its gradient."""
 
+    slope = SLOPE
+
     def __init__(self, pool, kind, varying, free, shrunken, shared=None):
         super().__init__(pool, kind, varying, free, shrunken, shared)
         #: Effects in units of their standard deviations, and coefficients in those of the search,
@@ -36,18 +38,13 @@ class LaplaceDeviance(Deviance):
     def start(self):
         """Start of the search: coefficients at their modes given variances."""
         x = super().start()
-        scale = self._scale(x)
-        self._to_mode(self.parts(x), scale, np.arange(self.size))
+        self._to_mode(x, np.arange(self.size))
         return np.concatenate([x, self.u[self.outer]])
 
-    def _scale(self, x):
-        scale = np.ones(self.size)
-        scale[self.inner] = self.parts(x)[2][self.owner]
-        return scale
-
-    def _to_mode(self, parts, scale, moving):
-        """Newton steps of some of the effects to their modes; the last answer of the clients."""
-        root, spreads, _ = parts
+    def _to_mode(self, x, moving):
+        """Newton steps of some of the effects to their modes; last answer, value, scale."""
+        root, spreads, sizes = self.parts(x)
+        scale = self.scale(sizes)
         penalised = np.isin(np.arange(self.size), self.inner)
         last = False
 
@@ -59,7 +56,7 @@ class LaplaceDeviance(Deviance):
         for _ in range(MOST_STEPS):
             if last or not len(moving):
                 break
-            S, slopes = self._in_units(scale, found[0], found[1])
+            S, slopes = self.in_units(scale, found[0], found[1])
             g = (slopes + penalised * self.u)[moving]
             H = S[np.ix_(moving, moving)]
             H[np.diag_indices_from(H)] += penalised[moving]
@@ -76,26 +73,21 @@ class LaplaceDeviance(Deviance):
             else:
                 break
             self.u, found, value = u, new, at
-        return found, value
-
-    def _in_units(self, scale, S, slopes):
-        """Second and first derivatives in the units of the search."""
-        S, slopes = scale[:, None] * S * scale, scale * slopes
-        S[self.outer] = self.away.T @ S[self.outer]
-        S[:, self.outer] = S[:, self.outer] @ self.away
-        slopes[self.outer] = self.away.T @ slopes[self.outer]
-        return S, slopes
+        return found, value, scale
 
     def solved(self, x):
         """Value, Hessian of P, products, slopes, scale, weight at variances and coefficients."""
-        scale = self._scale(x)
         self.u[self.outer] = x[len(x) - len(self.outer) :]
-        found, value = self._to_mode(self.parts(x), scale, self.inner)
-        S, slopes, _, log_det, weight = found
-        A, _ = self._in_units(scale, S, slopes)
+        (S, slopes, _, log_det, weight), value, scale = self._to_mode(x, self.inner)
+        A, _ = self.in_units(scale, S, slopes)
         A[self.inner, self.inner] += 1.0
         log_det = log_det + float(np.linalg.slogdet(A[np.ix_(self.inner, self.inner)])[1])
         return 2.0 * value + log_det, A, S, slopes, scale, weight
+
+    def outcome(self, x):
+        """See :meth:`Deviance.outcome`; the dispersion is 1."""
+        value, A, _, _, scale, weight = self.solved(x)
+        return value, self.effects(scale, self.u), self.errors(scale, A), 1.0, weight
 
     def __call__(self, x):
         """Value and gradient."""
@@ -125,27 +117,4 @@ class LaplaceDeviance(Deviance):
 def fit_modes(pool, kind, varying, free, prior, max_iter, shared=None):
     """Fit of greatest likelihood by Laplace's approximation; see ``crossed.fit_crossed``."""
     deviance = LaplaceDeviance(pool, kind, varying, free, prior == "auto", shared)
-    x, converged = least(deviance, max_iter, SLOPE)
-    value, A, _, _, scale, weight = deviance.solved(x)
-    root, spreads, sizes = deviance.parts(x)
-    effects = deviance.effects(scale, deviance.u)
-    prior = np.inf
-    if deviance.shrunken:
-        prior, sizes = max(float(sizes[0] ** 2), 1e-300), sizes[1:]
-    return CrossedFit(
-        kind=kind,
-        root=root,
-        spreads=spreads,
-        sizes=sizes,
-        prior=prior,
-        means=effects[: deviance.d],
-        effects=effects,
-        errors=deviance.errors(scale, A),
-        dispersion=1.0,
-        loglik=-0.5 * value,
-        n_variances=len(x) - len(deviance.outer) - deviance.shrunken,
-        weight=float(weight),
-        trail=deviance.trail,
-        converged=converged,
-        n_dispersions=0,
-    )
+    return fitted(deviance, max_iter)

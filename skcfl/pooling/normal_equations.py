@@ -5,7 +5,6 @@ diagonals, and their products with vectors when they are asked (conjugate gradie
 """
 
 import numpy as np
-from scipy import sparse
 
 from ..calls.posteriors_asked import PosteriorProducts
 
@@ -130,20 +129,10 @@ def explaining_prior(population, sums):
 def whitening(population, sums):
     """Moves of all means (K p, m) by which the log-likelihood curves by one, or nearly."""
     K, p = population.means.shape
-    if is_lean(sums):
-        place = np.arange(K * p).reshape(K, p)
-        if not population.varying.all():
-            ((_, place),) = _together(population, always=True)
-        diagonal = np.bincount(place.ravel(), (sums["curvature"] + population.precision).ravel())
-        size = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
-        entries = size[place.ravel()], (np.arange(K * p), place.ravel())
-        return sparse.csr_array(entries, shape=(K * p, len(size)))
     columns = []
     for some, place in _together(population):
-        A = _system(population, sums, some, place)
-        size = np.sqrt(np.maximum(np.diag(A), 0.0))
-        size = np.where(size > 0, size, 1.0)
-        values, vectors = np.linalg.eigh(A / (size[:, None] * size))
+        A, size = _scaled(_system(population, sums, some, place))
+        values, vectors = np.linalg.eigh(A)
         kept = values > SINGULAR * max(values[-1], 1e-300)
         moves = vectors[:, kept] / np.sqrt(values[kept]) / size[:, None]
         whole = np.zeros((K, p, moves.shape[1]))
@@ -152,14 +141,14 @@ def whitening(population, sums):
     return np.concatenate(columns, axis=1)
 
 
-def _together(population, always=False):
+def _together(population):
     """Places of each cluster's means in the systems that are solved together.
 
     Yields arrays (k, p) of k clusters: one at a time, all where some parameters are shared.
     """
     K, p = population.means.shape
     shared = ~population.varying
-    if not always and (K == 1 or not shared.any()):
+    if K == 1 or not shared.any():
         for k in range(K):
             yield slice(k, k + 1), np.arange(p)[None]
         return
@@ -179,11 +168,17 @@ def _system(population, sums, some, place):
     return A
 
 
-def solve(A, b):
-    """Least-norm solution of a positive semi-definite system in unlike units."""
+def _scaled(A):
+    """A positive semi-definite matrix with a diagonal of ones, and its sizes before."""
     size = np.sqrt(np.maximum(np.diag(A), 0.0))
     size = np.where(size > 0, size, 1.0)
-    values, vectors = np.linalg.eigh(A / (size[:, None] * size))
+    return A / (size[:, None] * size), size
+
+
+def solve(A, b):
+    """Least-norm solution of a positive semi-definite system in unlike units."""
+    A, size = _scaled(A)
+    values, vectors = np.linalg.eigh(A)
     inverse = np.where(values > SINGULAR * values.max(initial=1e-300), 1.0, 0.0)
     inverse = np.divide(inverse, values, out=np.zeros_like(values), where=inverse > 0)
     return vectors @ (inverse * (vectors.T @ (b / size))) / size
@@ -191,9 +186,8 @@ def solve(A, b):
 
 def inverse_of(A):
     """Pseudo-inverse of a positive semi-definite matrix in unlike units."""
-    size = np.sqrt(np.maximum(np.diag(A), 0.0))
-    size = np.where(size > 0, size, 1.0)
-    inverse = np.linalg.pinv(A / (size[:, None] * size), rcond=SINGULAR, hermitian=True)
+    A, size = _scaled(A)
+    inverse = np.linalg.pinv(A, rcond=SINGULAR, hermitian=True)
     return inverse / (size[:, None] * size)
 
 

@@ -213,9 +213,7 @@ def best_start(releases: Releases, fit: PrivateFit, dispersion_of: Any) -> Priva
     n_random = n_starts // 2
     starts[:n_random] = shift + rng.standard_normal((n_random, K, p))
     starts = centre + root * starts
-    low, high = SPREADS
-    unit = np.sqrt(population.unit)
-    covariance = np.clip(population.covariance * rest, (low * unit) ** 2, (high * unit) ** 2)
+    covariance = scaled_variances(population, rest)
     answer = releases.ask(
         StartScores,
         theta=starts.reshape(-1, p),
@@ -257,9 +255,8 @@ def spread_of_clients(
         Mean variance in other directions.
     """
     p = len(sums["shifts"])
-    values, vectors = np.linalg.eigh(symmetric(sums["information"][None], p)[0])
-    values = np.maximum(values, max(2.0 * noise["information"], LEAST_KNOWN * total))
-    shift = np.clip(vectors @ ((vectors.T @ sums["shifts"]) / values), -STEP, STEP)
+    information = symmetric(sums["information"][None], p)[0]
+    values, vectors, shift = known_shift(information, sums["shifts"], noise, total)
     known = values / total
     W, half = (vectors * known) @ vectors.T, (vectors / np.sqrt(known)) @ vectors.T
     mean = sums["shifts"] / total
@@ -318,23 +315,20 @@ def step(
     """
     population = fit.population
     K, p = population.means.shape
-    root, unit = np.sqrt(population.covariance), np.sqrt(population.unit)
+    root = np.sqrt(population.covariance)
     information = symmetric(sums["information"], p)
     means, errors = population.means.copy(), np.empty((K, p))
     for k in range(K):
-        values, vectors = np.linalg.eigh(information[k])
-        floor = max(2.0 * noise["information"], LEAST_KNOWN * total / K)
-        values = np.maximum(values, floor)
-        shift = vectors @ ((vectors.T @ sums["shifts"][k]) / values)
-        means[k] += root * np.clip(shift, -STEP, STEP)
+        about = sums["shifts"][k], noise, total / K
+        values, vectors, shift = known_shift(information[k], *about)
+        means[k] += root * shift
         spread = noise["shifts"] ** 2 / values**2 + 1.0 / values
         errors[k] = root**2 * (vectors**2 @ spread)
     covariance = population.covariance
     if variances_move:
         known = np.maximum(np.einsum("kjj->j", information), LEAST_KNOWN * total)
         factors = shrunk_ratios(sums["squares"], known, noise["squares"])
-        low, high = SPREADS
-        covariance = np.clip(covariance * factors, (low * unit) ** 2, (high * unit) ** 2)
+        covariance = scaled_variances(population, factors)
     dispersion = new_dispersion(population, sums, total, dispersion_of)
     weights = np.maximum(sums["counts"], 1.0)
     new = replace(
@@ -345,6 +339,23 @@ def step(
         dispersion=dispersion,
     )
     return PrivateFit(new, errors)
+
+
+def known_shift(
+    information: Array, shifts: Array, noise: dict[str, float], n_clients: float
+) -> tuple[Array, Array, Array]:
+    """Eigenvalues of the information, no less than noise; eigenvectors; the step of a mean."""
+    values, vectors = np.linalg.eigh(information)
+    values = np.maximum(values, max(2.0 * noise["information"], LEAST_KNOWN * n_clients))
+    shift = vectors @ ((vectors.T @ shifts) / values)
+    return values, vectors, np.clip(shift, -STEP, STEP)
+
+
+def scaled_variances(population: Population, factors: Any) -> Array:
+    """The variances times factors, within the bounds of the declared units."""
+    low, high = SPREADS
+    unit = np.sqrt(population.unit)
+    return np.clip(population.covariance * factors, (low * unit) ** 2, (high * unit) ** 2)
 
 
 def symmetric(triangles: Array, p: int) -> Array:

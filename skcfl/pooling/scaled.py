@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from ..federation.lanes import asked_at_once
+from .cluster_starts import at_once
 from .criteria import STRONG, bic
 from .em import evaluate, maximise
 from .normal_equations import is_lean
@@ -59,7 +59,7 @@ def heavy_tailed(pool, fit, options, origin=None):
         # Wide models, and clients of whom others answer each time.
         return fit, []
     asked = [partial(evaluate, population=replace(fit.population, df=df)) for df in TRIAL_DF]
-    starts = asked_at_once(*((pool, ask) for ask in asked))
+    starts = at_once(pool, asked)
     start = max(starts, key=lambda start: start.value)
     if start.value <= fit.value:
         return fit, []
@@ -79,7 +79,7 @@ def with_scales(pool, fit, df, options, origin=None):
     tasks = [
         partial(maximise, population=replace(begin, df=df), options=options) for begin in origins
     ]
-    found, *others = asked_at_once(*((pool, task) for task in tasks))
+    found, *others = at_once(pool, tasks)
     found.n_iter += fit.n_iter
     if found.trail[0][1] >= fit.trail[-1][1]:
         found.trail = fit.trail + found.trail

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+import numpy as np
+
 
 @dataclass
 class Table:
@@ -106,12 +108,10 @@ class Report:
 
 
 def _cell(value):
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool) or hasattr(value, "dtype") and value.dtype.kind == "b":
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
+        value = value.item()
+    if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int) or hasattr(value, "dtype") and value.dtype.kind in "iu":
-        return str(value)
     if isinstance(value, float):
         return "" if value != value else f"{value:.4g}"
     return str(value)

@@ -383,8 +383,8 @@ class _Words:
                 self.open.append(f"{_list(list(map(str, some)), SHOWN)} {text}")
         if not est._converged:
             self.open.append("the fit stopped before it reached its tolerance")
-        shares = self.known.cluster_losses is not None and self._shares()
-        if isinstance(shares, np.ndarray) and self.several and entropy(shares).mean() > 0.5:
+        shares = self._shares() if self.several and self.known.cluster_losses is not None else None
+        if shares is not None and entropy(shares).mean() > 0.5:
             self.open.append("the clusters: most clients could be in several")
         if self.known.reason and self.known.no_difference is not None:
             self.open.append(self.known.reason)
@@ -443,17 +443,13 @@ def candidates(est):
         column = next(c for name, c in key.items() if name in columns)
         best = sorted(range(len(rows)), key=lambda i: float(rows[i][column]))[:CANDIDATES]
         rows = [rows[i] for i in sorted(best)]
-    return Table(columns, [[_plain(value) for value in row] for row in rows])
+    return Table(columns, list(map(list, rows)))
 
 
 def _deviations(effects, covariances):
     """Standard errors (K, m) of effects, rows of (m, p), under covariances (K, p, p)."""
     variances = np.einsum("ip,kpq,iq->ki", effects, covariances, effects)
     return np.sqrt(np.maximum(variances, 0.0))
-
-
-def _plain(value):
-    return value.item() if hasattr(value, "item") else value
 
 
 def _p(test):

@@ -64,8 +64,9 @@ def _noise_ratio(pool):
     if model.fit_intercept:
         constant[-1] = True
     start = np.zeros((1, pool.n_params)) + model.origin
-    first = (lambda pool: _summed(pool, start)), (lambda pool: _curvature(pool, start))
-    loss, H = asked_at_once(*((free, ask) for ask in first))
+    loss, H = asked_at_once(
+        (free, lambda pool: _summed(pool, start)), (free, lambda pool: _curvature(pool, start))
+    )
     moved = constant, ~np.zeros_like(constant)
     searches = [(lambda pool, m=m: _least_loss(pool, m, start, *loss, H)) for m in moved]
     losses = asked_at_once(*((free, search) for search in searches))

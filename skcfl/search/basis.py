@@ -35,7 +35,7 @@ class Form:
     fitted : callable
         ``fitted(pool)`` returns models (n_clients, n_params) fitted to some rows.
     judged : callable, default=None
-        ``judged(seed)`` returns the sums of the losses of each client's rows held out, an array
+        ``judged()`` returns the sums of the losses of each client's rows held out, an array
         (n_clients,); None fits and judges by `fitted`.
     competes : callable, default=None
         ``competes()`` says after a look whether the form is judged at all; None is yes.
@@ -44,7 +44,7 @@ class Form:
     name: str
     pool: Any
     fitted: Callable[[Any], Any] | None = None
-    judged: Callable[[int], Any] | None = None
+    judged: Callable[[], Any] | None = None
     competes: Callable[[], bool] | None = None
     #: What the look has said, once it was taken.
     answer: bool | None = None
@@ -55,7 +55,7 @@ class Form:
             self.answer = self.competes is None or self.competes()
         return self.answer
 
-    def totals(self, seed):
+    def totals(self):
         """Sums of the losses of each client's rows held out, and weights of these rows.
 
         None of a form that does not compete.
@@ -63,9 +63,8 @@ class Form:
         if not self.may_compete():
             return None
         if self.judged is not None:
-            return self.judged(seed), None
-        judge = HeldOutLoss(self.pool, np.random.RandomState(seed), folds=FOLDS)
-        judge.corrects = False
+            return self.judged(), None
+        judge = HeldOutLoss(self.pool, np.random.RandomState(0), folds=FOLDS)
 
         def judged(k, train):
             return judge.losses(k, [self.fitted(train)], train.ledger)[0]
@@ -74,15 +73,13 @@ class Form:
         return sum(together(tasks, judge.pools, self.pool.ledger)), judge.weights
 
 
-def better_form(forms, seed=0):
+def better_form(forms):
     """The form to take: the first one, unless another is clearly better.
 
     Parameters
     ----------
     forms : list of Form
         The simplest one first.
-    seed : int, default=0
-        Seed of the folds, the same for all forms.
 
     Returns
     -------
@@ -97,8 +94,7 @@ def better_form(forms, seed=0):
     if n < LEAST_CLIENTS:
         return first, {}, Ledger()
     lanes, ledger = [form.pool for form in forms], Ledger()
-    tasks = [partial(form.totals, seed) for form in forms]
-    found = list(together(tasks, lanes, ledger))
+    found = list(together([form.totals for form in forms], lanes, ledger))
     forms = [form for form, each in zip(forms, found, strict=True) if each is not None]
     found = [each for each in found if each is not None]
     totals, weights = comparable(np.array([total for total, _ in found]), found[0][1])

@@ -147,7 +147,7 @@ class FoldFits:
         away = {other: abs(np.log(other / lam)) for other in states}
         near = (1.0 + TIE) * min(away.values())
         near = [other for other in sorted(states) if away[other] <= near]
-        exact = [other for other in near if _is_exact(states[other])]
+        exact = [o for o in near if getattr(states[o], "labels", None) is not None]
         return states[(exact or near)[0]]
 
     def keep(self, f, alpha, problem, lam, state):
@@ -191,10 +191,6 @@ def _on(problem, lane):
     problem = copy.copy(problem)
     problem.pool = lane
     return problem
-
-
-def _is_exact(state):
-    return getattr(state, "labels", None) is not None
 
 
 def _have_same_edges(a, b):

@@ -189,7 +189,8 @@ class Choice:
         near = [best]
         for member in members:
             fused = self.is_fused(member)
-            if not (fused or member.stable) and self._is_looser(member, best):
+            looser = member.alpha is not None and member.alpha < best.alpha
+            if looser and not (fused or member.stable):
                 continue
             change, error = self.difference(member, best)
             margin = ONE_MODEL if fused else STABLE if member.stable else SIMPLER
@@ -212,11 +213,6 @@ class Choice:
         like = sorted((m for m in near if m.refit and m.family == best.family), key=by_lam)
         inner = [m for m in like if not self.is_end(m)]
         return inner[len(inner) // 2]
-
-    @staticmethod
-    def _is_looser(member, other):
-        """Whether a member has less local penalty than another one."""
-        return member.alpha is not None and member.alpha < other.alpha
 
     def _best_but_for_one(self, members, best):
         """The best member by ranks if a single unit makes another one the best by the mean.

@@ -85,7 +85,7 @@ class _SpiedSite(WrappedSite):
         answers = self.site.answer(call, arguments)
         kept = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in answers.items()}
         clients = self._clients if self._whole else np.full(self.n_clients, -1)
-        decay = np.asarray(self.site.model.decay if hasattr(self.site.model, "decay") else 0.0)
+        decay = np.asarray(getattr(self.site.model, "decay", 0.0))
         self._log.append(_Answer(call, clients, sent, kept, decay))
         return answers
 

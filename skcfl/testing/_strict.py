@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,7 @@ class StrictSite(Site):
 
 
 @cache
-def kernels(kind: str | None) -> frozenset[str]:
+def kernels(kind: type) -> frozenset[str]:
     """Names of a local model's methods that take rows or blocks of them: what servers lack."""
     found = inspect.getmembers(kind, inspect.isfunction)
     return frozenset(
@@ -195,6 +196,4 @@ def _through(message):
 
 def _caller():
     """Module that asked for an attribute."""
-    import sys
-
     return sys._getframe(2).f_globals.get("__name__", "")
