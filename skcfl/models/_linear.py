@@ -130,7 +130,6 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         return self.n_params - (self.n_columns if self.kernel.coupled else 0)
 
     def _bind(self):
-        self._validate_params()
         self._bind_loss()
         self.n_columns = self.n_features + bool(self.fit_intercept)
         self.n_params = self.n_outputs * self.n_columns

@@ -54,7 +54,6 @@ class Location(ConvexModel):
     delta: float = 1.0
 
     def _bind(self):
-        self._validate_params()
         self.n_outputs = self.n_params = self.n_features
         self.decay = np.zeros(self.n_params)
 
