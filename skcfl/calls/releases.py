@@ -273,10 +273,11 @@ def clipped_sums(
         finite &= np.isfinite(flat[name]).all(axis=1)
     sums, counts = {}, []
     for name, value in flat.items():
+        value = np.where(finite[:, None], value, 0.0)
         # The largest entry is taken out: squares of large entries would overflow.
-        size = np.abs(np.where(finite[:, None], value, 0.0)).max(axis=1, initial=0.0)
+        size = np.abs(value).max(axis=1, initial=0.0)
         unit = np.where(size > 0.0, size, 1.0)
-        rows = np.where(finite[:, None], value, 0.0) / unit[:, None]
+        rows = value / unit[:, None]
         norm, clip = np.linalg.norm(rows, axis=1), blocks[name].clip
         with np.errstate(over="ignore"):  # of tiny entries
             large = norm > clip / unit

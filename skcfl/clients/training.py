@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..numerics.matrices import columns_of
-from .optimizers import Batches, make_optimizer
+from .optimizers import OPTIMIZERS, Batches
 
 
 @dataclass
@@ -55,7 +55,7 @@ def train(model, block, w, steps, rates, center, rho, optimizer, batch_size, see
             rates[some],
             None if center is None else center[some],
             rho[some],
-            make_optimizer(optimizer, w[some, moved].shape, w.dtype),
+            OPTIMIZERS[optimizer](w[some, moved].shape, w.dtype),
             batches,
             work,
             moved,
@@ -115,7 +115,7 @@ def meta_train(model, block, w, steps, step_size, inner, optimizer, batch_size, 
             part,
             w[some],
             *job,
-            make_optimizer(optimizer, w[some].shape, w.dtype),
+            OPTIMIZERS[optimizer](w[some].shape, w.dtype),
             batches,
             exact,
             seeds if seeds is None else seeds[some],
