@@ -27,6 +27,11 @@ def sandwich(root, H):
     return np.matmul(root.T, np.matmul(H, root))
 
 
+def product(matrices, v):
+    """Products of a batch of matrices (c, m, p) with a vector (c, p) each: (c, m)."""
+    return np.matmul(matrices, v[:, :, None])[:, :, 0]
+
+
 def columns_of(mask):
     """Index of the columns of a mask (p,): a slice, which copies nothing, if they are in a row.
 
