@@ -17,6 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from ..numerics.by_cluster import weight_by_cluster
+from ..numerics.matrices import slices
 from ..numerics.memory import require
 from ..numerics.newton import MAX_DENSE
 from ..numerics.threads import in_order
@@ -123,8 +124,7 @@ class Block:
         c, _, _, d = X.shape
         out = np.empty((c, h.shape[1], d, d), dtype=np.result_type(X, h))
         step = max(BLOCK_BYTES // max(X.nbytes, 1), 1)
-        for first in range(0, h.shape[1], step):
-            part = slice(first, first + step)
+        for part in slices(h.shape[1], step):
             np.matmul((X * h[:, part, :, None]).transpose(0, 1, 3, 2), X, out=out[:, part])
         return out
 
@@ -164,8 +164,7 @@ class Block:
     def parts(self, size):
         """Blocks of at most `size` of the clients each, and their places as a slice."""
         c = len(self.lengths)
-        for first in range(0, c, size):
-            some = slice(first, min(first + size, c))
+        for some in slices(c, size):
             yield some, self if size >= c else self.take(some)
 
     def _of_clients(self, index):
@@ -196,8 +195,7 @@ class Block:
         c, n, d = self.shape
         X = self.X.reshape(c * n, d)
         y = self.y.transpose(1, 0, 2).reshape(self.y.shape[1], c * n)
-        for start in range(0, c * n, size):
-            some = slice(start, min(start + size, c * n))
+        for some in slices(c * n, size):
             yield some, one_client(X[some], y[:, some])
 
     def together(self):
@@ -646,7 +644,6 @@ def gathered(parts, block_bytes=BLOCK_BYTES):
         whole = Block(*values, exact)
         slots = np.concatenate([slots for *_, slots in alike])
         step = max(int(block_bytes // max(n * d * dtype.itemsize, 1)), 1)
-        for first in range(0, len(slots), step):
-            some = slice(first, first + step)
+        for some in slices(len(slots), step):
             out.append((whole.take(some), None, slots[some]))
     return out

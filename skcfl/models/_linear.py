@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 
 from .._option_objects import parameters
 from .._typing import ClassWeight
-from ..numerics.matrices import product, quotient
+from ..numerics.matrices import product, quotient, slices
 from ..numerics.newton import invert_scaled, solve_scaled
 from ._contrasts import along_contrasts, contrast_blocks, with_absent_classes
 from ._convex import MAX_DENSE, ConvexModel
@@ -672,8 +672,7 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         else:
             raw = np.empty((n_rows, self.n_outputs), dtype=np.result_type(X, params))
             chunk = max(CHUNK_BYTES // (8 * max(self.n_params, 1)), 1)
-            for start in range(0, n_rows, chunk):
-                rows = slice(start, start + chunk)
+            for rows in slices(n_rows, chunk):
                 raw[rows] = np.einsum("rd,rkd->rk", X[rows], coef[index[rows]])
         if self.fit_intercept:
             raw = raw + W[index, :, -1]
