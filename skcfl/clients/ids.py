@@ -154,19 +154,6 @@ def encode(ids):
     return np.fromiter(ordered, dtype=ids.dtype, count=len(ordered)), rank[codes]
 
 
-def encode_runs(ids):
-    """Returned by :func:`encode`, fast for a few sorted arrays one after the other."""
-    if ids.dtype.kind == "O":
-        return encode(ids)
-    order = np.argsort(ids, kind="stable")
-    ordered = ids[order]
-    first = np.ones(len(ids), dtype=bool)
-    first[1:] = ordered[1:] != ordered[:-1]
-    codes = np.empty(len(ids), dtype=np.intp)
-    codes[order] = np.cumsum(first) - 1
-    return ordered[first], codes
-
-
 def _ordered(values):
     """Different ids in an order that does not depend on the order of the rows."""
     try:

@@ -71,13 +71,13 @@ class ConvexModel(LocalModel):
     def loss_size(self, block):
         """Size of the loss, (c,): the unit of the tolerance of minimisers."""
 
+    @abstractmethod
     def _first_guess(self, block):
         """Start of Newton's method, (c, p), where none is given."""
-        return np.zeros((len(block.clients), self.n_params))
 
+    @abstractmethod
     def _closed_form(self, block, v, rho, s):
         """Minimiser of ``f_i + rho_i / 2 |x - v_i|^2 - <s_i, x>``, None without a formula."""
-        return None
 
     def centre(self, w):
         """Models (m, p) with the same predictions, their free directions at zero."""

@@ -440,9 +440,8 @@ class Network(LocalModel):
             value = self._value(block, w, self._train_forward(block, w, work))
             return value, self._backward(block, w, work)
         value, gradient = np.empty(len(w), w.dtype), np.empty(w.shape, w.dtype)
-        for here, part, some_w, work in self._parts(block, w):
-            value[here] = self._value(part, some_w, self._forward(part, some_w, work.states))
-            gradient[here] = self._backward(part, some_w, work)
+        for here, part, some_w, room in self._parts(block, w):
+            value[here], gradient[here] = self.value_gradient(part, some_w, room)
         return value, gradient
 
     def gradient(self, block, w, work=None):
