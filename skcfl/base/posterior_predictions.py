@@ -15,6 +15,7 @@ from ..clients.ids import check_ids
 from ..federation.federation import Federation
 from ..federation.made import MadeFederation
 from ..federation.pool import ClientPool
+from ..numerics.matrices import product, slices
 from ..pooling.updates import KnownPosteriors
 from .curve_effects import rows_along, spread_along
 from .designs import Design, Draft, Effect, groupings
@@ -38,8 +39,7 @@ def posterior_std(spread: Array, user_map: Any) -> Array:
     back = user_map.toarray()
     out = np.empty(spread.shape[:2])
     step = max(CHUNK_BYTES // (8 * back.size), 1)
-    for start in range(0, len(out), step):
-        some = slice(start, start + step)
+    for some in slices(len(out), step):
         out[some] = np.einsum("cpq,pq->cp", np.matmul(back, spread[some]), back)
     return np.sqrt(np.maximum(out, 0.0))
 
@@ -275,12 +275,11 @@ class PosteriorPredictions(BaseFederated):
         table = np.concatenate([self._covariances, other[None]])
         out = np.empty(X.shape[0])
         step = max(CHUNK_BYTES // (8 * table[0].size), 1)
-        for start in range(0, len(out), step):
-            rows = slice(start, start + step)
+        for rows in slices(len(out), step):
             D = self.model_.design(X[rows])
             D = D.toarray() if sparse.issparse(D) else D
             V = table[positions[rows]]
-            out[rows] = np.einsum("rp,rp->r", np.matmul(V, D[:, :, None])[:, :, 0], D)
+            out[rows] = np.einsum("rp,rp->r", product(V, D), D)
         noise = np.append(self.client_dispersion_, self._stack.new_noise)
         return np.maximum(out, 0.0) + noise[positions] + sum(beside)
 

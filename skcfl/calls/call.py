@@ -168,7 +168,6 @@ class Call:
             [Parameter(name, _EITHER, default=cls.defaults.get(name, empty)) for name in cls.order]
         )
         cls.words, cls.words_down = _read(cls.up), _read(cls.down)
-        cls.has_roots = any(word in ("H", "R") for words in cls.words.values() for word in words)
         cls.sums = [name for name, shape in cls.up.items() if not shape.startswith("n")]
         # Owners of the entries: "n" the clients, "K" the models.
         cls.whose_down = {name: shape[:1] for name, shape in cls.down.items()}
@@ -487,12 +486,6 @@ class Call:
         return cls.about == "classes"
 
     @classmethod
-    def is_single(cls):
-        """Whether clients send arrays of the size of a model or of rows each, and no sums."""
-        sizes = {*"psqfHvh"}
-        return any(words[:1] == ("n",) and sizes & {*words} for words in cls.words.values())
-
-    @classmethod
     def is_summed(cls):
         """Whether clients send sums only, and are all sent the same."""
         return bool(cls.up) and "n" not in {*cls.whose_up.values(), *cls.whose_down.values()}
@@ -567,11 +560,6 @@ class Call:
         -------
         shapes : dict of str to tuple of int
         """
-        if not cls.has_roots:
-            return {
-                name: tuple([sizes.get(word, word) for word in words])
-                for name, words in cls.words.items()
-            }
         dense = bool(arguments.get("dense"))
         symmetric = ("p", "p") if dense else cls.lesser_axes
         axes = {

@@ -230,7 +230,7 @@ class Scores:
 
     def losses(self):
         """Mean loss of each client, (c,)."""
-        return self.model.row_sums(self.block, self.state)
+        return self.model.mean_loss(self.block, self.state)
 
     def reduced(self, n):
         """Gradients of the mean losses, (c, p), as they are and without the intercepts."""

@@ -214,8 +214,14 @@ class Trains(Call, abstract=True):
     whole = False
     precise = False
 
+    def begin(cls, clients, answers, arguments):
+        answers["w"][:] = arguments["w"]
+
+    def passes(cls, sizes, arguments):
+        return int(arguments["steps"].max(initial=0))
+
     def fill(cls, pool, answers, lost, arguments, start, whole):
-        answers["w"][lost] = arguments["w"][lost]
+        answers["w"][lost] = (arguments["w"] if start is None else start)[lost]
 
 
 class LocalUpdate(Trains):
@@ -274,11 +280,10 @@ class LocalUpdate(Trains):
             )
 
     def begin(cls, clients, answers, arguments):
-        idle, center = clients.without_rows, arguments["center"]
-        answers["w"][idle] = arguments["w"][idle]
-        if center is not None:
-            idle = idle & (arguments["rho"] > 0)
-            answers["w"][idle] = center[idle]
+        super().begin(clients, answers, arguments)
+        if arguments["center"] is not None:
+            idle = clients.without_rows & (arguments["rho"] > 0)
+            answers["w"][idle] = arguments["center"][idle]
 
     def kernel(cls, clients, block, slots, w, steps, step_size, center, rho, draw, **how):
         if how["monotone"]:
@@ -287,11 +292,8 @@ class LocalUpdate(Trains):
         job = steps, step_size, center, rho, how["optimizer"], how["batch_size"], seeds
         return (train(clients.model, block, w, *job),)
 
-    def passes(cls, sizes, arguments):
-        return int(arguments["steps"].max(initial=0))
-
     def fill(cls, pool, answers, lost, arguments, start, whole):
-        answers["w"][lost] = (arguments["w"] if start is None else start)[lost]
+        super().fill(pool, answers, lost, arguments, start, whole)
         if arguments["center"] is not None:
             # A client that never answered counts as a client without rows.
             new = lost[~pool.heard(lost)]
@@ -332,9 +334,6 @@ class MoreauUpdate(Trains):
     free = TRAINING | {"move", "n_moves"}
     most = {"n_moves": 1000}
 
-    def begin(cls, clients, answers, arguments):
-        answers["w"][:] = arguments["w"]
-
     def kernel(cls, clients, block, slots, w, steps, step_size, rho, move, n_moves, draw, **how):
         center = w.copy()
         for k in range(n_moves):
@@ -344,7 +343,7 @@ class MoreauUpdate(Trains):
         return (center,)
 
     def passes(cls, sizes, arguments):
-        return int(arguments["steps"].max(initial=0)) * arguments["n_moves"]
+        return super().passes(sizes, arguments) * arguments["n_moves"]
 
 
 class MetaUpdate(Trains):
@@ -374,15 +373,12 @@ class MetaUpdate(Trains):
     free = TRAINING | {"inner", "exact"}
     minimised = "exact"
 
-    def begin(cls, clients, answers, arguments):
-        answers["w"][:] = arguments["w"]
-
     def kernel(cls, clients, block, slots, w, draw, **how):
         how["seeds"] = seeds_of(clients, draw, slots=slots)
         return (meta_train(clients.model, block, w, **how),)
 
     def passes(cls, sizes, arguments):
-        return 2 * int(arguments["steps"].max(initial=0))
+        return 2 * super().passes(sizes, arguments)
 
 
 def train_all(clients, w, steps, step_size, optimizer, batch_size, seeds, terms=None):

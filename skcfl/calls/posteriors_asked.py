@@ -7,6 +7,7 @@ import numpy as np
 
 from ..exceptions import FederationError
 from ..numerics.by_cluster import least_number
+from ..numerics.matrices import slices
 from .answer_bounds import CLIENTS, NOT_NEGATIVE, SHARES, TOTAL
 from .call import Call
 
@@ -358,8 +359,7 @@ def pieces(block, floats, kept):
     if c <= size:
         return [(slice(0, c), block)]
     if ("pieces", size) not in block.cache:
-        places = [slice(first, first + size) for first in range(0, c, size)]
-        pieces = ((some, block.take(some)) for some in places)
+        pieces = ((some, block.take(some)) for some in slices(c, size))
         if not kept:
             return pieces
         block.cache["pieces", size] = list(pieces)

@@ -273,10 +273,11 @@ def clipped_sums(
         finite &= np.isfinite(flat[name]).all(axis=1)
     sums, counts = {}, []
     for name, value in flat.items():
+        value = np.where(finite[:, None], value, 0.0)
         # The largest entry is taken out: squares of large entries would overflow.
-        size = np.abs(np.where(finite[:, None], value, 0.0)).max(axis=1, initial=0.0)
+        size = np.abs(value).max(axis=1, initial=0.0)
         unit = np.where(size > 0.0, size, 1.0)
-        rows = np.where(finite[:, None], value, 0.0) / unit[:, None]
+        rows = value / unit[:, None]
         norm, clip = np.linalg.norm(rows, axis=1), blocks[name].clip
         with np.errstate(over="ignore"):  # of tiny entries
             large = norm > clip / unit
@@ -484,6 +485,21 @@ class StartScores(Release):
 # ---------------------------------------------------------------------------------- models
 
 
+def _trained(site, block, slots, start, rho, stages, step_size, draw):
+    """Proximal points of linear models; others after stages of Adam: steps, and what they move."""
+    model, c = site.model, len(slots)
+    if hasattr(model, "prox"):
+        return model.prox(block, start, np.full(c, float(rho)), start, 100)[0]
+    seeds = np.asarray(site.places[slots] + draw, dtype=np.uint64)
+    how = np.full(c, float(step_size)), None, np.zeros(c), "adam", None, seeds
+    trained = start.copy()
+    for steps, mask in stages:
+        if mask.any():
+            terms = TrainingTerms(None if mask.all() else mask)
+            train(model, block, trained, np.full(c, steps), *how, terms)
+    return trained
+
+
 class Moves(Release):
     """How far clients would move the model of their cluster, each in the slot of its cluster.
 
@@ -570,13 +586,8 @@ class Moves(Release):
         elif len(theta) > 1:
             choice = np.nan_to_num(model.losses(block, theta), nan=np.inf).argmin(axis=1)
         start = theta[choice].astype(block.dtype)
-        pull = np.full(c, float(rho))
-        if hasattr(model, "prox"):
-            trained = model.prox(block, start, pull, start, 100)[0]
-        else:
-            seeds = np.asarray(site.places[slots] + draw, dtype=np.uint64)
-            how = np.full(c, steps), np.full(c, float(step_size)), None, np.zeros(c), "adam", None
-            trained = train(model, block, start.copy(), *how, seeds)
+        stages = [(steps, np.ones(model.n_params, dtype=bool))]
+        trained = _trained(site, block, slots, start, rho, stages, step_size, draw)
         moves = np.zeros((c, *theta.shape))
         counts = np.zeros((c, len(theta)))
         moves[np.arange(c), choice] = here[:, None] * (trained - start) / unit
@@ -635,21 +646,12 @@ class SharedMoves(Release):
     def kernel(
         cls, site, block, slots, theta, shared, unit, rho, head_steps, steps, step_size, draw
     ):
-        model, c = site.model, len(slots)
-        common = np.repeat(theta, c, axis=0).astype(block.dtype)
+        common = np.repeat(theta, len(slots), axis=0).astype(block.dtype)
         start = site.state.recall("kept of releases", site.entries[slots], common)
         start[:, shared] = common[:, shared]
-        if hasattr(model, "prox"):
-            trained = model.prox(block, start, np.full(c, float(rho)), start, 100)[0]
-        else:
-            seeds = np.asarray(site.places[slots] + draw, dtype=np.uint64)
-            more = np.full(c, float(step_size)), None, np.zeros(c), "adam", None, seeds
-            trained = start.copy()
-            for count, mask in ((head_steps, ~shared), (steps, shared)):
-                if mask.any():
-                    terms = TrainingTerms(None if mask.all() else mask)
-                    trained = train(model, block, trained, np.full(c, count), *more, terms)
+        stages = (head_steps, ~shared), (steps, shared)
+        trained = _trained(site, block, slots, start, rho, stages, step_size, draw)
         finite = np.isfinite(trained).all(axis=1)
         site.state.keep("kept of releases", site.entries[slots[finite]], trained[finite])
         moves = (trained - start)[:, shared] / unit
-        return {"moves": moves, "counts": np.ones((c, 1))}
+        return {"moves": moves, "counts": np.ones((len(slots), 1))}

@@ -208,9 +208,7 @@ class NearestMoves(TrainedMoves):
     def kernel(cls, clients, block, slots, theta, begun, weights, **how):
         every = np.vstack([theta, theta.mean(axis=0)])
         (moves,) = TrainedMoves.kernel(clients, block, slots, every, begun, weights, **how)
-        trained = every[begun] - moves
-        choice = cdist(trained.astype(float), theta.astype(float)).argmin(axis=1)
-        return choice, theta[choice] - trained
+        return _nearest(theta, every[begun] - moves)
 
     def single(cls, site, arguments):
         theta = arguments["theta"]
@@ -219,9 +217,14 @@ class NearestMoves(TrainedMoves):
         rho = np.zeros(len(start), dtype=start.dtype)
         own.update(w=start, center=None, rho=rho, keep=False, own=None)
         answers = site.answer(LocalUpdate.name, own)
-        trained = answers.pop("w")
-        choice = cdist(trained.astype(float), theta.astype(float)).argmin(axis=1)
-        return {**answers, "choice": choice, "moves": theta[choice] - trained}
+        choice, moves = _nearest(theta, answers.pop("w"))
+        return {**answers, "choice": choice, "moves": moves}
+
+
+def _nearest(theta, trained):
+    """Model nearest to each client's trained one, and the moves from there."""
+    choice = cdist(trained.astype(float), theta.astype(float)).argmin(axis=1)
+    return choice, theta[choice] - trained
 
 
 class MetaMoves(Moves, trains=MetaUpdate):

@@ -137,20 +137,16 @@ class Modes:
         Curvature of the clients' posteriors.
     """
 
-    def __init__(self, rows, weights, slopes, posterior, kernel=None, state=None, y=None):
+    def __init__(self, rows, weights, slopes, posterior, kernel, state, y):
         self.rows, self.weights, self.slopes, self.posterior = rows, weights, slopes, posterior
         self._kernel, self._about = kernel, (state, y)
 
     def curvatures(self, output):
         """Weights times the second derivatives of an output, (c, n)."""
-        if self._kernel is None:
-            return self.weights
         return self.weights * self._kernel.own_curvature(*self._about)[:, output]
 
     def curvature_times(self, mine, output):
         """Weights times the derivatives of the slopes by an output of some rows, (c, C, n)."""
-        if self._kernel is None:
-            return np.where(mine, self.weights, 0.0)[:, None]
         moved = np.zeros(self._about[0].shape)
         moved[:, output] = mine
         return self.weights[:, None] * self._kernel.curvature_product(*self._about, moved)
@@ -179,7 +175,8 @@ def _residuals(model, part, totals, theta, root, dispersion, trees, by_rows):
     pulled = part.backward(weights[:, None] * residual)[:, 0]
     away = root * posterior.covariance_times(root * pulled / dispersion)
     residual = residual - part.forward(away[:, None])
-    return Modes(rows, weights, weights[:, None] * residual, posterior)
+    about = model.kernel, part.y - residual, part.y
+    return Modes(rows, weights, weights[:, None] * residual, posterior, *about)
 
 
 def _posterior(model, block, weights, theta, root, dispersion, by_rows):

@@ -17,6 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from ..numerics.by_cluster import weight_by_cluster
+from ..numerics.matrices import slices
 from ..numerics.memory import require
 from ..numerics.newton import MAX_DENSE
 from ..numerics.threads import in_order
@@ -86,7 +87,7 @@ class Block:
 
     def _made(self, X, *about):
         """Block of this kind with another design matrix."""
-        return Block(X, *about)
+        return type(self)(X, *about)
 
     def forward_all(self, theta):
         """Predictions of every model on every client: (M, d) -> (c, M, n)."""
@@ -123,8 +124,7 @@ class Block:
         c, _, _, d = X.shape
         out = np.empty((c, h.shape[1], d, d), dtype=np.result_type(X, h))
         step = max(BLOCK_BYTES // max(X.nbytes, 1), 1)
-        for first in range(0, h.shape[1], step):
-            part = slice(first, first + step)
+        for part in slices(h.shape[1], step):
             np.matmul((X * h[:, part, :, None]).transpose(0, 1, 3, 2), X, out=out[:, part])
         return out
 
@@ -164,8 +164,7 @@ class Block:
     def parts(self, size):
         """Blocks of at most `size` of the clients each, and their places as a slice."""
         c = len(self.lengths)
-        for first in range(0, c, size):
-            some = slice(first, min(first + size, c))
+        for some in slices(c, size):
             yield some, self if size >= c else self.take(some)
 
     def _of_clients(self, index):
@@ -196,8 +195,7 @@ class Block:
         c, n, d = self.shape
         X = self.X.reshape(c * n, d)
         y = self.y.transpose(1, 0, 2).reshape(self.y.shape[1], c * n)
-        for start in range(0, c * n, size):
-            some = slice(start, min(start + size, c * n))
+        for some in slices(c * n, size):
             yield some, one_client(X[some], y[:, some])
 
     def together(self):
@@ -212,12 +210,17 @@ class Block:
 
         `room` may be the design matrix of an earlier batch, which is overwritten.
         """
-        c, n, d = self.shape
+        c, n, _ = self.shape
         here = np.arange(c)[:, None]
         y = self.y[here[:, :, None], np.arange(self.y.shape[1])[None, :, None], rows[:, None, :]]
+        X = self._rows(here * n + rows, room)
+        return self._lend(self._made(X, y, weights, self.clients, self.lengths))
+
+    def _rows(self, places, room):
+        """Design matrix of rows at some places (c, b) of 0..c n."""
+        c, n, d = self.shape
         # Without the mode numpy would write to a temporary array first.
-        X = np.take(self.X.reshape(c * n, d), here * n + rows, axis=0, out=room, mode="clip")
-        return self._lend(Block(X, y, weights, self.clients, self.lengths))
+        return np.take(self.X.reshape(c * n, d), places, axis=0, out=room, mode="clip")
 
     def row_sizes(self):
         """Euclidean lengths of the rows, (c, n)."""
@@ -268,17 +271,10 @@ class SparseBlock(Block):
     diagonal matrix that has the same data, its column indices shifted by client.
     """
 
-    def __init__(self, X, n, y, weights, clients, lengths, exact=None):
-        super().__init__(X, y, weights, clients, lengths, exact)
-        self.n = n
-
     @property
     def shape(self):
         """Clients, rows per client (with padding) and columns."""
-        return len(self.clients), self.n, self.X.shape[1]
-
-    def _made(self, X, *about):
-        return SparseBlock(X, self.n, *about)
+        return *self.weights.shape, self.X.shape[1]
 
     def _hand_on(self, part, index=...):
         own = self.cache.get("own columns")
@@ -393,24 +389,17 @@ class SparseBlock(Block):
         X = sparse.csr_array((data, X.indices, X.indptr), shape=X.shape)
         return self._made(X, *self._about)
 
-    def _rows(self, rows):
-        return sparse.csr_array(self.X[rows.ravel()])
+    def _rows(self, places, room=None):
+        return sparse.csr_array(self.X[places.ravel()])
 
     def _of_clients(self, index):
-        clients = np.arange(len(self.clients))[index]
-        return self._rows(clients[:, None] * self.n + np.arange(self.n))
+        c, n, _ = self.shape
+        return self._rows(np.arange(c)[index, None] * n + np.arange(n))
 
     def columns(self, index):
         """Block with some of the columns of the design matrix."""
         X = sparse.csr_array(self.X[:, np.flatnonzero(index)])
         return self._made(X, *self._about)
-
-    def batch(self, rows, weights, room=None):
-        """Block of some rows of every client: rows (c, b), weights (c, b)."""
-        here = np.arange(len(rows))[:, None]
-        y = self.y[here[:, :, None], np.arange(self.y.shape[1])[None, :, None], rows[:, None, :]]
-        X = self._rows(here * self.n + rows)
-        return SparseBlock(X, rows.shape[1], y, weights, self.clients, self.lengths)
 
     def own_columns(self):
         """The columns that each client's rows touch, None where that is no smaller problem."""
@@ -454,7 +443,7 @@ class OwnColumns:
         indices = np.searchsorted(flat, entries) - owner * s
         Xs = sparse.csr_array((X.data, indices, X.indptr), shape=(c * n, s))
         exact = None if block.exact[1] is block.weights else block.exact
-        return cls(columns, SparseBlock(Xs, n, *block._about, exact))
+        return cls(columns, SparseBlock(Xs, *block._about, exact))
 
     def inside(self, W):
         """Values of the columns in models: (c, C, d) -> (c, C, s)."""
@@ -493,7 +482,7 @@ def one_client(X, y=None):
     y = np.empty((0, n), X.dtype) if y is None else y
     weights = np.full((1, n), 1.0 / n, X.dtype)
     about = y[None], weights, np.zeros(1, dtype=np.intp), np.array([n])
-    return SparseBlock(X, n, *about) if sparse.issparse(X) else Block(X[None], *about)
+    return SparseBlock(X, *about) if sparse.issparse(X) else Block(X[None], *about)
 
 
 def _cuts(lengths, row_bytes, block_bytes):
@@ -605,7 +594,7 @@ def make_blocks(
             size[place] = np.diff(rows.indptr)
             indptr = np.concatenate([[0], np.cumsum(size)])
             Xb = sparse.csr_array((rows.data, rows.indices, indptr), shape=(real.size, n_columns))
-            return SparseBlock(Xb, n, *about)
+            return SparseBlock(Xb, *about)
         rows = design(X[source])
         if real.all() and not np.may_share_memory(rows, X):
             return Block(np.ascontiguousarray(rows).reshape(len(clients), n, n_columns), *about)
@@ -655,7 +644,6 @@ def gathered(parts, block_bytes=BLOCK_BYTES):
         whole = Block(*values, exact)
         slots = np.concatenate([slots for *_, slots in alike])
         step = max(int(block_bytes // max(n * d * dtype.itemsize, 1)), 1)
-        for first in range(0, len(slots), step):
-            some = slice(first, first + step)
+        for some in slices(len(slots), step):
             out.append((whole.take(some), None, slots[some]))
     return out

@@ -154,19 +154,6 @@ def encode(ids):
     return np.fromiter(ordered, dtype=ids.dtype, count=len(ordered)), rank[codes]
 
 
-def encode_runs(ids):
-    """Returned by :func:`encode`, fast for a few sorted arrays one after the other."""
-    if ids.dtype.kind == "O":
-        return encode(ids)
-    order = np.argsort(ids, kind="stable")
-    ordered = ids[order]
-    first = np.ones(len(ids), dtype=bool)
-    first[1:] = ordered[1:] != ordered[:-1]
-    codes = np.empty(len(ids), dtype=np.intp)
-    codes[order] = np.cumsum(first) - 1
-    return ordered[first], codes
-
-
 def _ordered(values):
     """Different ids in an order that does not depend on the order of the rows."""
     try:
@@ -243,8 +230,9 @@ def _as_vector(groups, name):
     if np.ma.isMaskedArray(groups) and np.ma.getmaskarray(groups).any():
         _refuse_missing(np.ma.getmaskarray(groups).ravel(), name)
     if isinstance(groups, (list, tuple, range)):
-        # np.asarray would turn [1, "a"] into strings and None beside str into "None"
-        return _object_array(groups)
+        # np.asarray would turn [1, "a"] into strings and None beside str into "None", and
+        # array[:] = groups would split tuples
+        return np.fromiter(groups, dtype=object, count=len(groups))
     ids = np.asarray(groups)
     if ids.ndim != 1:
         raise ValueError(
@@ -252,11 +240,6 @@ def _as_vector(groups, name):
             f"shape {ids.shape}. If a client is named by several columns, join them into one id."
         )
     return ids
-
-
-def _object_array(values):
-    # not array[:] = values, which would split tuples
-    return np.fromiter(values, dtype=object, count=len(values))
 
 
 def _check_objects(ids, name):

@@ -74,16 +74,12 @@ class Adam:
             own -= change
 
 
+#: Optimisers with fresh state, by their public name, made of a shape and a dtype.
 OPTIMIZERS = {
     "sgd": SGD,
     "momentum": lambda shape, dtype: SGD(shape, dtype, momentum=0.9),
     "adam": Adam,
 }
-
-
-def make_optimizer(name, shape, dtype):
-    """Optimiser of a public name with fresh state."""
-    return OPTIMIZERS[name](shape, dtype)
 
 
 class Batches:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..numerics.matrices import columns_of
-from .optimizers import Batches, make_optimizer
+from .optimizers import OPTIMIZERS, Batches
 
 
 @dataclass
@@ -55,7 +55,7 @@ def train(model, block, w, steps, rates, center, rho, optimizer, batch_size, see
             rates[some],
             None if center is None else center[some],
             rho[some],
-            make_optimizer(optimizer, w[some, moved].shape, w.dtype),
+            OPTIMIZERS[optimizer](w[some, moved].shape, w.dtype),
             batches,
             work,
             moved,
@@ -115,7 +115,7 @@ def meta_train(model, block, w, steps, step_size, inner, optimizer, batch_size, 
             part,
             w[some],
             *job,
-            make_optimizer(optimizer, w[some].shape, w.dtype),
+            OPTIMIZERS[optimizer](w[some].shape, w.dtype),
             batches,
             exact,
             seeds if seeds is None else seeds[some],
@@ -187,8 +187,7 @@ def _lowered(at, w, steps, rates):
     rates = rates.copy()
     best, value, slope = w, None, None
     rounding = 8 * np.finfo(w.dtype).eps
-    # Often all clients take all steps, and none has to be undone.
-    same, last = len(steps) > 0 and bool((steps == steps[0]).all()), int(steps.max(initial=0))
+    last = int(steps.max(initial=0))
     for t in range(last + 1):
         new, g = at(w)
         if value is None:
@@ -203,6 +202,5 @@ def _lowered(at, w, steps, rates):
                 value = np.where(good, new, value)
                 slope = np.where(good[:, None], g, slope)
         if t < last:
-            rate = rates if same else np.where(t < steps, rates, 0)
-            w = best - rate[:, None] * slope
+            w = best - np.where(t < steps, rates, 0)[:, None] * slope
     return best

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .._checks import about
-from ..clients.ids import encode_runs, family, joined_ids
+from ..clients.ids import encode, family, joined_ids
 from .private_sums import joined_terms
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def joined_hellos(said: Sequence[tuple[str, Handshake]]) -> Handshake:
     ids = first.ids
     for _, other in said[1:]:
         ids = joined_ids(ids, other.ids)
-    unique, codes = encode_runs(ids)
+    unique, codes = encode(ids)
     counts = np.bincount(codes)
     if (counts > 1).any():
         twice = np.flatnonzero(counts > 1)

@@ -20,7 +20,7 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 from .._checks import LEAST
 from .._typing import Array
 from ..numerics.by_cluster import order_by_label, sum_by_cluster, weight_by_cluster
-from ..numerics.matrices import quotient
+from ..numerics.matrices import quotient, slices
 from ..numerics.memory import require
 from ..numerics.threads import over_parts
 from .checking import check_numbers
@@ -355,7 +355,7 @@ def _own_sums(X, weights, codes, n_clients, n_jobs, function=np.asarray):
 
 def _chunks(X):
     step = max(CHUNK_BYTES // (8 * max(X.shape[1], 1)), 1)
-    return [slice(start, start + step) for start in range(0, len(X), step)]
+    return slices(len(X), step)
 
 
 class Moments:

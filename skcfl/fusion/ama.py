@@ -45,7 +45,7 @@ from .._progress import loop
 from ..calls.proofs_asked import Conjugate
 from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster
-from ..numerics.matrices import factor
+from ..numerics.matrices import factor, slices
 from .certified import COLUMNS, shortfall
 from .path import path_start
 from .reduced import contract
@@ -196,7 +196,7 @@ class _Network:
         crowd = (np.bincount(heads, minlength=K) + np.bincount(tails, minlength=K)) / masses
         self.steps = 1.0 / (crowd[heads] + crowd[tails])
         side = max(BLOCK // A.shape[1], 1)
-        self.blocks = [slice(i, min(i + side, E)) for i in range(0, E, side)]
+        self.blocks = slices(E, side)
 
     def centres(self, R):
         """``x(u)``, where the outflows are R = D'u."""

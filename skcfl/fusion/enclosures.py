@@ -10,6 +10,7 @@ from ..calls.descriptions import Fingerprints
 from ..calls.first_order import ObjectivesGradients
 from ..calls.proofs_asked import Enclosures
 from ..numerics.by_cluster import components_of, share_in_cluster, sum_by_cluster
+from ..numerics.matrices import slices
 from ..numerics.newton import MAX_DENSE
 from .inner_edges import EPS
 
@@ -185,11 +186,10 @@ class _Surroundings:
         self.rounding, self.drift = np.zeros((pool.n_clients, d)), np.zeros(pool.n_clients)
         self.least, self.diagonal = np.zeros(K), np.zeros((K, d))
         size = max(MAX_AT_ONCE // d**2, 1)
-        for first in range(0, K, size):
-            here = slice(first, min(first + size, K))
+        for here in slices(K, size):
             some = np.flatnonzero((self.labels >= here.start) & (self.labels < here.stop))
             answers = pool.subset(some).ask(
-                Enclosures, theta[here], self.labels[some] - first, box[here], dense
+                Enclosures, theta[here], self.labels[some] - here.start, box[here], dense
             )
             self.rounding[some], self.drift[some] = answers[:2]
             self.least[here], self.diagonal[here] = self._curvatures(answers[2])
@@ -265,7 +265,7 @@ def _are_apart(theta, radius):
 def _row_blocks(K, d):
     """Slices of K models; their differences from all K, of d numbers, stay in cache."""
     size = max(int(MAX_DIFFERENCES // max(K * d, 1)), 1)
-    return [slice(k, min(k + size, K)) for k in range(0, K, size)]
+    return slices(K, size)
 
 
 def _pull_between(graph, labels, theta):

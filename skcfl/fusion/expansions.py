@@ -16,6 +16,7 @@ import numpy as np
 from ..calls.curvatures import Hessians, shows_rows
 from ..calls.first_order import ObjectivesGradients
 from ..federation.replicas import MAX_NUMBERS
+from ..numerics.matrices import product
 from ..numerics.newton import MAX_DENSE
 
 # Error of the gradients that expansions foresee, over the change of the gradients, beyond which
@@ -76,7 +77,7 @@ class Expansions:
 
     def slopes(self, W):
         """Gradients at other models."""
-        return self.gradients + np.matmul(self.H, (W - self.W)[:, :, None])[:, :, 0]
+        return self.gradients + product(self.H, W - self.W)
 
     def foresees(self, W, gradients):
         """Whether the gradients at other models are about those that clients have answered."""
@@ -91,7 +92,7 @@ class Expansions:
             self.solver = rho, np.linalg.inv(A)
         inverse = self.solver[1]
         right = self.gradients + rho * (self.W - v)
-        return self.W - np.matmul(inverse, right[:, :, None])[:, :, 0]
+        return self.W - product(inverse, right)
 
     def drawn_together(self, pull, some):
         """Models of some clients, drawn to their own mean by `pull`, that of least objective.
@@ -105,8 +106,8 @@ class Expansions:
         """
         H, p = self.H[some], self.H.shape[1]
         inverse = np.linalg.inv(H + pull * np.eye(p))
-        level = np.matmul(H, self.W[some][:, :, None])[:, :, 0] - self.gradients[some]
-        away = np.matmul(inverse, level[:, :, None])[:, :, 0]
+        level = product(H, self.W[some]) - self.gradients[some]
+        away = product(inverse, level)
         # The mean of (H + c I)^-1 (level + c mean) is the mean.
         mean = np.linalg.lstsq(np.matmul(inverse, H).mean(axis=0), away.mean(axis=0), rcond=None)[
             0
@@ -120,5 +121,5 @@ class Expansions:
         shrink = -rates[:, None, None] * (self.H + rho * np.eye(self.H.shape[1]))
         shift = rates[:, None] * (self.slopes(np.zeros_like(W)) - rho * centre)
         for _ in range(number):
-            W = W + np.matmul(shrink, W[:, :, None])[:, :, 0] - shift
+            W = W + product(shrink, W) - shift
         return W

@@ -18,6 +18,7 @@ from sklearn.utils.random import sample_without_replacement
 from .._checks import LEAST, MOST, Count, about, real_array
 from .._typing import Array, ArrayLike, ClientIds, MatrixLike, RandomState, validate_params
 from ..numerics.by_cluster import components_of
+from ..numerics.matrices import slices
 from ..numerics.memory import require
 from .divergence import kl_divergences
 from .graph import MAX_NODES, NODES, Graph, whole_numbers
@@ -327,9 +328,9 @@ def _neighbours(points: Array, k: int) -> tuple[Array, Array]:
 def _lengths(points: Array, heads: Array, tails: Array) -> Array:
     """Distances of pairs, in blocks that stay in cache."""
     out, side = np.empty(len(heads)), max(2**16 // points.shape[1], 1)
-    for i in range(0, len(heads), side):
-        delta = points[heads[i : i + side]] - points[tails[i : i + side]]
-        out[i : i + side] = np.sqrt(np.einsum("ed,ed->e", delta, delta))
+    for some in slices(len(heads), side):
+        delta = points[heads[some]] - points[tails[some]]
+        out[some] = np.sqrt(np.einsum("ed,ed->e", delta, delta))
     return out
 
 

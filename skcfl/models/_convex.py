@@ -33,7 +33,7 @@ class ConvexModel(LocalModel):
         return not self.bounded_curvature
 
     @abstractmethod
-    def _state(self, block, w):
+    def state(self, block, w):
         """State of every client at its parameters (c, p)."""
 
     @abstractmethod
@@ -41,11 +41,11 @@ class ConvexModel(LocalModel):
         """Change of the state, an array that broadcasts with it, along (c, p)."""
 
     @abstractmethod
-    def _loss(self, block, state):
+    def mean_loss(self, block, state):
         """Mean loss of every client, (c,)."""
 
     @abstractmethod
-    def _loss_gradient(self, block, state):
+    def loss_gradient(self, block, state):
         """Its gradient in the parameters, (c, p)."""
 
     @abstractmethod
@@ -68,16 +68,16 @@ class ConvexModel(LocalModel):
         return None
 
     @abstractmethod
-    def _loss_size(self, block):
+    def loss_size(self, block):
         """Size of the loss, (c,): the unit of the tolerance of minimisers."""
 
+    @abstractmethod
     def _first_guess(self, block):
         """Start of Newton's method, (c, p), where none is given."""
-        return np.zeros((len(block.clients), self.n_params))
 
+    @abstractmethod
     def _closed_form(self, block, v, rho, s):
         """Minimiser of ``f_i + rho_i / 2 |x - v_i|^2 - <s_i, x>``, None without a formula."""
-        return None
 
     def centre(self, w):
         """Models (m, p) with the same predictions, their free directions at zero."""
@@ -97,8 +97,8 @@ class ConvexModel(LocalModel):
 
     def value_gradient(self, block, w, work=None):
         """``f_i(w_i)`` and its gradient: (c, p) -> (c,), (c, p)."""
-        state = self._state(block, w)
-        value, gradient = self._loss(block, state), self._loss_gradient(block, state)
+        state = self.state(block, w)
+        value, gradient = self.mean_loss(block, state), self.loss_gradient(block, state)
         if self.decay.any():
             pull = self.decay.astype(gradient.dtype) * w
             value += 0.5 * np.einsum("cp,cp->c", pull, w)
@@ -107,19 +107,19 @@ class ConvexModel(LocalModel):
 
     def gradient(self, block, w, work=None):
         """Gradient of ``f_i`` at ``w_i``: (c, p) -> (c, p)."""
-        gradient = self._loss_gradient(block, self._state(block, w))
+        gradient = self.loss_gradient(block, self.state(block, w))
         if self.decay.any():
             gradient += self.decay.astype(gradient.dtype) * w
         return gradient
 
     def loss_derivatives(self, block, w, damping=0.0):
         """Gradient (c, p) and Hessian (c, p, p) of the mean loss at ``w_i``, not the penalty."""
-        state = self._state(block, w)
-        return self._loss_gradient(block, state), self._loss_hessian(block, state, damping)
+        state = self.state(block, w)
+        return self.loss_gradient(block, state), self._loss_hessian(block, state, damping)
 
     def hessian(self, block, w, damping=0.0):
         """Hessian of ``f_i`` at ``w_i``: (c, p) -> (c, p, p); `damping` as in ``newton``."""
-        H = self._loss_hessian(block, self._state(block, w), damping)
+        H = self._loss_hessian(block, self.state(block, w), damping)
         np.einsum("ijj->ij", H)[:] += self.decay
         return H
 
@@ -131,7 +131,7 @@ class ConvexModel(LocalModel):
 
     def hessian_product(self, block, w, u, damping=0.0):
         """Hessian of ``f_i`` at ``w_i`` times ``u_i``: (c, p), (c, p) -> (c, p)."""
-        return self._loss_product(block, self._state(block, w), u, damping) + self.decay * u
+        return self._loss_product(block, self.state(block, w), u, damping) + self.decay * u
 
     @abstractmethod
     def rounding(self, block, w):
@@ -220,7 +220,7 @@ class _ClientOracle:
 
     def scale(self):
         """Size of each function: its loss and the pull of its other terms."""
-        scale = self.model._loss_size(self.block)
+        scale = self.model.loss_size(self.block)
         if self.rho is not None:
             scale = scale + 0.5 * (self.rho * (self.v - self.guess) ** 2).sum(axis=1)
         if self.s is not None:
@@ -240,10 +240,10 @@ class _ClientOracle:
     def at(self, x):
         """Values and gradients."""
         model = self.model
-        self.x, self.state, self.step = x.copy(), model._state(self.block, x), None
+        self.x, self.state, self.step = x.copy(), model.state(self.block, x), None
         self.pulled = None if self.rho is None else x - self.v
         self.moved = None if self.s is None else x - self.guess
-        gradient = model._loss_gradient(self.block, self.state) + model.decay * x
+        gradient = model.loss_gradient(self.block, self.state) + model.decay * x
         if self.rho is not None:
             gradient += self.rho * self.pulled
         if self.s is not None:
@@ -253,7 +253,7 @@ class _ClientOracle:
         return self._value(self.state, x, self.pulled, self.moved), gradient
 
     def _value(self, state, x, pulled, moved):
-        value = self.model._loss(self.block, state) + 0.5 * (x * x) @ self.model.decay
+        value = self.model.mean_loss(self.block, state) + 0.5 * (x * x) @ self.model.decay
         if self.rho is not None:
             value += 0.5 * (self.rho * pulled**2).sum(axis=1)
         if self.s is not None:

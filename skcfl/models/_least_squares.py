@@ -12,7 +12,7 @@ client, lengths (c,).
 
 import numpy as np
 
-from ..numerics.matrices import quotient
+from ..numerics.matrices import product, quotient
 
 # Ratio of eigenvalues below which solutions are refined.
 UNEVEN = 1e-6
@@ -40,7 +40,7 @@ class Narrow(_Factors):
         R = np.linalg.qr(np.concatenate([U, penalty], axis=1), mode="r")
         _, sigma, self.vectors = np.linalg.svd(R)
         self.values = _squares(sigma, np.maximum(lengths, p))
-        self.moment = _apply(U.transpose(0, 2, 1), t)
+        self.moment = product(U.transpose(0, 2, 1), t)
         least = np.where(self.values > 0, self.values, np.inf).min(axis=1)
         uneven = (least < UNEVEN * self.values[:, 0]).any()
         self.R = R if uneven else None
@@ -51,13 +51,13 @@ class Narrow(_Factors):
         x = self._inverse(b, rho)
         if self.R is not None:
             # Eigenvectors mix parameters of very unlike size, the triangle R does not.
-            again = _apply(self.R.transpose(0, 2, 1), _apply(self.R, x))
+            again = product(self.R.transpose(0, 2, 1), product(self.R, x))
             x += self._inverse(b - again - rho[:, None] * x, rho)
         return x
 
     def _inverse(self, b, rho):
-        coordinates = quotient(_apply(self.vectors, b), self.values + rho[:, None])
-        return _apply(self.vectors.transpose(0, 2, 1), coordinates)
+        coordinates = quotient(product(self.vectors, b), self.values + rho[:, None])
+        return product(self.vectors.transpose(0, 2, 1), coordinates)
 
 
 class Wide(_Factors):
@@ -94,8 +94,8 @@ class Wide(_Factors):
 
     def _small(self, r, sigma, power=1):
         """``(U U' + sigma I)^-power r``."""
-        coordinates = _apply(self.vectors.transpose(0, 2, 1), r)
-        return _apply(self.vectors, quotient(coordinates, (self.values + sigma) ** power))
+        coordinates = product(self.vectors.transpose(0, 2, 1), r)
+        return product(self.vectors, quotient(coordinates, (self.values + sigma) ** power))
 
     def _inverse(self, t, c, sigma):
         """``A^-1 (U' t + c)``, by the pseudo-inverse where sigma is zero."""
@@ -108,11 +108,11 @@ class Wide(_Factors):
 
     def _rows_of(self, x):
         """``U x``."""
-        return _apply(self.U, x)
+        return product(self.U, x)
 
     def _columns_of(self, r):
         """``U' r``."""
-        return _apply(self.U.transpose(0, 2, 1), r)
+        return product(self.U.transpose(0, 2, 1), r)
 
 
 class Sparse(Wide):
@@ -145,10 +145,6 @@ class Sparse(Wide):
 
     def _columns_of(self, r):
         return self.rows.backward(r[:, None])[:, 0]
-
-
-def _apply(A, x):
-    return np.matmul(A, x[:, :, None])[:, :, 0]
 
 
 def _squares(sigma, size):

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 
 from .._option_objects import parameters
 from .._typing import ClassWeight
-from ..numerics.matrices import quotient
+from ..numerics.matrices import product, quotient, slices
 from ..numerics.newton import invert_scaled, solve_scaled
 from ._contrasts import along_contrasts, contrast_blocks, with_absent_classes
 from ._convex import MAX_DENSE, ConvexModel
@@ -130,7 +130,6 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         return self.n_params - (self.n_columns if self.kernel.coupled else 0)
 
     def _bind(self):
-        self._validate_params()
         self._bind_loss()
         self.n_columns = self.n_features + bool(self.fit_intercept)
         self.n_params = self.n_outputs * self.n_columns
@@ -296,21 +295,21 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         """
         Z, losses = self._all_losses(block, theta)
         choice = choose(losses, fixed)
-        gradient = self._loss_gradient(block, Z[np.arange(len(Z)), choice])
+        gradient = self.loss_gradient(block, Z[np.arange(len(Z)), choice])
         if self.alpha_:
             # One model's penalty for each row of the small table, not one for each client.
             gradient += (self._decay * theta)[choice]
         return losses, choice, gradient
 
-    def _state(self, block, w):
+    def state(self, block, w):
         return block.forward(w.reshape(len(w), self.n_outputs, -1))
 
-    _state_change = _state
+    _state_change = state
 
-    def _loss(self, block, Z):
+    def mean_loss(self, block, Z):
         return np.einsum("cn,cn->c", self.kernel.value(Z, block.y), block.weights)
 
-    def _loss_gradient(self, block, Z):
+    def loss_gradient(self, block, Z):
         r = self.kernel.gradient(Z, block.y)
         r *= block.weights[:, None, :]
         return block.backward(r).reshape(len(Z), -1)
@@ -344,7 +343,7 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         return H
 
     def _loss_product(self, block, Z, u, damping=0.0):
-        v, damping = self._state(block, u), np.reshape(damping, (-1, 1, 1))
+        v, damping = self.state(block, u), np.reshape(damping, (-1, 1, 1))
         r = self.kernel.curvature_product(Z, block.y, v, damping) * block.weights[:, None, :]
         return block.backward(r).reshape(u.shape)
 
@@ -413,9 +412,9 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
             block.cache["row gram"] = block.row_gram(penalised)
         return block.cache["row gram"]
 
-    def _loss_size(self, block):
+    def loss_size(self, block):
         start = np.full((len(block.clients), self.n_outputs, block.shape[1]), self._constant)
-        return np.abs(self._loss(block, start))
+        return np.abs(self.mean_loss(block, start))
 
     def _settled(self, block, x):
         return with_absent_classes(self, block, x) if self.kernel.coupled else x
@@ -518,7 +517,7 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
     def rounding(self, block, w):
         """Bound of the rounding of ``f_i(w_i)`` in double precision: (c, p) -> (c,)."""
         block = block.astype(np.float64)
-        Z, slack = self._state(block, w), self._slack(block, w)
+        Z, slack = self.state(block, w), self._slack(block, w)
         terms = self.kernel.terms(Z, block.y)
         rows = (self.kernel.slope_terms(Z, block.y) * slack).sum(axis=1)
         move = np.sqrt((slack**2).sum(axis=1))
@@ -532,8 +531,8 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         """Bounds of ``f_i`` and its derivatives in a box about ``w_i``."""
         block = block.astype(np.float64)
         size = block.magnitudes()
-        Z, slack = self._state(block, w), self._slack(block, w)
-        reach = self._state(size, box) + slack
+        Z, slack = self.state(block, w), self._slack(block, w)
+        reach = self.state(size, box) + slack
         r = np.sqrt((reach**2).sum(axis=1))
         ceiling = self.kernel.ceiling(Z, block.y, r)[:, None, :]
         terms = self.kernel.slope_terms(Z, block.y)
@@ -573,7 +572,7 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         block = block.astype(np.float64)
         s = np.asarray(s, dtype=float)
         x, _ = self._minimise(block, x0, s=s, allowed=np.inf if x0 is None else allowed)
-        Z = self._state(block, x)
+        Z = self.state(block, x)
         a = self.kernel.gradient(Z, block.y)
         w = block.weights[:, None, :]
         free = self.decay == 0.0
@@ -591,7 +590,7 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
                     block.cache["free inverse"] = H
             for _ in range(3):
                 rest = s[:, free] - part.backward(a * w).reshape(len(s), -1)
-                change = self._state(part, np.matmul(H, rest[:, :, None])[:, :, 0])
+                change = self.state(part, product(H, rest))
                 a = self.kernel.project(
                     a + self.kernel.curvature_product(Z, block.y, change), block.y
                 )
@@ -673,8 +672,7 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         else:
             raw = np.empty((n_rows, self.n_outputs), dtype=np.result_type(X, params))
             chunk = max(CHUNK_BYTES // (8 * max(self.n_params, 1)), 1)
-            for start in range(0, n_rows, chunk):
-                rows = slice(start, start + chunk)
+            for rows in slices(n_rows, chunk):
                 raw[rows] = np.einsum("rd,rkd->rk", X[rows], coef[index[rows]])
         if self.fit_intercept:
             raw = raw + W[index, :, -1]

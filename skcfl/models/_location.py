@@ -54,7 +54,6 @@ class Location(ConvexModel):
     delta: float = 1.0
 
     def _bind(self):
-        self._validate_params()
         self.n_outputs = self.n_params = self.n_features
         self.decay = np.zeros(self.n_params)
 
@@ -95,8 +94,8 @@ class Location(ConvexModel):
     def losses(self, block, theta):
         """Mean loss of every client under every model: (K, p) -> (c, K)."""
         shape = (len(block.clients), self.n_params)
-        states = (self._state(block, np.broadcast_to(w, shape)) for w in theta)
-        return np.stack([self._loss(block, E) for E in states], axis=1)
+        states = (self.state(block, np.broadcast_to(w, shape)) for w in theta)
+        return np.stack([self.mean_loss(block, E) for E in states], axis=1)
 
     def _moments(self, block):
         """Weighted means (c, d) in two parts, and mean squared distances to them (c,).
@@ -112,7 +111,7 @@ class Location(ConvexModel):
             block.cache["moments"] = near, rest, spread
         return block.cache["moments"]
 
-    def _state(self, block, w):
+    def state(self, block, w):
         """Differences to the rows, or only to the mean: the squared loss needs no more.
 
         Expanded squares would be faster, but lose the digits of far-away data and outliers.
@@ -131,7 +130,7 @@ class Location(ConvexModel):
             return block.weights.sum(axis=1)[:, None], 0.5 * self._moments(block)[2]
         return block.weights, 0.0
 
-    def _loss(self, block, E):
+    def mean_loss(self, block, E):
         weights, constant = self._masses(block)
         return np.einsum("cn,cn->c", self._value(_lengths(E)), weights) + constant
 
@@ -150,7 +149,7 @@ class Location(ConvexModel):
     def _shrink(self, r):
         return np.minimum(1.0, self.delta / np.maximum(r, self.delta))
 
-    def _loss_gradient(self, block, E):
+    def loss_gradient(self, block, E):
         return np.matmul(self._pull(block, E)[1][:, None, :], E)[:, 0]
 
     # ----------------------------------------------------------------- second order
@@ -179,8 +178,8 @@ class Location(ConvexModel):
     def _loss_diagonal(self, block):
         return np.tile(block.weights.sum(axis=1)[:, None], self.n_params) + 1e-300
 
-    def _loss_size(self, block):
-        return self._loss(block, self._state(block, self._first_guess(block))) + self.delta**2
+    def loss_size(self, block):
+        return self.mean_loss(block, self.state(block, self._first_guess(block))) + self.delta**2
 
     def _first_guess(self, block):
         near, rest, _ = self._moments(block)
@@ -247,7 +246,7 @@ class Location(ConvexModel):
         c, n, p = block.shape
         total, radius = block.weights.sum(axis=1), np.linalg.norm(box, axis=1)
         slack = self._slack(block, w)
-        E = self._state(block, w)
+        E = self.state(block, w)
         r, pull = self._pull(block, E)
         rounding = np.einsum("cn,cn->c", self._masses(block)[0], np.broadcast_to(slack, r.shape))
         rounding += EPS * (2.0 * n + p + 16.0) * np.einsum("cn,cn->c", pull, r)
@@ -298,13 +297,13 @@ class Location(ConvexModel):
             for _ in range(3):
                 # Newton's method for the constraint, on differences: x itself is too coarse
                 # where the data are far away.
-                missing = s - self._loss_gradient(block, E)
+                missing = s - self.loss_gradient(block, E)
                 # Rounding stays: where nothing is curved a correction would be large.
                 missing[np.abs(missing) <= 1e-15 * self.delta] = 0.0
                 # Damped, as where all rows are beyond delta the curvature is singular.
                 H = self._loss_hessian(block, E, np.full(len(E), 1e-8))
                 E = E + solve_scaled(H, missing)[:, None, :]
-            missing = s - self._loss_gradient(block, E)
+            missing = s - self.loss_gradient(block, E)
             allowed = 1e-9 * np.abs(s) + 1e-13 * self.delta
             outside |= ~(np.abs(missing) <= allowed).all(axis=1)
             U = E * self._shrink(_lengths(E))[:, :, None]

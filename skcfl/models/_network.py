@@ -21,7 +21,7 @@ from numbers import Integral
 
 import numpy as np
 from scipy import sparse
-from scipy.special import expit
+from sklearn.neural_network._base import ACTIVATIONS
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
@@ -37,25 +37,6 @@ from ._plain import plain_network
 MAX_PARAMS = 10**8
 # Clients are trained together as long as their rows, states and parameters stay in cache.
 CACHE_BYTES = 2**20
-
-
-def _identity(Z):
-    """Leave states as they are."""
-
-
-def _relu(Z):
-    """Positive part, in place."""
-    np.maximum(Z, 0.0, out=Z)
-
-
-def _tanh(Z):
-    """Hyperbolic tangent, in place."""
-    np.tanh(Z, out=Z)
-
-
-def _logistic(Z):
-    """Logistic function, in place."""
-    expit(Z, out=Z)
 
 
 def _identity_slope(A, D):
@@ -81,18 +62,18 @@ def _logistic_slope(A, D):
     D *= A
 
 
-# Activations by their public name: the function, in place, and what multiplies `D` by its
-# derivative in terms of the states `A`, which are not needed any more and may be overwritten.
-ACTIVATIONS = {
-    "relu": (_relu, _relu_slope),
-    "tanh": (_tanh, _tanh_slope),
-    "logistic": (_logistic, _logistic_slope),
-    "identity": (_identity, _identity_slope),
+# What multiplies `D` by the derivative of an activation in terms of the states `A`, which are not
+# needed any more and may be overwritten.
+SLOPES = {
+    "relu": _relu_slope,
+    "tanh": _tanh_slope,
+    "logistic": _logistic_slope,
+    "identity": _identity_slope,
 }
 
 NETWORK_CONSTRAINTS = {
     "hidden_layer_sizes": ["array-like", Interval(Integral, 1, None, closed="left")],
-    "activation": [StrOptions(set(ACTIVATIONS))],
+    "activation": [StrOptions(set(SLOPES))],
     "alpha": [NOT_NEGATIVE],
     "precision": [StrOptions({"single", "double"})],
     "standardize": ["boolean"],
@@ -213,7 +194,6 @@ class Network(LocalModel):
         return model
 
     def _bind(self):
-        self._validate_params()
         hidden = check_sizes(self.hidden_layer_sizes)
         self.dtype = np.dtype(np.float32 if self.precision == "single" else np.float64)
         self._bind_loss()
@@ -322,7 +302,7 @@ class Network(LocalModel):
 
     def _forward(self, block, w, states, first=0, stop=None):
         """Predictions (c, C, n) of each client's own model; fills the states of some layers."""
-        act = ACTIVATIONS[self.activation][0]
+        act = ACTIVATIONS[self.activation]
         A = states[first - 1] if first else None
         for layer, state in zip(self.layers[first:stop], states[first:stop], strict=True):
             W, b = layer.parts(w)
@@ -338,7 +318,7 @@ class Network(LocalModel):
 
     def _backward(self, block, w, work):
         """Gradient of every client from the states of its rows, into ``work.gradient``."""
-        times_slope = ACTIVATIONS[self.activation][1]
+        times_slope = SLOPES[self.activation]
         Z = work.states[-1].transpose(0, 2, 1)
         D = self.trained_loss.gradient(Z, self._target(block)).transpose(0, 2, 1)
         D *= block.weights[:, :, None]
@@ -460,9 +440,8 @@ class Network(LocalModel):
             value = self._value(block, w, self._train_forward(block, w, work))
             return value, self._backward(block, w, work)
         value, gradient = np.empty(len(w), w.dtype), np.empty(w.shape, w.dtype)
-        for here, part, some_w, work in self._parts(block, w):
-            value[here] = self._value(part, some_w, self._forward(part, some_w, work.states))
-            gradient[here] = self._backward(part, some_w, work)
+        for here, part, some_w, room in self._parts(block, w):
+            value[here], gradient[here] = self.value_gradient(part, some_w, room)
         return value, gradient
 
     def gradient(self, block, w, work=None):

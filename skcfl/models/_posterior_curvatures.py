@@ -11,7 +11,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from ..numerics.matrices import sandwich
+from ..numerics.matrices import product, sandwich
 
 # Order of an einsum of three arrays, which takes long to find for small ones.
 IN_TURN = ["einsum_path", (0, 1), (0, 1)]
@@ -30,11 +30,6 @@ def spread(root, u):
 def gather(root, g):
     """``L' g``: (..., p) -> (..., p)."""
     return g * root if root.ndim == 1 else g @ root
-
-
-def product(matrices, v):
-    """Products of matrices (c, p, p) with vectors (c, p)."""
-    return np.matmul(matrices, v[:, :, None])[:, :, 0]
 
 
 class DenseCurvature:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import digamma, gammaln
 
-from ..numerics.matrices import sandwich
+from ..numerics.matrices import product, sandwich
 from ..numerics.newton import MAX_DENSE, newton
 from ._posterior_curvatures import (
     DenseCurvature,
@@ -35,7 +35,6 @@ from ._posterior_curvatures import (
     inverted,
     of_varying,
     plus_one,
-    product,
     spread,
 )
 
@@ -113,82 +112,6 @@ class Scales:
     information: np.ndarray
 
 
-def posteriors(
-    model, block, weights, theta, root, dispersion, start=None, by_rows=False, df=np.inf
-):
-    """Posteriors of a block's clients.
-
-    Parameters
-    ----------
-    model : LinearModel
-        Bound local model without penalty.
-    block : Block
-        The clients, in double precision.
-    weights : ndarray of shape (c,)
-        ``n_i``, total weights of their rows.
-    theta : ndarray of shape (K, p)
-        Means of the priors.
-    root : ndarray of shape (p,) or (p, p)
-        L; one axis is its diagonal.
-    dispersion : float
-        phi.
-    start : ndarray of shape (K, c, p), default=None
-        Where to look for the modes.
-    by_rows : bool, default=False
-        Whether curvatures are matrices of the rows' size; the root must be a diagonal.
-    df : float, default=numpy.inf
-        Degrees of freedom of the clients' scales, more than 2; of squared error.
-
-    Returns
-    -------
-    posteriors : Posteriors
-    """
-    K, (c, p) = len(theta), (len(block.clients), model.n_params)
-    unit = weights / dispersion
-    constants = model.log_constants(block, weights, dispersion)
-    least = model.least_losses(block, weights)
-    moments = None if by_rows else model.moments(block)
-    few = by_rows or (moments is None and model.n_outputs * block.shape[1] < p)
-    gram = model.row_grams(block, root) if few else None
-    if moments is not None:
-        modes, slopes, mean, curvatures = _from_moments(*moments, unit, theta, root)
-    else:
-        modes, slopes, mean, curvatures = np.empty((K, c, p)), np.empty((K, c, p)), [], []
-        for k in range(K):
-            oracle = _PosteriorOracle(model, block, unit, theta[k], root, gram, by_rows)
-            if not model.quadratic and root.any():
-                u = np.zeros((c, p)) if start is None else start[k]
-                u = oracle.better_start(u)
-                modes[k], _, _ = newton(
-                    oracle, u, oracle.scale(), max_iter=MAX_STEPS, tol=LAST_DECREMENT
-                )
-            else:
-                modes[k] = 0.0
-            _, gradient = oracle.at(modes[k])
-            if k and model.quadratic:
-                # Curvature that is constant is that of all priors.
-                curvatures.append(curvatures[0])
-            else:
-                curvatures.append(oracle.curvature())
-            if model.quadratic:
-                modes[k] = -curvatures[k].covariance_times(gradient)
-                oracle.at(modes[k])
-            slopes[k] = oracle.gradients
-            mean.append(oracle.losses)
-    # Rounding can take losses of rows that are interpolated below the least.
-    deviations, losses = spread(root, modes), np.maximum(weights * np.array(mean), least)
-    square = np.einsum("kcp,kcp->kc", modes, modes)
-    log_dets = np.array([curvature.log_det for curvature in curvatures])
-    evidence = constants - losses / dispersion - 0.5 * (square + log_dets)
-    losses = losses - least
-    distances = 2.0 * losses / dispersion + square
-    scales = None
-    if np.isfinite(df):
-        evidence += _tail_gain(distances, weights, df)
-        scales = _scales(distances, weights, df)
-    return Posteriors(modes, deviations, curvatures, slopes, losses, evidence, scales)
-
-
 def _tail_gain(distances, n, df):
     """Logarithm of the t density over the normal one at the same squares of distances."""
     constant = gammaln(0.5 * (df + n)) - gammaln(0.5 * df) - 0.5 * n * np.log(0.5 * df)
@@ -201,57 +124,6 @@ def _scales(distances, n, df):
     tails = digamma(0.5 * (df + n)) - np.log(0.5 * (df + distances)) - precisions
     variances = (df + distances) / (df + n - 2.0)
     return Scales(precisions, tails, variances, precisions * (df + n) / (df + n + 2.0))
-
-
-def left_out_predictions(
-    model, block, weights, theta, root, dispersion, errors=None, by_rows=False, df=np.inf
-):
-    """Predictions of each row by its client's posterior given the client's other rows.
-
-    A row with the gradient g and the second derivative ``W = R R'`` of minus its log-density, and
-    the posterior covariance v of its predictions z, moves them by
-
-        (v^-1 - W)^-1 g = v g + v R (I - R' v R)^-1 R' v g
-
-    when it is taken out: exactly for squared error, given the variances and the dispersion, and
-    by one Newton step for other losses.  Of a row that counts more than once one copy is taken
-    out, and all of one that counts less.
-
-    Parameters
-    ----------
-    model, block, weights, root, dispersion, by_rows, df
-        As of :func:`posteriors`.  Scales of the clients are those expected from all their rows.
-    theta : ndarray of shape (p,)
-        Mean of the prior.
-    errors : ndarray of shape (p, p), default=None
-        Covariance of the errors of theta, which know of the row, too.
-
-    Returns
-    -------
-    predictions : ndarray of shape (c, C, n)
-    """
-    found = posteriors(model, block, weights, theta[None], root, dispersion, None, by_rows, df)
-    state = model.state(block, theta + found.deviations[0])
-    scale = np.ones(len(weights))
-    if found.scales is not None:
-        # A row is not more informative about theta than all rows of its client.
-        scale = 1.0 / found.scales.information[0]
-    v = found.curvatures[0].row_covariances(model, block, errors, scale[:, None, None])
-    once = np.minimum(weights[:, None] * block.weights, 1.0) / (dispersion * scale)[:, None]
-    g = (once[:, None, :] * model.kernel.gradient(state, block.y)).transpose(0, 2, 1)
-    R = model.row_curvatures(block, state, weights=once)
-    vg = np.matmul(v, g[..., None])
-    left = -np.matmul(R.transpose(0, 1, 3, 2), np.matmul(v, R))
-    np.einsum("cnii->cni", left)[:] += 1.0
-    values, vectors = np.linalg.eigh(left)
-    turned = vectors.transpose(0, 1, 3, 2)
-    pull = np.matmul(turned, np.matmul(R.transpose(0, 1, 3, 2), vg))
-    pull = np.matmul(vectors, pull / np.maximum(values, LEAST_LEFT)[..., None])
-    moves = vg + np.matmul(v, np.matmul(R, pull))
-    moves = moves[..., 0].transpose(0, 2, 1)
-    if not model.quadratic:
-        moves = np.clip(moves, -FARTHEST, FARTHEST)
-    return state + moves
 
 
 class _PosteriorOracle:
@@ -278,8 +150,8 @@ class _PosteriorOracle:
         model, block = self.model, self.block
         self.u, self.step = u.copy(), None
         self.state = self._bounded(model.state(block, self.theta + spread(self.root, u)))
-        self.losses, gradient = model.loss_and_slopes(block, self.state)
-        self.gradients = self.unit[:, None] * gradient
+        self.losses = model.mean_loss(block, self.state)
+        self.gradients = self.unit[:, None] * model.loss_gradient(block, self.state)
         value = self.unit * self.losses + 0.5 * np.einsum("cp,cp->c", u, u)
         return value, gather(self.root, self.gradients) + u
 
@@ -297,7 +169,7 @@ class _PosteriorOracle:
             self.change = self.model.state(self.block, spread(self.root, step))
         u = self.u + t[:, None] * step
         with np.errstate(invalid="ignore"):
-            losses = self.model.row_sums(self.block, self.state + t[:, None, None] * self.change)
+            losses = self.model.mean_loss(self.block, self.state + t[:, None, None] * self.change)
             return self.unit * losses + 0.5 * np.einsum("cp,cp->c", u, u)
 
     def _hessian(self, damping):
@@ -374,17 +246,126 @@ class PosteriorMixin:
     def posteriors(
         self, block, weights, theta, root, dispersion, start=None, by_rows=False, df=np.inf
     ):
-        """Posteriors of the clients of a block, see :func:`posteriors`."""
+        """Posteriors of a block's clients.
+
+        Parameters
+        ----------
+        block : Block
+            The clients.
+        weights : ndarray of shape (c,)
+            ``n_i``, total weights of their rows.
+        theta : ndarray of shape (K, p)
+            Means of the priors.
+        root : ndarray of shape (p,) or (p, p)
+            L; one axis is its diagonal.
+        dispersion : float
+            phi.
+        start : ndarray of shape (K, c, p), default=None
+            Where to look for the modes.
+        by_rows : bool, default=False
+            Whether curvatures are matrices of the rows' size; the root must be a diagonal.
+        df : float, default=numpy.inf
+            Degrees of freedom of the clients' scales, more than 2; of squared error.
+
+        Returns
+        -------
+        posteriors : Posteriors
+        """
         block = block.astype(np.float64)
-        return posteriors(self, block, weights, theta, root, dispersion, start, by_rows, df)
+        K, (c, p) = len(theta), (len(block.clients), self.n_params)
+        unit = weights / dispersion
+        constants = self.log_constants(block, weights, dispersion)
+        least = self.least_losses(block, weights)
+        moments = None if by_rows else self.moments(block)
+        few = by_rows or (moments is None and self.n_outputs * block.shape[1] < p)
+        gram = self.row_grams(block, root) if few else None
+        if moments is not None:
+            modes, slopes, mean, curvatures = _from_moments(*moments, unit, theta, root)
+        else:
+            modes, slopes, mean, curvatures = np.zeros((K, c, p)), np.empty((K, c, p)), [], []
+            for k in range(K):
+                oracle = _PosteriorOracle(self, block, unit, theta[k], root, gram, by_rows)
+                if not self.quadratic and root.any():
+                    u = np.zeros((c, p)) if start is None else start[k]
+                    u = oracle.better_start(u)
+                    modes[k], _, _ = newton(
+                        oracle, u, oracle.scale(), max_iter=MAX_STEPS, tol=LAST_DECREMENT
+                    )
+                _, gradient = oracle.at(modes[k])
+                if k and self.quadratic:
+                    # Curvature that is constant is that of all priors.
+                    curvatures.append(curvatures[0])
+                else:
+                    curvatures.append(oracle.curvature())
+                if self.quadratic:
+                    modes[k] = -curvatures[k].covariance_times(gradient)
+                    oracle.at(modes[k])
+                slopes[k] = oracle.gradients
+                mean.append(oracle.losses)
+        # Rounding can take losses of rows that are interpolated below the least.
+        deviations, losses = spread(root, modes), np.maximum(weights * np.array(mean), least)
+        square = np.einsum("kcp,kcp->kc", modes, modes)
+        log_dets = np.array([curvature.log_det for curvature in curvatures])
+        evidence = constants - losses / dispersion - 0.5 * (square + log_dets)
+        losses = losses - least
+        distances = 2.0 * losses / dispersion + square
+        scales = None
+        if np.isfinite(df):
+            evidence += _tail_gain(distances, weights, df)
+            scales = _scales(distances, weights, df)
+        return Posteriors(modes, deviations, curvatures, slopes, losses, evidence, scales)
 
     def left_out_predictions(
         self, block, weights, theta, root, dispersion, errors, by_rows, df=np.inf
     ):
-        """Predictions of rows by the other rows, see :func:`left_out_predictions`."""
+        """Predictions of each row by its client's posterior given the client's other rows.
+
+        A row with the gradient g and the second derivative ``W = R R'`` of minus its log-density,
+        and the posterior covariance v of its predictions z, moves them by
+
+            (v^-1 - W)^-1 g = v g + v R (I - R' v R)^-1 R' v g
+
+        when it is taken out: exactly for squared error, given the variances and the dispersion,
+        and by one Newton step for other losses.  Of a row that counts more than once one copy is
+        taken out, and all of one that counts less.
+
+        Parameters
+        ----------
+        block, weights, root, dispersion, by_rows, df
+            As of :meth:`posteriors`.  Scales of the clients are those expected from all their
+            rows.
+        theta : ndarray of shape (p,)
+            Mean of the prior.
+        errors : ndarray of shape (p, p) or None
+            Covariance of the errors of theta, which know of the row, too.
+
+        Returns
+        -------
+        predictions : ndarray of shape (c, C, n)
+        """
         block = block.astype(np.float64)
-        prior = theta, root, dispersion, errors
-        return left_out_predictions(self, block, weights, *prior, by_rows, df)
+        found = self.posteriors(block, weights, theta[None], root, dispersion, None, by_rows, df)
+        state = self.state(block, theta + found.deviations[0])
+        scale = np.ones(len(weights))
+        if found.scales is not None:
+            # A row is not more informative about theta than all rows of its client.
+            scale = 1.0 / found.scales.information[0]
+        v = found.curvatures[0].row_covariances(self, block, errors, scale[:, None, None])
+        once = np.minimum(weights[:, None] * block.weights, 1.0) / (dispersion * scale)[:, None]
+        g = (once[:, None, :] * self.kernel.gradient(state, block.y)).transpose(0, 2, 1)
+        R = self.row_curvatures(block, state, weights=once)
+        vg = np.matmul(v, g[..., None])
+        left = -np.matmul(R.transpose(0, 1, 3, 2), np.matmul(v, R))
+        np.einsum("cnii->cni", left)[:] += 1.0
+        values, vectors = np.linalg.eigh(left)
+        turned = vectors.transpose(0, 1, 3, 2)
+        pull = np.matmul(turned, np.matmul(R.transpose(0, 1, 3, 2), vg))
+        pull = np.matmul(vectors, pull / np.maximum(values, LEAST_LEFT)[..., None])
+        moves = vg + np.matmul(v, np.matmul(R, pull))
+        moves = moves[..., 0].transpose(0, 2, 1)
+        if not self.quadratic:
+            moves = np.clip(moves, -FARTHEST, FARTHEST)
+        return state + moves
 
     def mixed_losses(self, block, weights, predictions, shares):
         """Sum of the losses of mixed predictions (K, c, C, n), and its derivatives in the shares.
@@ -416,22 +397,6 @@ class PosteriorMixin:
             return np.zeros(len(weights))
         rows = -self.kernel.conjugate(np.zeros_like(block.y), block.y)
         return weights * np.einsum("cn,cn->c", rows, block.weights)
-
-    def state(self, block, w):
-        """Predictions (c, C, n) of each client's model (c, p)."""
-        return self._state(block, w)
-
-    def row_sums(self, block, state):
-        """Mean losses (c,)."""
-        return self._loss(block, state)
-
-    def loss_size(self, block):
-        """Size of the mean loss, (c,)."""
-        return self._loss_size(block)
-
-    def loss_and_slopes(self, block, state):
-        """Mean losses (c,) and their gradients (c, p)."""
-        return self._loss(block, state), self._loss_gradient(block, state)
 
     def row_grams(self, block, root):
         """``X L L' X'``, (c, C, n, n) with a diagonal root L and (c, n, C, n, C) with others."""
@@ -474,9 +439,10 @@ class PosteriorMixin:
                 constants[:, at, at] = 1.0 / np.maximum(H[:, at, at], 1e-300)
                 inverses = [constants, *inverses]
             for inverse in inverses:
-                _, slopes = self.loss_and_slopes(block, self.state(block, about))
+                slopes = self.loss_gradient(block, self.state(block, about))
                 about = about - product(inverse, slopes)
-            losses, slopes = self.loss_and_slopes(block, self.state(block, about))
+            state = self.state(block, about)
+            losses, slopes = self.mean_loss(block, state), self.loss_gradient(block, state)
             block.cache["moments"] = about, losses, slopes, H
         return block.cache["moments"]
 

@@ -255,9 +255,6 @@ class SklearnModel(LocalModel):
         """Targets or codes of classes, (n_rows, 1)."""
         return np.asarray(y, dtype=float).reshape(n_rows, 1)
 
-    def check_target(self, y):
-        """All targets suit; the estimator has its own rules."""
-
     def _by_output(self, block):
         c, n, _ = block.shape
         return block.X.reshape(c, n, self.n_outputs, self.n_params)

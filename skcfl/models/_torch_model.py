@@ -13,6 +13,8 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._checks import NOT_NEGATIVE
 from .._typing import ClassWeight
+from ..numerics.by_cluster import rows_by_label
+from ..numerics.matrices import slices
 from ._local_model import LocalModel, check_class_weight
 from ._network import MAX_PARAMS
 from ._supervised import LOSS_CONSTRAINTS, SupervisedMixin
@@ -577,8 +579,8 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         for k in range(len(theta)):
             for mine, own in pieces:
                 runner.load(theta[k], own)
-                for start in range(0, len(mine), ROWS_AT_ONCE):
-                    some = mine[start : start + ROWS_AT_ONCE]
+                for at in slices(len(mine), ROWS_AT_ONCE):
+                    some = mine[at]
                     part = X[some]
                     z = runner.outputs(part).T
                     values[k, some] = self.kernel.value(z, self.targets(part, y[:, some]))
@@ -592,9 +594,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         value, runner = self._penalty(w), self._runner(block.dtype)
         for i in range(len(w)):
             runner.load(w[i], own_of(block, i))
-            n = block.lengths[i]
-            for start in range(0, n, ROWS_AT_ONCE):
-                some = slice(start, min(start + ROWS_AT_ONCE, n))
+            for some in slices(block.lengths[i], ROWS_AT_ONCE):
                 X = block.X[i, some]
                 rows = self.kernel.value(runner.outputs(X).T, self.targets(X, block.y[i][:, some]))
                 value[i] += rows @ block.weights[i, some]
@@ -626,9 +626,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
         runner = self._runner(block.dtype)
         for i in range(len(w)):
             runner.load(w[i], own_of(block, i))
-            n = block.lengths[i]
-            for start in range(0, n, ROWS_AT_ONCE):
-                some = slice(start, min(start + ROWS_AT_ONCE, n))
+            for some in slices(block.lengths[i], ROWS_AT_ONCE):
                 out[i, some] = runner.representations(block.X[i, some])
         return out
 
@@ -644,16 +642,13 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
 
     def decision(self, X, params, index):
         """Raw predictions (n_rows, n_outputs); row r uses the model ``params[index[r]]``."""
-        X, index = self.design(X), np.asarray(index)
-        params = np.asarray(params, dtype=self.dtype)
+        X, params = self.design(X), np.asarray(params, dtype=self.dtype)
         raw = np.empty((len(X), self.n_outputs), dtype=self.dtype)
         runner = self._runner()
-        for k in np.unique(index):
+        for k, rows in rows_by_label(index):
             runner.load(params[k])
-            rows = np.flatnonzero(index == k)
-            for start in range(0, len(rows), ROWS_AT_ONCE):
-                some = rows[start : start + ROWS_AT_ONCE]
-                raw[some] = runner.outputs(X[some])
+            for at in slices(len(rows), ROWS_AT_ONCE):
+                raw[rows[at]] = runner.outputs(X[rows[at]])
         return raw
 
     def scores(self, raw):

@@ -4,6 +4,8 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from .matrices import slices
+
 # Clusters up to which weighted sums are products of dense matrices, which is faster.
 FEW = 32
 # Factors of parts, relative to the largest in their cluster, that count as zero: step sizes of
@@ -52,8 +54,8 @@ def rows_by_label(labels, at_once=None):
     order = np.argsort(labels, kind="stable")
     used, first = np.unique(np.take(labels, order), return_index=True)
     for label, rows in zip(used, np.split(order, first[1:]), strict=False):  # none of no labels
-        for start in range(0, len(rows), at_once or len(rows)):
-            yield label, rows[start : start + (at_once or len(rows))]
+        for some in slices(len(rows), at_once or len(rows)):
+            yield label, rows[some]
 
 
 def order_by_label(labels, n_labels):

@@ -1,4 +1,4 @@
-"""Products of batches of small matrices, columns of wide ones, factors of sparse ones."""
+"""Products of batches of small matrices, slices of wide and long ones, factors of sparse ones."""
 
 from hashlib import blake2b
 
@@ -25,6 +25,16 @@ def sandwich(root, H):
     if root.ndim == 1:
         return H * (root[:, None] * root)
     return np.matmul(root.T, np.matmul(H, root))
+
+
+def product(matrices, v):
+    """Products of a batch of matrices (c, m, p) with a vector (c, p) each: (c, m)."""
+    return np.matmul(matrices, v[:, :, None])[:, :, 0]
+
+
+def slices(n, size):
+    """Slices of 0..n, of at most `size` each."""
+    return [slice(first, min(first + size, n)) for first in range(0, n, size)]
 
 
 def columns_of(mask):

@@ -8,6 +8,7 @@ from ..calls.curvatures import Hessians, Solve
 from ..calls.first_order import LocalUpdate, Objectives
 from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster, sum_by_cluster
+from ..numerics.matrices import product
 from ..numerics.newton import solve_scaled
 from .aggregation import aggregate_by_cluster
 from .model_kinds import kind_of
@@ -100,10 +101,10 @@ def combine_models(pool, models, labels, how, weights, kept, aggregator=None):
         return mean
     each = np.arange(pool.n_clients)
     H = pool.ask(Hessians, models, each, weights)
-    pull = np.matmul(H, models[:, :, None])[:, :, 0]
+    pull = product(H, models)
     total = sum_by_cluster(H.reshape(len(H), -1), labels, K).reshape(K, *H.shape[1:])
     # Directions that no client's rows speak of stay at the mean.
-    rest = sum_by_cluster(pull, labels, K) - np.matmul(total, mean[:, :, None])[:, :, 0]
+    rest = sum_by_cluster(pull, labels, K) - product(total, mean)
     return mean + solve_scaled(pool.model.pin(total), rest)
 
 

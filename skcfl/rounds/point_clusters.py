@@ -25,7 +25,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from ..numerics.kmeans import N_INIT, long_kmeans, spread_centres
-from ..numerics.matrices import count_different
+from ..numerics.matrices import count_different, slices
 from .aggregation import GeometricMedian, aggregate_by_cluster
 from .loss_clusters import labels_of_clusterer
 
@@ -129,8 +129,8 @@ def _trimmed_lloyd(points, starts, n_kept):
     n, n_clusters = len(points), starts.shape[1]
     best = None
     size = max(MAX_DISTANCES // (n * n_clusters), 1)
-    for first in range(0, len(starts), size):
-        centres = starts[first : first + size]
+    for some in slices(len(starts), size):
+        centres = starts[some]
         each = np.arange(len(centres))[:, None]
         old = None
         for _ in range(MAX_ITER):

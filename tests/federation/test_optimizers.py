@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from trials import examples
 
 from skcfl.clients.blocks import Block
-from skcfl.clients.optimizers import OPTIMIZERS, Batches, make_optimizer
+from skcfl.clients.optimizers import OPTIMIZERS, Batches
 
 seeds = st.integers(0, 2**32 - 1)
 SHAPE = (3, 4)
@@ -48,7 +48,7 @@ def test_updates_are_the_textbook_s(name, seed, steps, size):
     w, gradients = rng.normal(size=SHAPE), rng.normal(size=(steps, *SHAPE)) * size
     rates = rng.uniform(0.01, 0.1, size=(3, 1))
     wanted = TEXTBOOK[name](w, gradients, rates)
-    optimizer, found = make_optimizer(name, SHAPE, float), w.copy()
+    optimizer, found = OPTIMIZERS[name](SHAPE, float), w.copy()
     for g in gradients:
         optimizer.step(found, g.copy(), rates)
     assert_allclose(found, wanted, rtol=1e-12, atol=1e-12 * max(size, 1.0))

@@ -17,7 +17,7 @@ from skcfl import IFCA, FedAvg
 from skcfl.calls.first_order import Losses, Objectives, ObjectivesGradients
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import Autoencoder
-from skcfl.models._network import ACTIVATIONS
+from skcfl.models._network import SLOPES
 
 seeds = st.integers(0, 2**32 - 1)
 SIZES = [4, 1, 0, 7]
@@ -43,7 +43,7 @@ def test_layers_and_targets():
 @given(
     seed=seeds,
     form=forms,
-    activation=st.sampled_from(sorted(ACTIVATIONS)),
+    activation=st.sampled_from(sorted(SLOPES)),
     hidden=st.sampled_from([(), (2,), (3, 2)]),
     alpha=st.sampled_from([0.0, 0.2]),
     together=st.sampled_from([1, 2**20]),

@@ -31,7 +31,7 @@ def test_steps_solve_the_whole_system(n_classes, pull):
         w, g = rng.randn(2, len(slots), model.n_params) / np.tile([1.0, 1e-3, 1e3, 1.0], n_classes)
         diagonal = np.tile(model.decay, (len(slots), 1)) + (0.7 if pull else 0.0)
         g = g if pull else np.where(model.decay == 0.0, model.centre(g), g)
-        step = model._newton_step(block, model._state(block, w), g, diagonal, 0.0)
+        step = model._newton_step(block, model.state(block, w), g, diagonal, 0.0)
         H = model.loss_derivatives(block, w)[1]
         product = np.einsum("cpq,cq->cp", H, step) + diagonal * step
         assert_allclose(product, g, rtol=1e-8, atol=1e-8)

@@ -23,13 +23,13 @@ from skcfl.calls.first_order import (
 from skcfl.clients.training import TrainingTerms, train
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP
-from skcfl.models._network import ACTIVATIONS
+from skcfl.models._network import SLOPES
 
 seeds = st.integers(0, 2**32 - 1)
 # No row, one row, few, many.
 SIZES = [4, 1, 0, 9, 3, 12, 9]
 every_loss = pytest.mark.parametrize("loss", EVERY_LOSS)
-activations = st.sampled_from(sorted(ACTIVATIONS))
+activations = st.sampled_from(sorted(SLOPES))
 
 
 class Problem(ClientRows):
@@ -154,7 +154,7 @@ def test_losses_are_means_of_row_losses(loss, seed, activation, form):
 
 @pytest.mark.parametrize(
     ("kind", "activation"),
-    [*zip(["regressor", "binary", "multinomial", "regressor"], sorted(ACTIVATIONS), strict=True)],
+    [*zip(["regressor", "binary", "multinomial", "regressor"], sorted(SLOPES), strict=True)],
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_predictions_are_scikit_learns(kind, activation):

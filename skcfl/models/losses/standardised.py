@@ -27,11 +27,6 @@ class Standardised:
         else:
             self._at, self._spread, self._target = loss.raw(mean), 1.0, mean
 
-    def __getattr__(self, name):
-        if name.startswith("__") or name == "loss":
-            raise AttributeError(name)
-        return getattr(self.loss, name)
-
     def _of(self, z, y):
         return self._at + self._spread * np.float64(z), self._target * np.float64(y)
 
