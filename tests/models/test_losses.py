@@ -16,6 +16,7 @@ from skcfl.models.losses import (
     Gamma,
     Huber,
     Quantile,
+    SquaredError,
     Tweedie,
     make_loss,
 )
@@ -139,6 +140,26 @@ class Wrong:
 def test_the_check_says_what_is_wrong(wrong, message):
     with pytest.raises((AssertionError, RuntimeWarning), match=message):
         check_loss(wrong.made())
+
+
+class Twice(SquaredError):
+    """The squared error without its half: solvers would take its curvature for 1."""
+
+    max_curvature = 2.0
+
+    def value(self, z, y):
+        return 2 * super().value(z, y)
+
+    def gradient(self, z, y):
+        return 2 * super().gradient(z, y)
+
+    def curvature(self, z, y):
+        return 2 * super().curvature(z, y)
+
+
+def test_only_half_the_squared_error_is_quadratic():
+    with pytest.raises(AssertionError, match="quadratic must say whether the curvature is 1"):
+        check_loss(Twice())
 
 
 # ------------------------------------------------------------------------------ conjugates

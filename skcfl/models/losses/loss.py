@@ -44,7 +44,7 @@ class Loss(Options):
         Bound of the second derivative (of the largest eigenvalue with several outputs);
         infinite where there is none.
     quadratic : bool
-        True if the second derivative is constant.
+        True if the second derivative is 1 everywhere, as half the squared error's.
     coupled : bool
         True if the outputs of a row depend on each other; then a vector added to all of them
         changes nothing.
