@@ -486,6 +486,12 @@ class Call:
         return cls.about == "classes"
 
     @classmethod
+    def is_single(cls):
+        """Whether clients send arrays of the size of a model or of rows each, and no sums."""
+        sizes = {*"psqfHvh"}
+        return any(words[:1] == ("n",) and sizes & {*words} for words in cls.words.values())
+
+    @classmethod
     def is_summed(cls):
         """Whether clients send sums only, and are all sent the same."""
         return bool(cls.up) and "n" not in {*cls.whose_up.values(), *cls.whose_down.values()}

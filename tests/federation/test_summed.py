@@ -174,12 +174,6 @@ def test_false_clients_lie_in_sums_as_in_single_answers(attack):
     assert (np.abs(found[1] - honest[1]).max(axis=1) > 1e-6).any()
 
 
-def is_single(call):
-    """Whether clients send arrays of the size of a model or of rows each, and no sums."""
-    sizes = {*"psqfHvh"}
-    return any(words[:1] == ("n",) and sizes & {*words} for words in call.words.values())
-
-
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     "model",
@@ -192,7 +186,7 @@ def is_single(call):
 )
 def test_servers_of_networks_hold_no_array_of_clients_and_parameters(model, monkeypatch):
     """Neither an answer nor what a fit publishes grows by a model with each client."""
-    assert is_single(BestResponse) and is_single(Prox) and not is_single(Objectives)
+    assert BestResponse.is_single() and Prox.is_single() and not Objectives.is_single()
     seen = spied(monkeypatch)
     model.set_params(random_state=0, max_iter=3).fit(X, Y, groups=GROUPS)
     sizes = [np.size(value) for *_, answers in seen for value in answers.values()]
@@ -242,4 +236,4 @@ def test_estimators_tell_whether_they_need_single_answers(model, monkeypatch):
     groups = np.repeat(np.arange(N), 20)
     y = np.einsum("nd,nd->n", rows, np.eye(3)[groups % 3])
     model.fit(rows, y + 0.1 * rows[::-1, 0], groups=groups)
-    assert any(is_single(CALLS[call]) for call, *_ in seen) is model.needs_single_answers
+    assert any(CALLS[call].is_single() for call, *_ in seen) is model.needs_single_answers

@@ -474,7 +474,7 @@ def test_least_squares_is_factored_once(form, dtype, narrow, monkeypatch):
     pool.ask(Conjugate, pool.ask(ObjectivesGradients, centres)[1])
 
 
-@pytest.mark.parametrize("alpha", [1e-8, 1e6])
+@pytest.mark.parametrize("alpha", [1e-8, 1e-4, 1.0, 1e6])
 @pytest.mark.parametrize("scaled", [False, True])
 def test_wide_least_squares_with_a_free_intercept(alpha, scaled):
     """The rank-one update of the closed form cancels most where alpha is large."""
