@@ -279,3 +279,12 @@ def test_new_rows_do_not_change_the_average_model_of_unseen_clients():
     again = adapted.adapt(X, y, groups=np.repeat("other", 8)).mixture_weights_
     direct = model.adapt(X, y, groups=np.repeat("other", 8)).mixture_weights_
     np.testing.assert_array_equal(again[-1], direct[-1])
+
+
+def test_steps_under_which_counts_overflow_go_half_of_the_way():
+    """From zero a step for means of a thousand goes beyond what an exponential bears."""
+    rng = np.random.default_rng(0)
+    X, groups = np.c_[rng.normal(size=(120, 2)), np.ones(120)], np.repeat(np.arange(6), 20)
+    y = rng.poisson(1e3 * np.exp(0.3 * X[:, 0]))
+    model = FedEMRegressor(1, loss="poisson", fit_intercept=False, standardize=False, alpha=1e-3)
+    assert model.fit(X, y, groups=groups).score(X, y, groups=groups) > 0.98
