@@ -51,6 +51,9 @@ def sites(away=range(0), pauses=(), **settings):
     return RemoteFederation(made, **settings), made[1]
 
 
+HELD_OUT = skcfl.GTVRegressor(tol=0.1, search=LamSearch(cv=2, lams=[0.1, 3.0]), random_state=0)
+
+
 def pooling():
     return skcfl.PartialPoolingRegressor(n_clusters=1, basis="linear")
 
@@ -128,7 +131,7 @@ def test_models_are_those_of_all_clients_though_a_late_sum_lacks_some(which):
 @pytest.mark.parametrize(
     ("model", "first"),
     [
-        (skcfl.GTVRegressor(tol=0.1, search=LamSearch(cv=2, lams=[0.1, 3.0])), 16),
+        (HELD_OUT, 16),
         (skcfl.ConvexClusteredFLRegressor(tol=0.1, search=LamSearch("bic", lams=[0.1, 1, 5])), 60),
         (pooling(), 30),
         (skcfl.IFCARegressor(n_clusters=3, random_state=0), 18),
