@@ -27,7 +27,7 @@ from .aggregation import aggregate_by_cluster, median_by_cluster
 from .aggregation.aggregator import lengths
 from .state import weighted_mean
 
-__all__ = ["Suspects", "capped_mean", "distances", "excess", "relative", "suspicions"]
+__all__ = ["Suspects", "capped_mean", "distances", "excess", "relative", "suspicions", "unserved"]
 
 # Robust standard deviations from the median up to which a distance is an honest client's.
 # Benchmark: benchmarks/robust.py.
@@ -154,7 +154,7 @@ def relative(away, labels, n_clusters, weights, totals):
     return np.where(few[labels], 1.0, np.minimum(*ratios))
 
 
-def excess(losses, labels, n_clusters, weights, mixed=False):
+def excess(losses, labels, n_clusters, weights):
     """Losses, above the least of all, as parts of the largest that is expected.
 
     Parameters
@@ -167,38 +167,61 @@ def excess(losses, labels, n_clusters, weights, mixed=False):
         Number of clusters.
     weights : ndarray of shape (n,)
         Their weights.
-    mixed : bool, default=False
-        True if clusters may be of several kinds of clients, as one of all is.
 
     Returns
     -------
     excess : ndarray of shape (n,)
         Zero in clusters where it is more than 1 of more than half of the weight.
     """
+    return _excess(losses, labels, n_clusters, weights)[0]
+
+
+def unserved(losses, labels, n_clusters, weights, mixed=False):
+    """Clients with an ``excess`` above 1, (n,) of bool; None if there are none.
+
+    Clusters that are `mixed` may be of several kinds of clients, as one of all is.
+    """
+    out, some = _excess(losses, labels, n_clusters, weights, mixed)
+    return out > 1.0 if some else None
+
+
+def _excess(losses, labels, n_clusters, weights, mixed=False):
+    """Excess of the losses, and whether it may be more than 1 of any."""
     if len(losses) < 3:
-        return np.zeros(len(losses))
-    above = np.fmin(losses - np.fmin.reduce(losses), np.finfo(float).max)
+        return np.zeros(len(losses)), False
+    ordered = losses.copy()
+    ordered.sort()
+    least, ordered = ordered[0], np.fmin(ordered - ordered[0], np.finfo(float).max)
     mixed = mixed or n_clusters == 1
-    out = above / limit(above, LOSS_SIGMAS, ONE_LEAST_LOSS if mixed else LEAST_LOSS)
+    most = _limit(ordered, LOSS_SIGMAS, ONE_LEAST_LOSS if mixed else LEAST_LOSS)
+    out = np.fmin(losses - least, np.finfo(float).max) / most
+    if not ordered[-1] / most > 1.0:
+        return out, False
     total = np.bincount(labels, weights, minlength=n_clusters)
     over = np.bincount(labels, np.where(out > 1.0, weights, 0.0), minlength=n_clusters)
-    return np.where((over > 0.5 * total)[labels], 0.0, out)
+    return np.where((over > 0.5 * total)[labels], 0.0, out), True
 
 
 def limit(numbers, sigmas, least):
     """Largest of some numbers, not negative, that is not suspicious."""
-    if not len(numbers):
+    return _limit(np.sort(numbers), sigmas, least)
+
+
+def _limit(ordered, sigmas, least):
+    """The same of numbers in ascending order."""
+    if not len(ordered):
         return max(1.0, least)
-    middle = _median(numbers)
+    middle = _middle(ordered)
     if not isfinite(middle):
         return max(middle, least * middle, 1e-300)
-    spread = _median(np.abs(numbers - middle))
-    return max(middle + sigmas * NORMAL * spread, least * middle, 1e-300)
+    away = np.abs(ordered - middle)
+    away.sort()
+    return max(middle + sigmas * NORMAL * _middle(away), least * middle, 1e-300)
 
 
-def _median(numbers):
-    """Median of numbers, which may be so large that the sum of two overflows."""
-    n, ordered = len(numbers), np.sort(numbers)
+def _middle(ordered):
+    """Median of ordered numbers; of a few numpy's function takes long."""
+    n = len(ordered)
     return 0.5 * ordered[(n - 1) // 2] + 0.5 * ordered[n // 2]
 
 

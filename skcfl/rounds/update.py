@@ -20,9 +20,10 @@ from ..calls.summed import ClusterValues, GradientSums, TrainedMoves
 from ..numerics.by_cluster import sum_by_cluster
 from ..numerics.matrices import quotient
 from ..numerics.quantiles import weighted_quantile
-from .aggregation import aggregate_by_cluster, median_by_cluster
+from .aggregation import Layout, aggregate_by_cluster, median_by_cluster
+from .aggregation.aggregator import same_labels
 from .state import weighted_mean
-from .suspicion import excess
+from .suspicion import unserved
 
 __all__ = ["Average", "GradientStep", "Members", "ModelAverage", "StepSizes", "UpdateRule"]
 
@@ -307,7 +308,7 @@ class Average:
 
     def __init__(self, division="cluster", shared=None, aggregator=None):
         self.division, self.shared, self.aggregator = division, shared, aggregator
-        self.mixed = False
+        self.layout, self.mixed = None, False
 
     def __call__(self, step):
         """New models."""
@@ -332,9 +333,14 @@ class Average:
         """New models by an operator that bears false clients."""
         # Who is served by no model does not drag along the one that serves it best.
         weights, K = step.who.weights, len(step.theta)
-        badly = excess(step.values, step.choice, K, weights, self.mixed) > 1.0
-        weights = np.where(badly, 0.0, weights)
-        centres = aggregate_by_cluster(self.aggregator, step.moves, step.choice, K, weights)
+        badly = unserved(step.values, step.choice, K, weights, self.mixed)
+        if badly is not None:
+            weights = np.where(badly, 0.0, weights)
+        if self.layout is None or not self.layout.is_of(step.choice, K):
+            self.layout = Layout(step.choice, K)
+        centres = aggregate_by_cluster(
+            self.aggregator, step.moves, step.choice, K, weights, self.layout
+        )
         share = total > 0
         if self.division == "all":
             share = total / max(total.sum(), 1e-300)
@@ -371,7 +377,7 @@ class StepSizes:
 
     def __init__(self, n_models, given=None, lipschitz=None, robust=False):
         self.K, self.given, self.lipschitz, self.robust = n_models, given, lipschitz, robust
-        self.cuts = np.ones(n_models)
+        self.cuts, self.last = np.ones(n_models), None
 
     @classmethod
     def from_curvature(cls, pool, n_models, weights, division="cluster", robust=False):
@@ -398,12 +404,23 @@ class StepSizes:
         if self.given is not None:
             return self.given * self.cuts
         choice, weights = answers.choice, answers.who.weights
-        lipschitz = self.lipschitz[answers.who.index]
         if self.robust:
-            return self.cuts * quotient(1.0, median_by_cluster(lipschitz, choice, self.K, weights))
+            return self.cuts * self._typical(answers.who, choice)
+        curvatures = weights * self.lipschitz[answers.who.index]
         total = np.bincount(choice, weights=weights, minlength=self.K)
-        curvature = np.bincount(choice, weights=weights * lipschitz, minlength=self.K)
+        curvature = np.bincount(choice, weights=curvatures, minlength=self.K)
         return self.cuts * quotient(total, curvature)
+
+    def _typical(self, who, choice):
+        """One over the weighted median of the curvatures of each cluster."""
+        if self.last is not None:
+            before, chosen, out = self.last
+            if before is who and len(out) == self.K and same_labels(chosen, choice):
+                return out
+        typical = median_by_cluster(self.lipschitz[who.index], choice, self.K, who.weights)
+        out = quotient(1.0, typical)
+        self.last = who, choice, out
+        return out
 
     def of_members(self, answers):
         """Step of each participant by itself: that given, or one over its own curvature."""

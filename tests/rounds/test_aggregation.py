@@ -5,20 +5,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 from trials import examples
 
 from skcfl.numerics.quantiles import weighted_quantile
 from skcfl.rounds.aggregation import (
     AGGREGATORS,
+    Layout,
     aggregate_by_cluster,
     make_aggregator,
     median_by_cluster,
 )
-from skcfl.rounds.aggregation.aggregator import batches_of, lengths
+from skcfl.rounds.aggregation.aggregator import lengths
 from skcfl.rounds.aggregation.geometric_median import GeometricMedian
 from skcfl.rounds.point_clusters import cluster_points
+from skcfl.rounds.suspicion import excess, unserved
 
 NAMES = sorted(AGGREGATORS)
 ROBUST = sorted(set(NAMES) - {"mean"})
@@ -94,6 +96,7 @@ def test_all_clusters_at_once(name, seed):
     """Of any weights, alike or not, all or some there: as cluster by cluster, padded."""
     rng, operator = np.random.RandomState(seed), OPERATORS[name]
     labels, messages = rng.choice([0, 0, 1, 3], 20), rng.normal(size=(20, 3))
+    layout = Layout(labels, 4)
     alike, absent = rng.choice([1.0, 3.0], 4)[labels], rng.uniform(size=20) > 0.3
     for weights in (np.ones(20), alike, alike * absent, rng.uniform(1, 2, 20), np.zeros(20)):
         wanted = np.zeros((4, 3))
@@ -102,13 +105,34 @@ def test_all_clusters_at_once(name, seed):
             mine = mine[: (labels == k).sum()]
             there = mine > 0
             wanted[k] = operator.aggregate(messages[labels == k][there], mine[there])
-        found = aggregate_by_cluster(operator, messages, labels, 4, weights)
-        assert_allclose(found, wanted, atol=1e-5 if name == "geometric_median" else 1e-12)
+        for _ in range(2):
+            found = aggregate_by_cluster(operator, messages, labels, 4, weights, layout)
+            assert_allclose(found, wanted, atol=1e-5 if name == "geometric_median" else 1e-12)
 
 
-def test_a_few_large_clusters_beside_many_small_ones_are_not_padded_to_one_size():
+@examples(9)
+@given(seed=st.integers(0, 999), n=st.integers(0, 30))
+def test_who_is_served_by_no_model(seed, n):
+    rng = np.random.RandomState(seed)
+    losses, labels = rng.uniform(size=n) ** rng.choice([1, 9, 40]), rng.randint(0, 3, n)
+    weights = rng.choice([0.0, 1.0, 2.0], n)
+    out = excess(losses, labels, 3, weights)
+    badly = unserved(losses, labels, 3, weights)
+    assert_array_equal(np.zeros(n, dtype=bool) if badly is None else badly, out > 1.0)
+
+
+def test_a_layout_is_of_its_clusters():
+    labels = np.array([0, 1, 1, 0, 2, 1])
+    layout = Layout(labels, 4)
+    assert layout.is_of(labels.copy(), 4)
+    assert not layout.is_of(labels, 3) and not layout.is_of(labels[::-1], 4)
+    messages = np.random.RandomState(0).normal(size=(6, 2))
+    arguments = OPERATORS["median"], messages, labels, 4, np.ones(6)
+    out = aggregate_by_cluster(*arguments)
+    assert_array_equal(aggregate_by_cluster(*arguments, layout), out)
+    # A few large clusters beside many small ones are not padded to one size.
     sizes = [60, 2, 3, 2, 4, 3, 2]
-    batches = batches_of(np.repeat(np.arange(7), sizes), 7)
+    batches = Layout(np.repeat(np.arange(7), sizes), 7).batches
     assert sum(members.size for _, members, _ in batches) < 2 * sum(sizes)
 
 

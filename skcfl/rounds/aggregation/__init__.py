@@ -16,7 +16,7 @@ name                          breakdown point     cost
 ============================  ==================  ===================================
 """
 
-from .aggregator import Aggregator, aggregate_by_cluster, median_by_cluster
+from .aggregator import Aggregator, Layout, aggregate_by_cluster, median_by_cluster
 from .centered_clipping import CenteredClipping
 from .geometric_median import GeometricMedian
 from .krum import Krum
@@ -30,6 +30,7 @@ __all__ = [
     "CenteredClipping",
     "GeometricMedian",
     "Krum",
+    "Layout",
     "Mean",
     "Median",
     "TrimmedMean",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import numpy as np
 
 from ..._option_objects import Options
 from ...numerics.quantiles import between
 
-__all__ = ["Aggregator", "aggregate_by_cluster", "median_by_cluster"]
+__all__ = ["Aggregator", "Layout", "aggregate_by_cluster", "median_by_cluster"]
 
 # Squares between which neither they nor those of vectors many orders shorter leave the range.
 SAFE = 1e-100, 1e200
@@ -45,9 +46,38 @@ class Aggregator(Options, ABC):
         vectors : ndarray of shape (..., p)
         """
 
+    def of_batch(self, messages, known):
+        """Vectors (k, p) of messages (k, m, p), with precomputed properties of their weights."""
+        return self.aggregate(messages, known.weights)
 
-def batches_of(labels, n_clusters):
-    """Clusters of several clients in batches of about the same size, to be computed together.
+
+class Weights(NamedTuple):
+    """Weights of the clients of some clusters, and properties of them.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (k, m)
+        Not negative, zero for absent clients.
+    there : ndarray of shape (k, m) of bool or None
+        Who weighs anything; None if all do.
+    sizes : ndarray of shape (k,) or None
+        How many do; None if they do not weigh the same in their cluster.
+    """
+
+    weights: np.ndarray
+    there: np.ndarray | None
+    sizes: np.ndarray | None
+
+    @classmethod
+    def of(cls, weights):
+        """Properties of weights (k, m)."""
+        there = weights > 0
+        sizes = there.sum(axis=1) if weigh_alike(weights) else None
+        return cls(weights, None if there.all() else there, sizes)
+
+
+class Layout:
+    """Positions of the clients of each cluster, so that many clusters are computed together.
 
     Parameters
     ----------
@@ -56,29 +86,57 @@ def batches_of(labels, n_clusters):
     n_clusters : int
         Number of clusters, K.
 
-    Yields
-    ------
-    clusters : ndarray of shape (k,)
-        The clusters of a batch.
-    members : ndarray of shape (k, m)
-        Their clients; the first client of a cluster pads those of fewer clients.
-    there : ndarray of shape (k, m) of bool
-        False for padding.
+    Attributes
+    ----------
+    single : tuple of ndarray
+        Clusters of one client, and these clients.
+    batches : list of tuple of ndarray
+        ``(clusters, members, there)``: clusters of about the same size, their members (k, m), and
+        which of these are no padding, None for all.
     """
-    order = np.argsort(labels, kind="stable")
-    size = np.bincount(labels, minlength=n_clusters)
-    first, several = np.cumsum(size) - size, np.flatnonzero(size > 1)
-    level = np.zeros(len(several))
-    if len(several) * size.max(initial=0) > MOST_PADDING * len(labels):
-        level = np.ceil(np.log2(size[several]))
-    for one in sorted(set(level.tolist())):
-        some = several[level == one]
-        places = np.arange(size[some].max())
-        there = places < size[some, None]
-        yield some, order[first[some, None] + np.where(there, places, 0)], there
+
+    def __init__(self, labels, n_clusters):
+        self.labels, self.n_clusters = labels, n_clusters
+        order = np.argsort(labels, kind="stable")
+        size = np.bincount(labels, minlength=n_clusters)
+        first = np.cumsum(size) - size
+        one, several = np.flatnonzero(size == 1), np.flatnonzero(size > 1)
+        self.single = one, order[first[one]]
+        level = np.ceil(np.log2(np.maximum(size, 1))).astype(int)
+        if len(several) and len(several) * size.max() <= MOST_PADDING * len(labels):
+            level[several] = 0
+        self.batches = []
+        for one in np.unique(level[several]):
+            some = several[level[several] == one]
+            places = np.arange(size[some].max())
+            there = places < size[some, None]
+            members = order[np.where(there, first[some, None] + places, first[some, None])]
+            self.batches.append((some, members, None if there.all() else there))
+        self.last = None, None
+
+    def is_of(self, labels, n_clusters):
+        """True if it is that of such clusters."""
+        return n_clusters == self.n_clusters and same_labels(labels, self.labels)
+
+    def weighed(self, weights):
+        """Properties of the weights (n,) in each batch, cached for the same array."""
+        before, found = self.last
+        if weights is not before:
+            counted = _alike_without(weights, self.labels, self.n_clusters)[0]
+            found = [
+                Weights.of(counted[who] if there is None else np.where(there, counted[who], 0.0))
+                for _, who, there in self.batches
+            ]
+            self.last = weights, found
+        return found
 
 
-def aggregate_by_cluster(aggregator, messages, labels, n_clusters, weights):
+def same_labels(labels, others):
+    """True if two arrays of clusters are the same."""
+    return labels is others or labels.tobytes() == others.tobytes()
+
+
+def aggregate_by_cluster(aggregator, messages, labels, n_clusters, weights, layout=None):
     """Aggregate messages by cluster.
 
     Parameters
@@ -92,7 +150,10 @@ def aggregate_by_cluster(aggregator, messages, labels, n_clusters, weights):
     n_clusters : int
         Number of clusters, K.
     weights : ndarray of shape (n,)
-        Weights of the clients; where those of a cluster are all zero they count alike.
+        Weights of the clients; where those of a cluster are all zero they count alike. An array
+        that a layout was given before is taken to be as it was.
+    layout : Layout, default=None
+        The layout of these clusters, if it is known.
 
     Returns
     -------
@@ -103,17 +164,19 @@ def aggregate_by_cluster(aggregator, messages, labels, n_clusters, weights):
     -----
     Clusters of about the same size are taken together, padded with clients of no weight.
     """
+    layout = Layout(labels, n_clusters) if layout is None else layout
     out = np.zeros((n_clusters, messages.shape[1]))
-    single = np.flatnonzero(np.bincount(labels, minlength=n_clusters)[labels] == 1)
-    out[labels[single]] = messages[single]
+    clusters, members = layout.single
+    if len(clusters):
+        out[clusters] = messages[members]
     batched = isinstance(aggregator, Aggregator) and aggregator.batched
-    weights, _ = _alike_without(weights, labels, n_clusters)
-    for some, members, there in batches_of(labels, n_clusters):
-        theirs = np.where(there, weights[members], 0.0)
+    known = layout.weighed(weights)
+    for (some, members, _), mine in zip(layout.batches, known, strict=True):
         if batched:
-            out[some] = aggregator.aggregate(messages[members].astype(float, copy=False), theirs)
+            theirs = messages.take(members, axis=0).astype(float, copy=False)
+            out[some] = aggregator.of_batch(theirs, mine)
             continue
-        for k, who, weight in zip(some, members, theirs, strict=True):
+        for k, who, weight in zip(some, members, mine.weights, strict=True):
             who, weight = who[weight > 0], weight[weight > 0]
             out[k] = aggregator.aggregate(messages[who].astype(float), weight)
     return out

@@ -1,11 +1,12 @@
 """The mean of each coordinate without its ends."""
 
+from functools import lru_cache
 from numbers import Real
 
 import numpy as np
 from sklearn.utils._param_validation import Interval
 
-from .aggregator import Aggregator, total_weight, weigh_alike
+from .aggregator import Aggregator, Weights, total_weight
 
 __all__ = ["TrimmedMean"]
 
@@ -46,26 +47,36 @@ class TrimmedMean(Aggregator):
     def aggregate(self, messages, weights):
         """Weighted trimmed means."""
         *leading, m, p = messages.shape
-        messages, weights = messages.reshape(-1, m, p), weights.reshape(-1, m)
-        if weigh_alike(weights):
-            # Absent clients are at the end.
-            there = weights > 0
-            messages = np.sort(np.where(there[:, :, None], messages, FARTHEST), axis=1)
-            sizes = there.sum(axis=1, keepdims=True)
-            kept = _kept(self.trim, np.where(np.arange(m) < sizes, 1.0 / sizes, 0.0))
-            found = np.einsum("km,kmp->kp", kept, messages)
-        else:
-            share = weights / total_weight(weights)
-            places = messages.argsort(axis=1) + m * np.arange(len(messages))[:, None, None]
-            kept = _kept(self.trim, share.take(places))
-            found = np.einsum("kmp,kmp->kp", kept, messages.take(places * p + np.arange(p)))
+        found = self.of_batch(messages.reshape(-1, m, p), Weights.of(weights.reshape(-1, m)))
         return found.reshape(*leading, p)
 
+    def of_batch(self, messages, known):
+        """Trimmed means (k, p)."""
+        weights, there, sizes = known
+        m, p = messages.shape[1:]
+        if sizes is not None:
+            if there is not None:
+                # Who is not there is at the end.
+                messages = np.where(there[:, :, None], messages, FARTHEST)
+            kept = _kept_of(self.trim, sizes.tobytes(), m)
+            return np.einsum("km,kmp->kp", kept, np.sort(messages, axis=1))
+        share = weights / total_weight(weights)
+        places = messages.argsort(axis=1) + m * np.arange(len(messages))[:, None, None]
+        kept = _kept(self.trim, share.take(places), axis=1)
+        return np.einsum("kmp,kmp->kp", kept, messages.take(places * p + np.arange(p)))
 
-def _kept(trim, share):
+
+def _kept(trim, share, axis):
     """Shares of the weight that remain, in the order of the values."""
-    reach = share.cumsum(axis=1)
+    reach = share.cumsum(axis=axis)
     kept = np.minimum(reach, 1 - trim) - np.maximum(reach - share, trim)
     # A kept share that is rounding of the sums of weights counts as zero.
     kept[kept < 1e-12] = 0.0
-    return kept / kept.sum(axis=1, keepdims=True)
+    return kept / kept.sum(axis=axis, keepdims=True)
+
+
+@lru_cache(64)
+def _kept_of(trim, sizes, m):
+    """The same of clients that weigh alike, in clusters of some sizes, padded to m."""
+    sizes = np.frombuffer(sizes, dtype=np.intp)[:, None]
+    return _kept(trim, np.where(np.arange(m) < sizes, 1.0 / sizes, 0.0), axis=-1)
