@@ -15,6 +15,8 @@ from skcfl import LamSearch
 from skcfl.calls.first_order import OwnLosses
 from skcfl.datasets import make_clustered_regression
 from skcfl.federation.remote import RemoteFederation
+from skcfl.federation.serialization import dumps, number_of
+from skcfl.federation.sites import raising
 from skcfl.search.judges import comparable
 from skcfl.search.pull import choose_pull
 
@@ -85,6 +87,27 @@ def test_a_dead_site_costs_its_pauses_twice(monkeypatch):
     model = pooling().fit_federation(sites(range(20, 10**9), PAUSES)[0])
     assert_array_equal(model.missing_clients_, SECOND)
     assert waited == [*PAUSES, *PAUSES]
+
+
+@pytest.mark.parametrize(("comes_back", "n"), [(False, 4), (True, 10**3)])
+def test_a_site_is_asked_for_its_facts_for_some_time(comes_back, n):
+    """Replies that are none are pauses; a site that comes and goes holds up no fit."""
+    federation, second = sites(pauses=PAUSES)
+    send, asked = second.send, []
+
+    def sent(message):
+        if b'"facts"' not in message or len(asked) == n:
+            return send(message)
+        asked.append(message)
+        unknown = dumps(("unknown", None, None), number=number_of(message))
+        if comes_back and len(asked) % 2 == 0:
+            return raising(ConnectionError("refused"))
+        return lambda: unknown if comes_back else b"rubbish"
+
+    second.send = sent
+    model = skcfl.OracleClustersRegressor(np.arange(9) % 3).fit_federation(federation)
+    assert_array_equal(model.missing_clients_, SECOND if comes_back else [])
+    assert len(asked) == n or len(asked) < 100
 
 
 @pytest.mark.parametrize("back", [True, False])
