@@ -1,6 +1,8 @@
 """Clients of this process against a naive federation: one at a time, formulas written out."""
 
+import copy
 import functools
+import pickle
 from functools import partial
 
 import numpy as np
@@ -561,6 +563,14 @@ def test_another_seed_holds_out_other_rows():
     theta = models(pool, 2)
     one, two = (pool.hold_out(0.3, random_state=seed)[1].ask(Losses, theta) for seed in (0, 1))
     assert np.abs(one - two).max() > 1e-3
+
+
+def test_copies_of_a_pool_draw_as_it_does():
+    pool = Federation("squared_error").pool()
+    pool.draw(always=True)
+    copies = copy.deepcopy(pool), pickle.loads(pickle.dumps(pool))
+    wanted = pool.draw(always=True)
+    assert all(each.draw(always=True) == wanted for each in copies)
 
 
 # --------------------------------------------------------------------------------- ledger
