@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -349,7 +350,7 @@ class PopulationFits(Host):
             correlated=blocks is None or self.covariance == "full",
         )
         # Models with levels are asked when it is known that they can be fitted.
-        return options if isinstance(model, LevelledModel) else _without_constants(pool, options)
+        return options if isinstance(model, LevelledModel) else _able_to_vary(pool, options)
 
     def _solve_levels(self, pool: Any, options: Any) -> Any:
         """Fit of one cluster with crossed and nested groupings."""
@@ -374,7 +375,7 @@ class PopulationFits(Host):
                     f"{name} must be {text} with crossed or nested groupings, got "
                     f"{name}={given!r}."
                 )
-        options = _without_constants(pool, options)
+        options = _able_to_vary(pool, options)
         about = options.varying, options.free, self.prior, self.max_iter, options.blocks
         how = fit_crossed if exact else fit_modes
         # Correlations of all bends of curves are more than rows can say, as without levels.
@@ -438,6 +439,16 @@ class PopulationFits(Host):
     def _result(
         self, pool: Any, fit: Any, path: Any, fits: Any, options: Any, errors: Any = None
     ) -> Any:
+        if options.held:
+            warnings.warn(
+                "sample_weight counts rows more than once, and no client has more rows than "
+                f"coefficients that may vary (at most {pool.client_sizes.max()} rows): these "
+                "would explain any targets without noise, so slopes do not vary. Divide "
+                "sample_weight by its mean, if it counts no rows, or name fewer coefficients in "
+                "random.",
+                UserWarning,
+                stacklevel=2,
+            )
         with comparing(pool, by_sums=True):
             stack, n_iter, unstacked = stacked(pool, fits, options.constant)
         if errors is not None:
@@ -543,11 +554,22 @@ def _by_size(pool: Any, r: Any) -> Any:
     return used, labels
 
 
-def _without_constants(pool: Any, options: Any) -> Any:
-    """Options in which slopes of constants, which are a part of the intercept, do not vary."""
+def _able_to_vary(pool: Any, options: Any) -> Any:
+    """Options in which coefficients vary that the rows can tell from others and from noise.
+
+    Slopes of constants are a part of the intercept.  If no client has more rows than coefficients
+    that vary, deviations explain any targets without noise, and the likelihood of rows that count
+    more than once has no maximum.
+    """
     with_levels = isinstance(pool.model, LevelledModel)
     constant = np.tile(constants(pool, with_levels), pool.model.n_outputs)
-    return replace(options, varying=options.varying & ~constant, constant=constant)
+    varying, rows = options.varying & ~constant, pool.client_sizes
+    n_varying = np.count_nonzero(varying) / pool.model.n_outputs
+    repeated = options.dispersion_of is not None and pool.client_weights.sum() > rows.sum()
+    held = bool(repeated and rows.max(initial=0) <= n_varying)
+    if held:
+        varying &= options.free & (rows.max(initial=0) > 1)
+    return replace(options, varying=varying, constant=constant, held=held)
 
 
 def _basis_name(basis: Any) -> str:

@@ -123,8 +123,10 @@ def cluster_stability(
     """Fit to rows drawn again inside the clients, and compare the clusters.
 
     Each client draws as many of its rows as it has, with replacement, and the estimator is fitted
-    anew, with all its choices: a row that is drawn twice has a weight of 2. Clusters that are
-    there are found again, and parts of a continuum are cut elsewhere each time.
+    anew, with all its choices: a row that is drawn twice has a weight of 2. If no client has more
+    rows than features and one, copies would be explained without noise, and weights are divided
+    by the mean of the rows that are drawn. Clusters that are there are found again, and parts of
+    a continuum are cut elsewhere each time.
 
     Parameters
     ----------
@@ -180,10 +182,13 @@ def cluster_stability(
     labels, rng = _labels(base)[locate(base.groups_, clients)[0]], check_random_state(random_state)
     order = np.argsort(codes, kind="stable")
     starts = np.r_[0, np.cumsum(np.bincount(codes))]
+    few = np.diff(starts).max() <= base.n_features_in_ + 1
     together, aris, numbers = np.zeros((len(clients), len(clients))), [], []
     for _ in range(n_resamples):
         drawn = [order[rng.randint(a, b, b - a)] for a, b in zip(starts, starts[1:], strict=False)]
         counts = np.bincount(np.concatenate(drawn), minlength=len(codes)).astype(float)
+        if few:
+            counts *= np.count_nonzero(counts) / counts.sum()
         again = clone(estimator).fit(X, y, groups=groups, sample_weight=counts)
         found = _labels(again)[locate(again.groups_, clients)[0]]
         together += found[:, None] == found

@@ -120,6 +120,8 @@ class Options:
         Whether a full covariance may compete with others.
     constant : ndarray of shape (p,) of bool, default=None
         Coefficients of constant features, which say nothing.
+    held : bool, default=False
+        Whether slopes do not vary that were asked for, because rows are too few.
     """
 
     max_iter: int
@@ -133,6 +135,7 @@ class Options:
     blocks: np.ndarray | None = None
     correlated: bool = True
     constant: np.ndarray | None = None
+    held: bool = False
 
 
 @dataclass

@@ -783,6 +783,7 @@ def test_noise_of_few_rows_is_no_larger_than_their_targets(shape):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:sample_weight counts rows more than once:UserWarning")
 @pytest.mark.parametrize("n_clusters, seed", some([("auto", 2), (3, 4), (3, 6), ("auto", 17)], 2))
 def test_an_outlier_beside_weights_of_any_size(n_clusters, seed):
     """Curvatures are singular but for rounding; some clusters are no client's most likely one."""
@@ -832,3 +833,27 @@ def test_prior_keeps_few_rows_from_ruin():
     assert loss < 0.9
     plain = LogisticRegression().fit(X, y).predict_proba(held)
     assert loss < 1.3 * -np.log(plain[np.arange(400), truth]).mean()
+
+
+def test_copies_of_few_rows_are_not_explained_without_noise():
+    """The likelihood of copies of rows that can be interpolated has no maximum."""
+    rng = np.random.default_rng(1)
+    X, y, groups = lines_of(np.c_[np.ones((40, 3)), 0.5 * rng.normal(size=40)], 3, rng)
+    y = y + 0.5 * rng.normal(size=120)
+    plain, intercepts = Regressor(random_state=0), Regressor(random_state=0, random="intercept")
+    twice = np.full(120, 2.0)
+    with pytest.warns(UserWarning, match="at most 3 rows"):
+        found = clone(plain).fit(X, y, groups=groups, sample_weight=twice)
+    expected = intercepts.fit(X, y, groups=groups, sample_weight=twice)
+    assert_array_equal(found.coef_, expected.coef_)
+    assert 0.1 < found.dispersion_ < 0.4
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        once = clone(plain).fit(X, y, groups=groups, sample_weight=np.ones(120))
+        # One row more of each client, and slopes may vary.
+        wide = clone(plain).fit(X[:, :1], y, groups=groups, sample_weight=twice)
+    assert once.dispersion_ > 0.1 and "intercept" in wide.stacking_shares_
+    one = np.unique(groups, return_index=True)[1]
+    with pytest.warns(UserWarning, match="at most 1 rows"):
+        single = clone(plain).fit(X[one], y[one], groups=groups[one], sample_weight=twice[one])
+    assert single.dispersion_ > 0.01

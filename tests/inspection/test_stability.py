@@ -1,5 +1,7 @@
 """Whether clusters are found again."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -49,6 +51,26 @@ def test_numbers_are_those_of_the_fits():
     by_column = IFCARegressor(3, random_state=0, group_col=4)
     again = cluster_stability(by_column, column, y, n_resamples=2)
     assert_array_equal(again.co_membership, found.co_membership)
+
+
+def test_few_rows_that_are_drawn_again_are_no_copies():
+    rng = np.random.default_rng(0)
+    groups, X = np.repeat(np.arange(30), 3), rng.standard_normal((90, 3))
+    y = X.sum(axis=1) + rng.standard_normal(30)[groups] + rng.standard_normal(90)
+    pooling, seen = PartialPoolingRegressor(random_state=0, basis="linear"), []
+
+    class Weighed(IFCARegressor):
+        def fit(self, X, y, groups=None, sample_weight=None):
+            seen.append(sample_weight)
+            return super().fit(X, y, groups=groups, sample_weight=sample_weight)
+
+    cluster_stability(Weighed(2, random_state=0), X, y, groups, n_resamples=1)
+    cluster_stability(Weighed(2, random_state=0), X[:, :1], y, groups, n_resamples=1)
+    assert_allclose(seen[1].sum(), np.count_nonzero(seen[1]))
+    assert np.count_nonzero(seen[1]) < 90 and seen[3].sum() == 90
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # of rows that count more than once
+        assert cluster_stability(pooling, X, y, groups, n_resamples=2).n_clusters.max() < 30
 
 
 def test_bad_arguments():
