@@ -7,6 +7,9 @@ The noise of a block has the standard deviation ``multiplier * clip / sqrt(share
 the blocks of a release sum to one, so that the release is one Gaussian mechanism of that
 multiplier (:mod:`skcfl.numerics.gaussian_mechanism`).
 
+Each client has a block of its own, without padding.  Rounding and the branches of algorithms
+depend on all rows of a block, and a server can ask where that matters.
+
 The bounds and shares are those of this file.  A server chooses the models that a release is about,
 and can choose neither a bound nor a share.
 """
@@ -14,6 +17,7 @@ and can choose neither a bound nor a share.
 from __future__ import annotations
 
 import logging
+from hashlib import blake2b
 from math import floor, log2
 from typing import Any, ClassVar, NamedTuple
 
@@ -164,7 +168,8 @@ class Release:
         parts: dict[int, dict[str, np.ndarray]] = {}
 
         def work(block: Any, slots: Any) -> None:
-            arrays = cls._arrays(site, block, slots, arguments, blocks)
+            each = block.by_client() if clipped else [block]
+            arrays = cls._arrays(site, each, slots, arguments, blocks)
             parts[int(slots[0])] = clipped_sums(
                 arrays, blocks, None if drawn is None else drawn[slots]
             )
@@ -179,21 +184,25 @@ class Release:
 
     @classmethod
     def _arrays(
-        cls, site: Any, block: Any, slots: Any, arguments: Any, blocks: dict[str, Block]
+        cls, site: Any, each: list[Any], slots: Any, arguments: Any, blocks: dict[str, Block]
     ) -> dict[str, np.ndarray]:
-        """Arrays of clients; NaN where one raises, since an error would be an answer, too."""
-        try:
-            return cls.kernel(site, block, slots, **arguments)
-        except Exception as error:
-            if len(slots) == 1:
+        """Arrays of the clients of some blocks, which `slots` has in this order.
+
+        NaN for a client that raises, since an error would be an answer, too.
+        """
+        ends = np.cumsum([len(block.lengths) for block in each])
+        made = []
+        for block, some in zip(each, np.split(slots, ends[:-1]), strict=True):
+            try:
+                made.append(cls.kernel(site, block, some, **arguments))
+            except Exception as error:
+                if len(some) > 1:
+                    made.append(cls._arrays(site, block.by_client(), some, arguments, blocks))
+                    continue
                 logger.error("%s of a client failed", cls.name, exc_info=error)
                 shapes = {name: b.shape for name, b in blocks.items() if name != "clipped"}
-                return {name: np.full((1, *shape), np.nan) for name, shape in shapes.items()}
-        each = [
-            cls._arrays(site, block.take(slice(k, k + 1)), slots[k : k + 1], arguments, blocks)
-            for k in range(len(slots))
-        ]
-        return {name: np.concatenate([arrays[name] for arrays in each]) for name in each[0]}
+                made.append({name: np.full((1, *s), np.nan) for name, s in shapes.items()})
+        return {name: np.concatenate([arrays[name] for arrays in made]) for name in made[0]}
 
     @classmethod
     def answer(
@@ -490,7 +499,7 @@ def _trained(site, block, slots, start, rho, stages, step_size, draw):
     model, c = site.model, len(slots)
     if hasattr(model, "prox"):
         return model.prox(block, start, np.full(c, float(rho)), start, 100)[0]
-    seeds = np.asarray(site.places[slots] + draw, dtype=np.uint64)
+    seeds = _seeds(site.client_ids[slots], draw) if model.local_steps_only else None
     how = np.full(c, float(step_size)), None, np.zeros(c), "adam", None, seeds
     trained = start.copy()
     for steps, mask in stages:
@@ -498,6 +507,13 @@ def _trained(site, block, slots, start, rho, stages, step_size, draw):
             terms = TrainingTerms(None if mask.all() else mask)
             train(model, block, trained, np.full(c, steps), *how, terms)
     return trained
+
+
+def _seeds(ids, draw):
+    """Seeds of clients by their ids: their places depend on what other clients there are."""
+    texts = [f"{draw}/{one!r}".encode() for one in ids.tolist()]
+    digests = b"".join(blake2b(text, digest_size=8).digest() for text in texts)
+    return np.frombuffer(digests, dtype="<u8")
 
 
 class Moves(Release):

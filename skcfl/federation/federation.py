@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -16,6 +18,7 @@ from sklearn.utils.validation import _get_feature_names
 
 from .._checks import about, check_float, check_size, whole_number
 from .._typing import Array, ClientIds, DTypeLike, Kind, MatrixLike, RandomState, Targets, Weights
+from ..clients.draws import fingerprints, mixed
 from ..clients.ids import check_ids, encode, locate
 from ..exceptions import PrivacyError
 from ..numerics.by_cluster import weight_by_cluster
@@ -359,7 +362,15 @@ class InProcessFederation(Federation):
         vars(self).update(checked, _checked={kind: checked["y"]})
         return self
 
-    def _opened(self, privacy: ClientPrivacy, number: int = 0) -> Account:
+    def _noise_rng(self, privacy: ClientPrivacy) -> np.random.Generator:
+        """Source of the noise of these clients: places with the same seed draw by their rows."""
+        if privacy.random_state is None:
+            return np.random.default_rng(secrets.randbits(256))
+        digest = blake2b(repr(self.ids.tolist()).encode())
+        digest.update(np.sort(mixed(self.codes, fingerprints(self.X))).tobytes())
+        return np.random.default_rng([privacy.random_state, int(digest.hexdigest(), 16)])
+
+    def _opened(self, privacy: ClientPrivacy) -> Account:
         """The account of these clients."""
         if sparse.issparse(self.X):
             raise ValueError("X must be dense under privacy, got a sparse matrix.")
@@ -368,7 +379,7 @@ class InProcessFederation(Federation):
                 "faults must be None under privacy: clients then answer sums, in which no single "
                 f"client fails, got {self.faults!r}."
             )
-        return Account(privacy, number, self._account)
+        return Account(privacy, self._noise_rng(privacy), self._account)
 
     @property
     def carries_objects(self) -> bool:  # type: ignore[override]
@@ -385,8 +396,8 @@ class InProcessFederation(Federation):
                 "by policy=SitePolicy(privacy=ClientPrivacy(...))."
             )
 
-    def _under(self, privacy: ClientPrivacy, number: int = 0) -> Self:
-        return private_copy(self, _account=self._opened(privacy, number), _checked={})
+    def _under(self, privacy: ClientPrivacy) -> Self:
+        return private_copy(self, _account=self._opened(privacy), _checked={})
 
     def _targets(self, kind: Kind) -> Any:
         """Targets checked as those of a kind, whatever kind was asked for before."""
@@ -535,24 +546,11 @@ class FanOutFederation(Federation):
         for part in self.parts:
             part._check_owner(method)
 
-    def _with_masks(self, least: int, number: int = 0) -> Self:
-        return self._of_parts("_with_masks", least, number)
+    def _with_masks(self, least: int) -> Self:
+        return private_copy(self, parts=[part._with_masks(least) for part in self.parts])
 
-    def _under(self, privacy: ClientPrivacy, number: int = 0) -> Self:
-        return self._of_parts("_under", privacy, number)
-
-    def _of_parts(self, method: str, about: Any, number: int) -> Self:
-        """What a method makes of the parts, each with a number of its own."""
-        numbers = number + np.cumsum([0, *(part._n_places for part in self.parts)])
-        parts = [
-            getattr(part, method)(about, int(k))
-            for k, part in zip(numbers[:-1], self.parts, strict=True)
-        ]
-        return private_copy(self, parts=parts)
-
-    @property
-    def _n_places(self) -> int:  # type: ignore[override]
-        return sum(part._n_places for part in self.parts)
+    def _under(self, privacy: ClientPrivacy) -> Self:
+        return private_copy(self, parts=[part._under(privacy) for part in self.parts])
 
     @property
     def wire_bytes(self) -> tuple[int, int]:  # type: ignore[override]

@@ -85,7 +85,8 @@ class ClientPrivacy:
         Certificate by which a site signs the key of its masks, and verifies the others'; it then
         takes no part in masked sums with other sites than those that it names. None signs nothing.
     random_state : int or None, default=None
-        Seed of the noise, for studies only: whoever knows it can subtract the noise. None draws
+        Seed of the noise, for studies only: whoever knows it can subtract the noise. Places with
+        the same seed draw different noise, by the ids and features of their clients. None draws
         from the entropy of the operating system.
 
     Raises
@@ -307,21 +308,20 @@ class Account:
     ----------
     privacy : ClientPrivacy
         What was declared.
-    number : int, default=0
-        Of several accounts with the same `random_state`, which draw different noise.
+    rng : Generator
+        Source of the noise.
     before : Account, default=None
         The clients' account so far, which stays theirs behind masks.
     """
 
     def __init__(
-        self, privacy: ClientPrivacy, number: int = 0, before: Account | None = None
+        self, privacy: ClientPrivacy, rng: np.random.Generator, before: Account | None = None
     ) -> None:
         self.privacy = privacy
         self._multiplier, self._lock = privacy.multiplier, threading.Lock()
         self._path = None if privacy.account is None else Path(privacy.account)
         self._books: dict[str, Any] = {"spent": 0.0, "multiplier": None}
-        seed = privacy.random_state
-        self.rng = np.random.default_rng(secrets.randbits(256) if seed is None else [seed, number])
+        self.rng = rng
         #: Numbers by which a server knows the clients, drawn once.
         self._names: Array | None = None
         if before is not None and before.privacy is privacy.unmasked:

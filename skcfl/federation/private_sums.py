@@ -38,8 +38,6 @@ class Protected:
 
     #: What a private fit does where noise drowns what clients have in common.
     on_noise: Literal["local", "error"] = "local"
-    #: Accounts that it would have.
-    _n_places = 1
 
     def private(
         self,
@@ -192,13 +190,13 @@ class Protected:
     def _check_owner(self, method: str) -> None:
         """Raise a PrivacyError if a policy says already what clients answer."""
 
-    def _with_masks(self, least: int, number: int = 0) -> Self:
+    def _with_masks(self, least: int) -> Self:
         """The same federation under its privacy, with sums behind masks."""
         declared: Any = self._declared()
-        return self._under(declared.with_masks(least), number)
+        return self._under(declared.with_masks(least))
 
-    def _under(self, privacy: ClientPrivacy, number: int = 0) -> Self:
-        """The same federation under some privacy, with noise of its own for each number."""
+    def _under(self, privacy: ClientPrivacy) -> Self:
+        """The same federation under some privacy."""
         raise PrivacyError(
             f"{type(self).__name__} has its rows elsewhere, and their owners keep the account: "
             "declare it there, by policy=SitePolicy(privacy=ClientPrivacy(...))."

@@ -300,8 +300,7 @@ def release_moments(
     scaled = (np.asarray(y, dtype=float) - 0.5 * (low + high)) * (DEVIATIONS / (high - low))
     Z, _ = clipped_rows(np.column_stack([_design(X, privacy), scaled]))
     q, n = Z.shape[1], len(federation.ids)
-    seed = privacy.random_state
-    rng = np.random.default_rng(seed)
+    rng = federation._noise_rng(privacy)
     fold = rng.integers(n_folds, size=len(Z))
     moments = np.zeros((n_folds, n, q, q))
     np.add.at(moments, (fold, federation.codes), Z[:, :, None] * Z[:, None, :])

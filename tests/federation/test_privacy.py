@@ -511,7 +511,8 @@ def test_jobs_at_the_same_time_share_the_file_of_an_account(tmp_path):
         return count
 
     with ThreadPoolExecutor(3) as jobs:
-        assert sum(jobs.map(charged, [Account(privacy) for _ in range(3)])) == most
+        accounts = [Account(privacy, np.random.default_rng()) for _ in range(3)]
+        assert sum(jobs.map(charged, accounts)) == most
 
 
 def test_hostile_servers_are_refused():
@@ -732,6 +733,24 @@ def test_places_in_places_draw_noise_of_their_own():
     both = FanOutFederation(nested).private(4.0, bounds=BOUNDS, random_state=0)
     drawn = [p._account.rng.standard_normal() for some in both.parts for p in some.parts]
     assert len(set(drawn)) == 4
+
+
+def test_sites_with_the_same_seed_draw_noise_of_their_own():
+    policy = SitePolicy(privacy=ClientPrivacy(4.0, bounds=BOUNDS, random_state=0))
+
+    def noise(X, y, ids, order=slice(None)):
+        site = InProcessFederation(X[order], y[order], ids[order], policy=policy)
+        return site._account.rng.standard_normal(5000)
+
+    X, y, ids = DATA
+    half = len(ids) // 2
+    north = X[:half], y[:half], ids[:half]
+    # Sites may call their clients by the same names.
+    for other in (ids[half:], ids[:half]):
+        south = noise(X[half:], y[half:], other)
+        assert_allclose(np.std(noise(*north) + south), np.sqrt(2.0), rtol=0.05)
+    assert_array_equal(noise(*north), noise(*north, slice(None, None, -1)))
+    assert abs(np.corrcoef(noise(*north), noise(*north[:2], ids[half:]))[0, 1]) < 0.05
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,16 @@ import pytest
 from private_clients import moves, places_of
 from scipy.stats import beta
 
-from skcfl.calls.releases import Moves, PosteriorMoments, PosteriorSpread, StartScores, noisy
+from skcfl.calls.releases import (
+    RELEASES,
+    Moves,
+    PosteriorMoments,
+    PosteriorSpread,
+    StartScores,
+    noisy,
+)
 from skcfl.federation import InProcessFederation
-from skcfl.models import LinearModel
+from skcfl.models import MLP, LinearModel
 from skcfl.numerics.gaussian_mechanism import multiplier_of
 
 DELTA, N_DRAWS = 1e-5, 20_000
@@ -79,3 +86,71 @@ def test_a_release_shows_less_than_is_promised(release, arguments, epsilon):
     assert audited(release, arguments, z, epsilon) < epsilon
     # The test would find too little noise.
     assert audited(release, arguments, z / 8, epsilon) > epsilon
+
+
+# ------------------------------------------------------------------ clients by themselves
+
+
+def asked(name, p, root):
+    """Arguments of a release by its name: what a server that wants to learn most might send."""
+    theta = 0.3 * np.random.default_rng(2).standard_normal((2, p))
+    about = {"root": np.full(p, root), "dispersion": 0.5}
+    rounding = moves(p) | {"unit": 1e-15, "theta": theta}
+    head = {k: v for k, v in rounding.items() if k not in ("known", "sizes")}
+    head |= {"shared": np.arange(p) > 0, "head_steps": 1, "theta": theta[:1]}
+    return {
+        "posterior_moments": about | dict(theta=theta, weights=np.ones(2), scatters=True),
+        "posterior_spread": about | dict(theta=theta[:1], scatters=True),
+        "start_scores": about | dict(theta=theta, n_starts=2),
+        "moves": rounding,
+        "shared_moves": head,
+    }[name]
+
+
+def rows_of(loss, scale, n_rows, client, weight=1.0):
+    """Rows of a client: features, targets, ids and weights."""
+    rng = np.random.default_rng(10 + client)
+    X = scale * rng.standard_normal((n_rows, 2))
+    y = X @ [1.0, -0.5] + scale * rng.standard_normal(n_rows)
+    y = {"log_loss": y > 0, "poisson": np.round(np.abs(y)), "gamma": np.abs(y) + 0.1}.get(loss, y)
+    return X, np.asarray(y, dtype=float), np.full(n_rows, client), np.full(n_rows, weight)
+
+
+def private_site(model, clients):
+    """What a private place computes releases of."""
+    bounds = {"features": (-2, 2), "target": (0.5, 4), "classes": [0.0, 1.0]}
+    clients = InProcessFederation(*(np.concatenate(part) for part in zip(*clients, strict=True)))
+    private = clients.private(1.0, bounds=bounds, random_state=0)
+    kind = model.estimator_type
+    return private.rows(model, private.hello(kind))[0]._clients()
+
+
+# Scale and number of the rows of the client that is added, and what each weighs.
+ADDED = {"ordinary": (1.0, 50), "one row": (1.0, 1), "large": (5.0, 2), "huge": (1e30, 3)}
+ADDED |= {"without weight": (1.0, 4, 0.0)}
+
+
+@pytest.mark.parametrize("name", sorted(RELEASES))
+@pytest.mark.parametrize("loss", ["squared_error", "log_loss", "poisson", "gamma", "network"])
+def test_no_client_changes_what_others_add(name, loss):
+    if loss == "network" and "moves" not in name:
+        pytest.skip("networks have no posteriors")
+    model = MLP((3,), loss="squared_error") if loss == "network" else LinearModel(loss, alpha=0.0)
+    model = model.bind(2, 2) if loss == "log_loss" else model.bind(2)
+    others = [rows_of(loss, 1.0, n_rows, k) for k, n_rows in enumerate([2, 2, 3])]
+    release = RELEASES[name]
+    for root in (0.5, 2e7, 1e9) if "moves" not in name else (0.5,):
+        arguments = asked(name, model.n_params, root)
+        release.check(model, arguments)
+        blocks = release.blocks(model, arguments)
+        for scale, n_rows, *weight in ADDED.values():
+            more = rows_of(loss, scale, n_rows, -1, *weight)
+            sites = private_site(model, others), private_site(model, [more, *others])
+            for k in range(len(others)):
+                drawn = np.arange(-1, len(others)) == k
+                out = release.sums(sites[0], arguments, True, drawn[1:])
+                inside = release.sums(sites[1], arguments, True, drawn)
+                assert all(np.array_equal(out[key], inside[key]) for key in blocks)
+            out, inside = (release.sums(site, arguments) for site in sites)
+            sizes = {key: np.linalg.norm(inside[key] - out[key]) / blocks[key].clip for key in out}
+            assert sum(blocks[key].share * sizes[key] ** 2 for key in sizes) <= 1 + 1e-9

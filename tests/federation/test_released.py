@@ -130,7 +130,9 @@ def test_folds_add_up():
     assert "need rows, not released second moments" in str(report)
 
 
-def test_units_are_those_of_the_bounds():
+def test_units_are_those_of_the_bounds(monkeypatch):
+    # Noise depends on the features.
+    monkeypatch.setattr(InProcessFederation, "_noise_rng", lambda *_: np.random.default_rng(0))
     bounds = {"features": ([-2, 8], [2, 16]), "target": (90, 110)}
     X = DATA[0] * [1.0, 2.0] + [0.0, 12.0]
     y = 100 + 5 * DATA[1]

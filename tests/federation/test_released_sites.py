@@ -32,6 +32,13 @@ def policy(folder, name, **how):
     return SitePolicy(privacy=ClientPrivacy(account=folder / f"{name}.npz", **how))
 
 
+def test_sites_with_the_same_seed_draw_noise_of_their_own(tmp_path):
+    how = {"epsilon": 0.01, "random_state": 0}
+    sites = [InProcessFederation(*PARTS[k], policy=policy(tmp_path, k, **how)) for k in PARTS]
+    noise = [kept_release(site, 1)["moments"].ravel() for site in sites]
+    assert abs(np.corrcoef(*noise)[0, 1]) < 0.4
+
+
 def wires(folder, **how):
     """Half of the schools at each site."""
     return [Wire(Given(name, PARTS[name], policy(folder, name, **how))) for name in PARTS]
