@@ -131,7 +131,7 @@ ADDED |= {"without weight": (1.0, 4, 0.0)}
 
 
 @pytest.mark.parametrize("name", sorted(RELEASES))
-@pytest.mark.parametrize("loss", ["squared_error", "log_loss", "poisson", "gamma", "network"])
+@pytest.mark.parametrize("loss", ["squared_error", "log_loss", "poisson", "network"])
 def test_no_client_changes_what_others_add(name, loss):
     if loss == "network" and "moves" not in name:
         pytest.skip("networks have no posteriors")
@@ -139,18 +139,17 @@ def test_no_client_changes_what_others_add(name, loss):
     model = model.bind(2, 2) if loss == "log_loss" else model.bind(2)
     others = [rows_of(loss, 1.0, n_rows, k) for k, n_rows in enumerate([2, 2, 3])]
     release = RELEASES[name]
-    for root in (0.5, 2e7, 1e9) if "moves" not in name else (0.5,):
+    for root in (0.5, 2e7) if "moves" not in name else (0.5,):
         arguments = asked(name, model.n_params, root)
         release.check(model, arguments)
-        blocks = release.blocks(model, arguments)
+        blocks, site = release.blocks(model, arguments), private_site(model, others)
+        alone = [release.sums(site, arguments, True, np.arange(3) == k) for k in range(3)]
+        out = release.sums(site, arguments)
         for scale, n_rows, *weight in ADDED.values():
-            more = rows_of(loss, scale, n_rows, -1, *weight)
-            sites = private_site(model, others), private_site(model, [more, *others])
-            for k in range(len(others)):
-                drawn = np.arange(-1, len(others)) == k
-                out = release.sums(sites[0], arguments, True, drawn[1:])
-                inside = release.sums(sites[1], arguments, True, drawn)
-                assert all(np.array_equal(out[key], inside[key]) for key in blocks)
-            out, inside = (release.sums(site, arguments) for site in sites)
+            site = private_site(model, [rows_of(loss, scale, n_rows, -1, *weight), *others])
+            for k, own in enumerate(alone):
+                inside = release.sums(site, arguments, True, np.arange(-1, 3) == k)
+                assert all(np.array_equal(own[key], inside[key]) for key in blocks)
+            inside = release.sums(site, arguments)
             sizes = {key: np.linalg.norm(inside[key] - out[key]) / blocks[key].clip for key in out}
             assert sum(blocks[key].share * sizes[key] ** 2 for key in sizes) <= 1 + 1e-9
