@@ -11,6 +11,7 @@ from skcfl import (
     ConvexClustering,
     FedAvgClassifier,
     FedAvgRegressor,
+    FlexCFLRegressor,
     LocalModelsRegressor,
     OneShotClassifier,
     OneShotRegressor,
@@ -186,3 +187,14 @@ def test_models_of_many_rows_weigh_more():
     for weights, wanted in (([1, 1, 1, 1], [0, 0, 1, 1]), ([9, 9, 0.1, 0.1], [0, 1, 1, 1])):
         labels, _ = cluster_points(points, 2, rng=0, weights=np.array(weights, dtype=float))
         np.testing.assert_array_equal(labels == labels[0], np.array(wanted) == 0)
+
+
+def test_models_that_differ_by_rounding_are_one():
+    """A target that is constant inside clients has as many models as values; no warnings."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(20), 15)
+    X, y = rng.normal(size=(300, 3)), 2.5 * (groups % 4)
+    for n_clusters in (12, "auto"):
+        once = OneShotRegressor(n_clusters, random_state=0).fit(X, y, groups=groups)
+        assert once.n_clusters_ == 4
+        FlexCFLRegressor(n_clusters, random_state=0).fit(X, y, groups=groups)
