@@ -79,6 +79,20 @@ def test_in_steps_is_at_once_and_after_adapt():
     assert_allclose(more.params_std_, whole.params_std_, rtol=1e-7)
 
 
+def test_clients_of_a_masked_or_private_fit_have_their_rows_here():
+    """The fit has kept nothing of a client, but `adapt` knows the posteriors of its rows."""
+    plain = InProcessFederation(X, Y, GROUPS)
+    private = plain.private(40.0, bounds={"features": (-2, 2), "target": (-8, 8)})
+    ids = np.array([9, 5, 9, 5, 9, 5])
+    for federation in (plain.masked(3), private):
+        model = PartialPoolingRegressor(1, basis="linear", random_state=0)
+        model.fit_federation(federation)
+        more = model.adapt(NEW_X[:2], NEW_Y[:2], groups=ids[:2])
+        more = more.update(NEW_X[2:], NEW_Y[2:], groups=ids[2:])
+        whole = model.adapt(NEW_X, NEW_Y, groups=ids)
+        assert_allclose(more.params_, whole.params_, rtol=1e-8, atol=1e-12)
+
+
 def test_clusters_are_those_of_old_and_new_rows():
     model = IFCARegressor(2, random_state=0).fit(X, Y, groups=GROUPS)
     agreeing = model.update(NEW_X, NEW_Y, groups=NEW_GROUPS)

@@ -180,7 +180,9 @@ class PosteriorPredictions(BaseFederated):
         adapted.client_dispersion_ = np.concatenate([self.client_dispersion_, noise])[order]
         if dense:
             adapted._covariances = np.concatenate([self._covariances, covariances])[order]
-        if self._known is not None:
+        if not len(self.groups_):  # of a private fit
+            adapted._known = KnownPosteriors.of(pool, self._stack)
+        elif self._known is not None:
             adapted._known = self._known.joined(KnownPosteriors.of(pool, self._stack), order)
         fresh = posterior_std(covariances, pool.units.user_map())
         fresh[:, np.isnan(self.params_std_).any(axis=0)] = np.nan

@@ -7,6 +7,9 @@ from .threads import one_thread
 
 # Starts, and vectors that look for the centres, where there are more.
 N_INIT, MAX_VECTORS = 10, 2000
+# Distance of two vectors, over the largest from the mean, that k-means cannot see: its squared
+# distances are differences of squares.
+SAME = 1e-7
 
 
 def kmeans(vectors, n_clusters, rng, n_init=N_INIT):
@@ -48,12 +51,26 @@ def kmeans(vectors, n_clusters, rng, n_init=N_INIT):
 def long_kmeans(vectors, n_clusters, rng, weights=None):
     """scikit-learn's ``KMeans``, fitted to vectors of any length.
 
+    Finds no more clusters than there are vectors that differ by more than rounding.
+
     Runs without threads: where vectors are few, they wait for each other ten times as long as they
     work, once a core is taken by somebody else.
     """
+    n_clusters = min(n_clusters, count_distinct(vectors))
     with one_thread():
         means = KMeans(n_clusters, n_init=N_INIT, random_state=rng)
         return means.fit(vectors, sample_weight=weights)
+
+
+def count_distinct(vectors):
+    """Number of vectors that k-means tells from each other.
+
+    Vectors are compared along one random direction, which is fast for long ones.
+    """
+    vectors = vectors - vectors.mean(axis=0)
+    along = vectors @ np.random.RandomState(0).standard_normal(vectors.shape[1])
+    steps = np.diff(np.sort(along)) > SAME * np.linalg.norm(vectors, axis=1).max()
+    return 1 + int(np.count_nonzero(steps))
 
 
 def spread_centres(vectors, n_clusters, rng, n_init):

@@ -24,7 +24,6 @@ from scipy.spatial.distance import cdist
 from ..calls.summed import NearestMoves
 from ..numerics.by_cluster import mean_by_cluster
 from ..numerics.kmeans import long_kmeans
-from ..numerics.matrices import count_different
 from .choice import ChoiceRule, Known
 from .model_kinds import kind_of
 from .point_clusters import cluster_points
@@ -92,7 +91,6 @@ def trained_means(pool, n_clusters, rng, restart=0, candidates=None, robust=Fals
     # Clients without weight have trained nothing.
     here, labels = pool.client_weights > 0, np.zeros(len(models), dtype=np.intp)
     models = np.nan_to_num(models[here].astype(float))
-    n_clusters = min(n_clusters, count_different(models))
     if robust:
         labels[here], kept = cluster_points(models, n_clusters, "trimmed", rng, FALSE_SHARE)
         theta = mean_by_cluster(models, labels[here], kept.astype(float))

@@ -130,27 +130,36 @@ def _trimmed_lloyd(points, starts, n_kept):
     best = None
     size = max(MAX_DISTANCES // (n * n_clusters), 1)
     for some in slices(len(starts), size):
-        centres = starts[some]
-        each = np.arange(len(centres))[:, None]
-        old = None
+        centres = starts[some].copy()
+        code = np.full((len(centres), n), -2)  # the cluster, -1 if it does not count
+        labels, reach = np.zeros(code.shape, dtype=np.intp), np.zeros(code.shape)
+        moving = np.arange(len(centres))
         for _ in range(MAX_ITER):
-            away = cdist(points, centres.reshape(-1, points.shape[1]))
-            away = away.reshape(n, -1, n_clusters).transpose(1, 0, 2)
-            labels, reach = away.argmin(axis=2), away.min(axis=2)
-            kept = np.zeros(labels.shape, dtype=bool)
-            kept[each, np.argsort(reach, axis=1, kind="stable")[:, :n_kept]] = True
-            code = np.where(kept, labels, -1)
-            if old is not None and np.array_equal(code, old):
+            away = cdist(points, centres[moving].reshape(-1, points.shape[1]))
+            away = away.reshape(n, -1, n_clusters)
+            labels[moving], reach[moving] = away.argmin(axis=2).T, away.min(axis=2).T
+            new = np.where(_least(reach[moving], n_kept), labels[moving], -1)
+            changed = (new != code[moving]).any(axis=1)
+            moving, new = moving[changed], new[changed]
+            if not len(moving):
                 break
-            old = code
-            member = (code[:, None] == np.arange(n_clusters)[:, None]).astype(float)
+            code[moving] = new
+            member = (new[:, None] == np.arange(n_clusters)[:, None]).astype(float)
             count = member.sum(axis=2, keepdims=True)
-            centres = np.where(count > 0, (member @ points) / np.maximum(count, 1.0), centres)
-        cost = np.where(kept, reach**2, 0.0).sum(axis=1)
+            means = (member @ points) / np.maximum(count, 1.0)
+            centres[moving] = np.where(count > 0, means, centres[moving])
+        cost = np.where(code >= 0, reach**2, 0.0).sum(axis=1)
         least = int(cost.argmin())
         if best is None or cost[least] < best[0]:
             best = cost[least], labels[least], reach[least]
     return best[1:]
+
+
+def _least(values, number):
+    """Mask of the least values of each row of a matrix, as many as `number`, the first of ties."""
+    last = np.partition(values, number - 1, axis=1)[:, number - 1 : number]
+    least, ties = values < last, values == last
+    return least | ties & (ties.cumsum(axis=1) <= number - least.sum(axis=1, keepdims=True))
 
 
 def _geomedian_lloyd(points, centres):

@@ -35,7 +35,8 @@ dW_i          ``updates[i]``                      ``averaging``
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.cluster import AgglomerativeClustering
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
 
 from ..calls.first_order import Losses
 from .aggregation import Mean, aggregate_by_cluster
@@ -113,11 +114,16 @@ def bipartition(updates):
     similarity : float
         Largest cosine of two clients of different sides.
     """
-    S = cosines(updates, updates)
-    tree = AgglomerativeClustering(2, metric="precomputed", linkage="complete")
-    side = tree.fit_predict(np.maximum(1.0 - S, 0.0))
+    away = cosines(updates, updates)
+    # There are many pairs: no copies.
+    np.maximum(np.subtract(1.0, away, out=away), 0.0, out=away)
+    away = squareform(away, checks=False)
+    tree = linkage(away, "complete")
+    # Two clusters also if joins are equally far: all joins count but the last.
+    number = np.arange(len(tree), dtype=float)
+    side = fcluster(tree, len(tree) - 1.5, "monocrit", monocrit=number)
     side = (side != side[0]).astype(np.intp)
-    return side, float(S[np.ix_(side == 0, side == 1)].max())
+    return side, float(cosines(updates[side == 0], updates[side == 1]).max())
 
 
 class Bipartition(ChoiceRule):

@@ -2,7 +2,8 @@ r"""Principal angles between the subspaces of clients' rows: PACFL.
 
 ``U_i`` are the first left singular vectors of client i's (features x rows), of each of its
 classes, side by side.  With orthonormal bases ``Q_i`` of their spans, the cosines of the principal
-angles of two clients are the singular values of ``Q_i' Q_j`` (Vahidian et al., 2023).
+angles of two clients are the singular values of ``Q_i' Q_j`` (Vahidian et al., 2023). All pairs
+are compared.
 """
 
 import numpy as np
@@ -45,21 +46,30 @@ def principal_angles(Q, dims, others=None, other_dims=None, angle="smallest"):
     degrees : ndarray of shape (n, m)
         90 where a client has no row.
     """
-    others, other_dims = (Q, dims) if others is None else (others, other_dims)
-    out = np.full((len(Q), len(others)), 90.0)
-    for i, own in enumerate(Q):
-        cosines = np.linalg.svd(np.matmul(own.T, others), compute_uv=False)
-        degrees = np.degrees(np.arccos(np.clip(cosines, 0.0, 1.0)))
+    symmetric = others is None
+    others, other_dims = (Q, dims) if symmetric else (others, other_dims)
+    n_others, n_features, q = others.shape
+    side_by_side = others.transpose(1, 0, 2).reshape(n_features, n_others * q)
+    out = np.full((len(Q), n_others), 90.0)
+    for i, basis in enumerate(Q):
+        first = i if symmetric else 0
+        M = (basis.T @ side_by_side[:, first * q :]).reshape(basis.shape[1], -1, q).swapaxes(0, 1)
+        # Faster than singular values, and as exact: a cosine near 1 hides SAME either way.
+        squares = np.linalg.eigvalsh(np.matmul(M, M.swapaxes(1, 2)))[:, ::-1]
+        degrees = np.degrees(np.arccos(np.sqrt(np.clip(squares, 0.0, 1.0))))
         degrees[degrees < SAME] = 0.0
-        count = np.minimum(dims[i], other_dims)
+        count = np.minimum(dims[i], other_dims[first:])
         there = np.arange(degrees.shape[1]) < count[:, None]
         some = count > 0
         if angle == "smallest":
-            out[i, some] = degrees[some, 0]
+            away = degrees[:, 0]
         elif angle == "largest":
-            out[i, some] = np.where(there, degrees, 0.0).max(axis=1)[some]
+            away = np.where(there, degrees, 0.0).max(axis=1)
         else:
-            out[i, some] = np.where(there, degrees, 0.0).sum(axis=1)[some] / count[some]
+            away = np.where(there, degrees, 0.0).sum(axis=1) / np.maximum(count, 1)
+        out[i, first:][some] = away[some]
+        if symmetric:
+            out[first:, i] = out[i, first:]
     return out
 
 

@@ -55,7 +55,6 @@ def group_updates(updates, n_clusters, embedding, rng, linkage, metric, threshol
         return np.zeros(n, dtype=np.intp)
     if embedding == "edc":
         features = decomposed_cosines(updates, n_clusters)
-        n_clusters = min(n_clusters, len(np.unique(features, axis=0)))
         return long_kmeans(features, n_clusters, rng).labels_
     if embedding == "madc":
         return cut(absolute_differences(cosines(updates, updates)), n_clusters, "complete")
@@ -98,7 +97,8 @@ def decomposed_cosines(updates, n_directions):
     # Few clients with many parameters: U s are the coordinates along the directions.
     values, U = np.linalg.eigh(updates @ updates.T)
     first = np.argsort(-values)[:n_directions]
-    along = U[:, first] * np.sqrt(np.maximum(values[first], 0.0))
+    rounding = len(values) * np.finfo(float).eps * values.max()
+    along = U[:, first] * np.sqrt(np.where(values > rounding, values, 0.0)[first])
     size = np.linalg.norm(updates, axis=1, keepdims=True)
     return np.divide(along, size, out=np.zeros_like(along), where=size > 0)
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.spatial.distance import cdist
 from sklearn.cluster import DBSCAN, AgglomerativeClustering
 from sklearn.metrics import adjusted_rand_score
 from trials import some
@@ -11,6 +12,7 @@ from skcfl import (
     ConvexClustering,
     FedAvgClassifier,
     FedAvgRegressor,
+    FlexCFLRegressor,
     LocalModelsRegressor,
     OneShotClassifier,
     OneShotRegressor,
@@ -18,6 +20,7 @@ from skcfl import (
 )
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
+from skcfl.rounds import point_clusters
 from skcfl.rounds.model_kinds import NETWORK_STEP
 from skcfl.rounds.point_clusters import cluster_points
 
@@ -165,6 +168,26 @@ def test_trimmed_clusters():
     assert len(np.unique(found)) == 4 and kept.sum() == 30  # infinite ones count as zero
 
 
+def test_starts_that_have_converged_do_not_wait_for_others(monkeypatch):
+    """Trimmed k-means of many starts at once is the best of one after the other."""
+    asked = []
+
+    def counted(points, centres):
+        asked.append(len(centres))
+        return cdist(points, centres)
+
+    monkeypatch.setattr(point_clusters, "cdist", counted)
+    rng = np.random.RandomState(0)
+    points = rng.standard_normal((60, 2)).round(1)  # with ties
+    starts = points[[rng.choice(60, 4, replace=False) for _ in range(20)]]
+    labels, reach = point_clusters._trimmed_lloyd(points, starts, 50)
+    assert asked == sorted(asked, reverse=True) and asked[0] == 80 > asked[-1]
+    runs = [point_clusters._trimmed_lloyd(points, start[None], 50) for start in starts]
+    least = min(runs, key=lambda run: np.sum(np.sort(run[1])[:50] ** 2))
+    np.testing.assert_array_equal(labels, least[0])
+    np.testing.assert_array_equal(reach, least[1])
+
+
 def test_models_are_compared_by_what_they_predict():
     """Coefficients of correlated features are noise where predictions are not."""
     numbers = []
@@ -186,3 +209,14 @@ def test_models_of_many_rows_weigh_more():
     for weights, wanted in (([1, 1, 1, 1], [0, 0, 1, 1]), ([9, 9, 0.1, 0.1], [0, 1, 1, 1])):
         labels, _ = cluster_points(points, 2, rng=0, weights=np.array(weights, dtype=float))
         np.testing.assert_array_equal(labels == labels[0], np.array(wanted) == 0)
+
+
+def test_models_that_differ_by_rounding_are_one():
+    """A target that is constant inside clients has as many models as values; no warnings."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(20), 15)
+    X, y = rng.normal(size=(300, 3)), 2.5 * (groups % 4)
+    for n_clusters in (12, "auto"):
+        once = OneShotRegressor(n_clusters, random_state=0).fit(X, y, groups=groups)
+        assert once.n_clusters_ == 4
+        FlexCFLRegressor(n_clusters, random_state=0).fit(X, y, groups=groups)

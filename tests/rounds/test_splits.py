@@ -1,5 +1,7 @@
 """CFL: clusters are split when their clients' updates point apart."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score
@@ -36,6 +38,16 @@ def test_two_clients_with_opposed_gradients():
     a = np.array([[1.0, 0.1], [1.0, -0.1], [-1.0, 0.1], [-1.0, -0.1], [0.9, 0.0]])
     side, similarity = bipartition(a)
     assert side.tolist() == [0, 0, 1, 1, 0] and similarity < -0.9
+
+
+def test_a_split_holds_two_matrices_of_its_clients_at_most():
+    n = 600
+    updates = np.random.RandomState(0).standard_normal((n, 3))
+    tracemalloc.start()
+    bipartition(updates)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 * 8 * n**2
 
 
 def test_opposed_clients_part_in_the_first_round():

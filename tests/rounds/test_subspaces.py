@@ -35,6 +35,8 @@ def test_angles_are_scipys():
             assert found["mean"][i, j] == pytest.approx(wanted.mean(), abs=1e-5)
             assert found["largest"][i, j] == pytest.approx(wanted.max(), abs=1e-5)
     assert found["largest"][0, 1] < 1e-5
+    for degrees in found.values():  # each pair is compared once
+        np.testing.assert_array_equal(degrees, degrees.T)
 
 
 @pytest.mark.parametrize("n_vectors", [1, 3])
