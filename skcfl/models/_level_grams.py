@@ -14,11 +14,12 @@ client (nested).  ``b_i`` and ``v_i`` are the client's own: it takes them out, w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..clients.blocks import Block
+from ..numerics.matrices import root_of
 
 
 class LevelsMixin:
@@ -96,6 +97,7 @@ class LevelGram:
     places: np.ndarray
     owners: np.ndarray
     levels: np.ndarray
+    last: tuple = field(default=(), repr=False)
 
     @classmethod
     def of(cls, model, D, codes, y, roots):
@@ -105,8 +107,8 @@ class LevelGram:
         last = model.n_columns + sum(model.crossed)
         return cls(T.T @ T, np.append(places, last), owners, levels)
 
-    def reduced(self, root, spreads):
-        """``(U, N)' V^-1 (U, N)``, ``log det(V)``, and what the client's own effects follow from.
+    def taken_out(self, root, spreads):
+        """What the client's own effects take out of products of columns, and ``log det(V)``.
 
         Parameters
         ----------
@@ -117,33 +119,36 @@ class LevelGram:
 
         Returns
         -------
-        rest : ndarray of shape (a + m, a + m)
+        half : ndarray of shape (q + m, a + m)
+            H with ``(U, N)' V^-1 (U, N) = G - H'H``.
         log_det : float
-        inner : ndarray of shape (q + m, q + m)
-            ``(I + Z'Z)^-1``.
-        Z : ndarray of shape (a + m, q + m)
-            ``(U, N)' Z``.
+        factor : ndarray of shape (q + m, q + m)
+            Lower triangular F with ``FF' = I + Z'Z``.
         """
+        known = self.last
+        if known and np.array_equal(known[0], root) and np.array_equal(known[1], spreads):
+            return known[2]
         d, q = root.shape
-        sizes = spreads[self.owners]
+        sizes, a = spreads[self.owners], len(self.places)
         Z = np.empty((len(self.product), q + len(sizes)))
         Z[:, :q] = self.product[:, :d] @ root
-        Z[:, q:] = self.product[:, len(self.places) :] * sizes
+        Z[:, q:] = self.product[:, a:] * sizes
         A = np.empty((Z.shape[1], Z.shape[1]))
         A[:q] = root.T @ Z[:d]
-        A[q:] = sizes[:, None] * Z[len(self.places) :]
+        A[q:] = sizes[:, None] * Z[a:]
         A[np.diag_indices_from(A)] += 1.0
-        factor = np.linalg.cholesky(A)
+        factor = root_of(A)
         half = np.linalg.solve(factor, Z.T)
-        log_det = 2.0 * float(np.log(np.diag(factor)).sum())
-        back = np.linalg.inv(factor)
-        return self.product - half.T @ half, log_det, back.T @ back, Z
+        found = half, 2.0 * float(np.log(np.abs(np.diag(factor))).sum()), factor
+        self.last = root.copy(), spreads.copy(), found
+        return found
 
     def client_effects(self, root, spreads, effects):
-        """Expected effects of the client, in the coordinates of :meth:`reduced`."""
-        _, _, inner, Z = self.reduced(root, spreads)
+        """Expected effects of the client: of its coefficients, by R, then of its levels, by s."""
+        half, _, factor = self.taken_out(root, spreads)
         a = len(self.places)
-        return inner @ (Z[a - 1] - effects[self.places[:-1]] @ Z[: a - 1])
+        away = half[:, a - 1] - half[:, : a - 1] @ effects[self.places[:-1]]
+        return np.linalg.solve(factor.T, away)
 
 
 def columns_of(model, D, codes):

@@ -73,3 +73,17 @@ def count_different(rows):
     """Number of different rows of a matrix; unlike ``numpy.unique`` also fast for long rows."""
     rows = np.ascontiguousarray(rows) + 0.0  # of -0.0 too
     return len({blake2b(row).digest() for row in rows})
+
+
+def root_of(A):
+    """Lower triangular root of a matrix that is positive definite but for rounding.
+
+    Variances that a search tries may be so large that rounding makes eigenvalues negative: they
+    are raised to the size of rounding, so that the search finds the value there and steps back.
+    """
+    try:
+        return np.linalg.cholesky(A)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(A)
+        values = np.maximum(values, np.finfo(float).eps * values[-1])
+        return np.linalg.qr((vectors * np.sqrt(values)).T, mode="r").T

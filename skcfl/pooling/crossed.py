@@ -19,11 +19,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpotri
 from scipy.optimize import minimize
 
 from .._progress import loop
 from ..calls.level_modes_asked import LevelModes, NestedModes
 from ..calls.levels_asked import LevelSlopes, LevelSums, NestedEffects
+from ..numerics.matrices import root_of
 from ..numerics.memory import require
 from .em import pooled
 from .normal_equations import inverse_of
@@ -35,6 +37,8 @@ START, SLOPE_START = 1.0, 0.3
 # Change of the deviance that ends the search, relative to it, and the largest entry of the
 # gradient.
 CHANGE, SLOPE = 1e-12, 1e-6
+# Steps that L-BFGS remembers.
+MEMORY = 30
 # Difference of deviances, relative to them, that is none.
 SAME = 1e-9
 # Variance of a feature, as a part of its mean square, that is rounding.
@@ -121,7 +125,10 @@ class Deviance:
         elif kind == "none":
             self.varying = self.varying[:0]
         q = len(self.varying)
-        self.rows, self.columns = np.tril_indices(q) if kind == "full" else np.diag_indices(q)
+        # A square root of a full covariance: a triangular one has flat valleys where the
+        # covariance is singular, and takes three times the evaluations.
+        entries = np.indices((q, q)).reshape(2, q * q)
+        self.rows, self.columns = entries if kind == "full" else np.diag_indices(q)
         #: Variable of each entry of the root: those that share a variance have one, the first
         #: entry of each variable.
         self.variable = np.arange(len(self.rows))
@@ -162,6 +169,14 @@ class Deviance:
         first = np.where(slopes[self.varying], SLOPE_START, START)
         first_root = np.where(self.rows == self.columns, first[self.rows], 0.0)[self.first]
         return np.concatenate([first_root, np.full(self.n_nested + len(self.blocks), START)])
+
+    @property
+    def n_variances(self):
+        """Number of variances and covariances that the likelihood depends on."""
+        n_root = len(self.first)
+        if self.kind == "full":
+            n_root = len(self.varying) * (len(self.varying) + 1) // 2
+        return n_root + self.n_nested + len(self.blocks) - self.shrunken
 
     @property
     def n_sizes(self):
@@ -207,21 +222,21 @@ class Deviance:
         scale = self.scale(sizes)
         A, right = self.in_units(scale, S[:-1, :-1], S[:-1, -1])
         A[self.inner, self.inner] += 1.0
-        order = np.concatenate([self.inner, self.outer])
+        order, m = np.concatenate([self.inner, self.outer]), len(self.inner)
         # Collinear columns leave no pivot.
-        size = np.maximum(A.diagonal()[order], 1e-300)
-        A[order[len(self.inner) :], order[len(self.inner) :]] *= 1.0 + 1e-13
-        factor = np.linalg.cholesky(A[np.ix_(order, order)] + np.diag(1e-300 / size))
-        half = solve_triangular(factor, right[order], lower=True)
+        factor = A[np.ix_(order, order)]
+        pivots = factor.ravel()[:: self.size + 1]
+        pivots[m:] *= 1.0 + 1e-13
+        pivots += 1e-300 / np.maximum(pivots, 1e-300)
+        factor = root_of(factor)
+        half = solve_triangular(factor, right[order], lower=True, check_finite=False)
         r2 = max(float(S[-1, -1] - half @ half), 0.0)
         phi = max(r2 / weight, self.least)
-        m = len(self.inner)
-        log_det += 2.0 * float(np.log(np.diag(factor)[:m]).sum())
+        log_det += 2.0 * float(np.log(np.abs(np.diag(factor)[:m])).sum())
         deviance = log_det + weight * np.log(2.0 * np.pi * phi) + r2 / phi
-        inverse = solve_triangular(factor, np.eye(self.size), lower=True)
         solution = np.empty(self.size)
-        solution[order] = inverse.T @ half
-        return deviance, phi, S, scale, solution, (A, right), inverse, order, weight
+        solution[order] = solve_triangular(factor.T, half, check_finite=False)
+        return deviance, phi, S, scale, solution, (A, right), factor, weight
 
     def scale(self, sizes):
         """Standard deviations of what is integrated out, over the noise's; else ones."""
@@ -249,7 +264,7 @@ class Deviance:
         Levels have a precision, however small: only collinear columns have none.
         """
         inner, outer = self.inner, self.outer
-        root = np.linalg.inv(np.linalg.cholesky(A[np.ix_(inner, inner)]))
+        root = np.linalg.inv(root_of(A[np.ix_(inner, inner)]))
         half = root @ A[np.ix_(inner, outer)]
         return root, half, inverse_of(A[np.ix_(outer, outer)] - half.T @ half)
 
@@ -277,34 +292,39 @@ class Deviance:
 
     def outcome(self, x):
         """Deviance, effects, covariance of their errors, dispersion and weight at variances."""
-        value, phi, _, scale, _, (A, right), _, _, weight = self.solved(x)
+        value, phi, _, scale, _, (A, right), _, weight = self.solved(x)
         # Collinear columns have the least coefficients.
         effects = self.effects(scale, self.solution(A, right))
         return value, effects, self.errors(scale, A), phi, weight
 
     def __call__(self, x):
         """Deviance and gradient."""
-        deviance, phi, S, scale, u, _, inverse, order, _ = self.solved(x)
+        deviance, phi, S, scale, u, _, factor, _ = self.solved(x)
         root, spreads, _ = self.parts(x)
-        m = len(self.inner)
-        # The inverse of the block that is integrated out.
-        lower = inverse[:m, :m]
-        within = lower.T @ lower
+        inner, m = np.ix_(self.inner, self.inner), len(self.inner)
+        within = _inverse(factor[:m, :m])
         errors = np.zeros((self.size, self.size))
-        errors[np.ix_(order[:m], order[:m])] = within
+        errors[inner] = within
         effects = self.effects(scale, u)
         errors *= scale[:, None] * scale
         covariance, variances = self.pool.ask(LevelSlopes, root, spreads, effects, errors, phi)
         slope = 2.0 * covariance @ root
         in_root = self.of_variables(slope)
         away = S[:-1, -1] - S[:-1, :-1] @ effects
-        across = S[np.ix_(self.inner, self.inner)] * scale[self.inner]
-        each = np.einsum("ij,ji->i", across, within) - u[self.inner] * away[self.inner] / phi
+        each = (S[inner] * within) @ scale[self.inner] - u[self.inner] * away[self.inner] / phi
         blocks = 2.0 * np.bincount(self.owner, each, len(self.blocks))
         sizes = np.concatenate([2.0 * spreads * variances, blocks]) / self.units
         gradient = np.concatenate([in_root, np.copysign(1.0, x[len(in_root) :]) * sizes])
         self.trail.append(-0.5 * deviance)
         return deviance, gradient
+
+
+def _inverse(factor):
+    """Inverse of a matrix of a Cholesky factor."""
+    if not len(factor):
+        return factor
+    lower = np.tril(dpotri(factor, lower=1)[0])
+    return lower + np.tril(lower, -1).T
 
 
 def level_products(pool):
@@ -413,7 +433,7 @@ def fitted(deviance, max_iter):
         errors=errors,
         dispersion=phi,
         loglik=-0.5 * value,
-        n_variances=deviance.n_sizes - deviance.shrunken,
+        n_variances=deviance.n_variances,
         weight=float(weight),
         trail=deviance.trail or [-0.5 * value],
         converged=converged,
@@ -426,7 +446,7 @@ def _least(deviance, max_iter):
     x, converged = deviance.start(), True
     if len(x):
         tolerances = {"ftol": CHANGE, "gtol": deviance.slope}
-        options = {**tolerances, "maxfun": max_iter, "maxiter": max_iter}
+        options = {**tolerances, "maxfun": max_iter, "maxiter": max_iter, "maxcor": MEMORY}
         with loop("exchange", max_iter):
             found = minimize(deviance, x, jac=True, method="L-BFGS-B", options=options)
         x = deviance.without_nothing(found.x)
