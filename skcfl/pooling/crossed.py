@@ -126,7 +126,7 @@ class Deviance:
             self.varying = self.varying[:0]
         q = len(self.varying)
         # A square root of a full covariance: a triangular one has flat valleys where the
-        # covariance is singular, and takes three times the evaluations.
+        # covariance is singular, and takes three to eight times the evaluations.
         entries = np.indices((q, q)).reshape(2, q * q)
         self.rows, self.columns = entries if kind == "full" else np.diag_indices(q)
         #: Variable of each entry of the root: those that share a variance have one, the first

@@ -115,7 +115,7 @@ def test_gradients_are_those_of_differences():
 
 
 def test_singular_covariances_are_found():
-    """A triangular root has flat valleys there: 500 evaluations ended a sixth of a nat lower."""
+    """A triangular root has flat valleys there: 500 evaluations ended lower."""
     rng = np.random.default_rng(0)
     X, groups, item = rng.normal(size=(900, 8)), np.arange(900) % 30, rng.integers(20, size=900)
     own = rng.normal(size=(30, 2)) @ rng.normal(size=(2, 4))
