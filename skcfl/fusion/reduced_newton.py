@@ -12,6 +12,7 @@ from ..calls.first_order import ObjectivesGradients
 from ..graphs.graph import outflows
 from ..numerics.by_cluster import components_of, mean_by_cluster, sum_by_cluster
 from ..numerics.conjugate_gradients import conjugate_gradients
+from ..numerics.matrices import factor
 from ..numerics.newton import MIN_DAMPING, newton, solve_scaled
 from ..rounds.polish import EXACT, SummedHessians, solve_pooled
 
@@ -26,6 +27,11 @@ MAX_LOOKS = 100
 # Part of the decrement that a step leaves at most where Newton's method converges fast, and where
 # it converges at all: else models meet.
 FAST, STALL = 0.06, 0.2
+# Unknowns up to which a sparse Hessian is factorised, to precondition with.
+MAX_FACTORED = 5000
+# Least shift of a client's Hessian, relative to its curvature and absolute: nothing pulls a client
+# without neighbours.
+ISOLATED, TINY = 1e-10, 1e-200
 # Unknowns of a small reduced problem, with Newton steps that cost little more than its gradients.
 SMALL = 300
 # Residuals of Newton directions where clients solve with their Hessians: the first are coarse.
@@ -241,27 +247,43 @@ class ReducedOracle(SummedHessians):
         return self.outflow @ (self.slope[:, None] * (difference - along[:, None] * self.unit))
 
     def _by_answers(self, hessians, g, damping):
-        """Direction by conjugate gradients; single-client clusters solve with their Hessians."""
+        """Direction by conjugate gradients; single-client clusters solve with their Hessians.
+
+        The preconditioner takes two half steps, as alternating directions do.  The server solves
+        with its part of the Hessian and a shift for each unknown Hessian.  Then these clients
+        solve with theirs and the same shift.
+        """
         K, d = hessians.shape[:2]
-        single, who = self.single, self.hidden
+        single, who, given = self.single, self.hidden, np.zeros_like(hessians)
         blocks = self._diagonal_blocks(hessians)
         # Their pulls count as if they were the same in all directions.
-        shift = np.einsum("kii->k", blocks[single]) / d
-        inverse = np.linalg.inv(blocks)
-        given = blocks - hessians
-        # Clients without rows that share a cluster add the penalty.
-        given[single] = shift[:, None, None] * np.eye(d) - hessians[single]
+        shift = np.einsum("kii->k", blocks[single]) / d + TINY
+        factored = K * d <= MAX_FACTORED
+        if factored:
+            # The best shift is that of the weaker part; a row shows in one of d directions.
+            curvature = np.maximum(self.problem.curvatures()[0][self.clients], ISOLATED * shift)
+            shift = curvature * (shift / (curvature + d * shift) + ISOLATED) + TINY
+        given[single] = shift[:, None, None] * np.eye(d)
+        if factored:
+            blocks = self._diagonal_blocks(hessians + given)
+            solve = self._factored(blocks)
+        else:
+            # The clients' half step only.
+            inverse = np.linalg.inv(blocks)
+            inverse[single] = 0.5 / shift[:, None, None] * np.eye(d)
+            solve = lambda r: np.matmul(inverse, r[:, :, None])[:, :, 0]  # noqa: E731
         order, theta, damping = np.arange(len(single)), self.theta[single], damping[single]
 
         def precondition(r):
-            r = r.reshape(K, d)
-            z = np.matmul(inverse, r[:, :, None])[:, :, 0]
-            z[single] = who.ask(HessianSolves, theta, r[single], order, shift, damping)
-            return z.reshape(1, -1)
+            z, answered = solve(r.reshape(K, d)), np.zeros((K, d))
+            answered[single] = 2.0 * shift[:, None] * z[single]
+            z[single] = who.ask(HessianSolves, theta, answered[single], order, shift, damping)
+            return z.reshape(1, -1), answered.reshape(1, -1)
 
         def product(u):
             u = u.reshape(K, d)
-            return (self._pull(u) - np.matmul(given, u[:, :, None])[:, :, 0]).reshape(1, -1)
+            u = self._pull(u) + np.matmul(hessians - given, u[:, :, None])[:, :, 0]
+            return u.reshape(1, -1)
 
         scale = np.einsum("kii->ki", blocks).reshape(1, -1)
         size = float(np.linalg.norm(g))
@@ -271,6 +293,20 @@ class ReducedOracle(SummedHessians):
         return -conjugate_gradients(
             product, scale, g, most, tol, precondition, split=True, memory=True
         )
+
+    def _factored(self, blocks):
+        """Solves with the Hessian that has these blocks on its diagonal."""
+        K, d = blocks.shape[:2]
+        across = self.unit[:, :, None] * self.unit[:, None, :] - np.eye(d)
+        across *= self.slope[:, None, None]
+        values = np.concatenate([across, across, blocks])
+        i, j = np.arange(K * d).reshape(K, d), np.arange(K)
+        pairs = [self.heads, self.tails], [self.tails, self.heads], [j, j]
+        heads, tails = np.concatenate(pairs, axis=1)
+        i, j = np.broadcast_arrays(i[heads][:, :, None], i[tails][:, None, :])
+        H = sparse.coo_array((values.ravel(), (i.ravel(), j.ravel())), shape=(K * d, K * d))
+        lu = factor(H.tocsc())
+        return lambda r: lu.solve(r.ravel()).reshape(K, d)
 
     def _diagonal_blocks(self, hessians):
         """Blocks of the Hessian on its diagonal, (K, d, d), safely positive definite."""

@@ -231,6 +231,9 @@ class ModelSearch:
         leaders = []
         for refit in (False, True):
             some = [m for m in self._first() if m.refit == refit]
+            # Which refitted members are kept takes fits to all rows.
+            if leaders and some and not self.choice.near(self.choice.best_of(some), leaders[0]):
+                continue
             if some:
                 leaders.append(self.choice.best_kept(some, self.choice.best_of))
         best = min(leaders, key=_value)

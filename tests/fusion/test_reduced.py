@@ -23,7 +23,7 @@ from trials import examples, some, spread
 import skcfl.fusion.flows
 import skcfl.graphs.edges
 from skcfl import GTVRegressor
-from skcfl.calls.curvatures import Solve
+from skcfl.calls.curvatures import HessianProducts, Solve
 from skcfl.calls.first_order import ObjectivesGradients
 from skcfl.calls.proofs_asked import Conjugate
 from skcfl.federation.inprocess import open_rows
@@ -38,6 +38,7 @@ from skcfl.fusion.reduced import (
     solve_reduced,
     split_torn,
 )
+from skcfl.fusion.reduced_newton import ReducedOracle, pairs_between
 from skcfl.graphs import Graph, complete_graph, from_adjacency
 from skcfl.graphs.edges import edge_blocks
 from skcfl.models import LinearModel
@@ -216,6 +217,26 @@ def test_reduced_problem_by_conjugate_gradients():
         again, other = solve_reduced(problem, lam, labels, problem.local_models(), max_unknowns=3)
         assert_array_equal(new, again)
         assert_allclose(theta, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "log_loss"])
+def test_clients_of_few_rows_solve_seldom_where_models_nearly_meet(loss):
+    """Directions of 150 unknowns take a few exchanges where some clients are drawn stiffly."""
+    n = 30
+    graph = Graph(n, [*range(n - 1), *range(n - 3)], [*range(1, n), *range(3, n)])
+    problem = make_problem(loss, n, graph, n_rows=2, d=5, spread=0.3, alpha=0.01)
+    labels, start = np.arange(n), problem.local_models()
+    theta = start[labels - labels % 3] + 0.01 * start
+    oracle = ReducedOracle(problem, 0.1, labels, n, pairs_between(graph, labels, n, n), 1500)
+    _, g = oracle.at(theta.reshape(1, -1))
+    problem.curvatures()
+    before = problem.pool.ledger.calls
+    step = oracle.direction(g, np.zeros(1)).reshape(n, -1)
+    assert problem.pool.ledger.calls - before <= 16
+    damping = np.full(n, 1e-4)
+    product = problem.pool.ask(HessianProducts, theta, step, labels, np.ones(n), damping)
+    missing = product + oracle._pull(step) + g.reshape(step.shape)
+    assert np.linalg.norm(missing) <= 0.03 * np.linalg.norm(g)
 
 
 def test_too_large_a_reduced_problem_is_refused():

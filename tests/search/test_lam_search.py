@@ -10,6 +10,7 @@ from trials import some
 from skcfl import ConvexClusteredFLRegressor, FPFCRegressor, GTVRegressor, LamSearch
 from skcfl.datasets import make_clustered_regression
 from skcfl.model_selection import ClientKFold
+from skcfl.search.simplest import Choice
 
 DATA = make_clustered_regression(8, 2, 3, n_samples=20, random_state=0)
 CLASSES = [ConvexClusteredFLRegressor, GTVRegressor, FPFCRegressor]
@@ -98,3 +99,16 @@ def test_searches_over_options_and_objects():
     cv = ClientKFold(2, group_col=-1, random_state=0)
     found = GridSearchCV(model, grid, cv=cv, error_score="raise").fit(X, DATA.y)
     assert found.best_estimator_.search.lams == found.best_params_["search__lams"]
+
+
+def test_refitted_models_far_behind_are_not_fitted_to_all_rows(monkeypatch):
+    """Clients have fewer rows than parameters, so that models of small clusters are useless."""
+    rng, tried = np.random.RandomState(0), []
+    groups = np.repeat(np.arange(40), 3)
+    X = rng.standard_normal((len(groups), 8))
+    y = np.einsum("rj,rj->r", X, rng.standard_normal((3, 8))[groups % 3])
+    monkeypatch.setattr(Choice, "_confirm", lambda self, member: tried.append(member))
+    search = GTVRegressor(search=LamSearch(n_lams=4)).fit(X, y, groups=groups).lam_search_
+    assert search["refit"].any()
+    assert search["criterion"][search["refit"]].min() > 1.3 * search["criterion"].min()
+    assert not tried
