@@ -563,12 +563,14 @@ def _able_to_vary(pool: Any, options: Any) -> Any:
     """
     with_levels = isinstance(pool.model, LevelledModel)
     constant = np.tile(constants(pool, with_levels), pool.model.n_outputs)
-    varying, rows = options.varying & ~constant, pool.client_sizes
-    n_varying = np.count_nonzero(varying) / pool.model.n_outputs
-    repeated = options.dispersion_of is not None and pool.client_weights.sum() > rows.sum()
-    held = bool(repeated and rows.max(initial=0) <= n_varying)
-    if held:
-        varying &= options.free & (rows.max(initial=0) > 1)
+    varying, held = options.varying & ~constant, False
+    rows = getattr(pool, "client_sizes", None)  # places behind masks do not say
+    if options.dispersion_of is not None and rows is not None:
+        n_varying = np.count_nonzero(varying) / pool.model.n_outputs
+        most = rows.max(initial=0)
+        held = bool(pool.client_weights.sum() > rows.sum() and most <= n_varying)
+        if held:
+            varying &= options.free & (most > 1)
     return replace(options, varying=varying, constant=constant, held=held)
 
 

@@ -296,7 +296,7 @@ def test_constants_of_a_minimiser_that_nothing_bounds():
     problem = make_problem("squared_hinge", 3, rows=rows, fit_intercept=True, alpha=0.1)
     c = constants_of(problem, np.arange(3))
     assert np.isinf(c.delta[0]) and c.alpha[0] == 0.0
-    interval = theorem_bounds(problem, 1e-9, np.array([0, 0, 1]), np.zeros((3, 2)))
+    interval = theorem_bounds(problem, 1e-12, np.array([0, 0, 1]), np.zeros((3, 2)))
     assert interval.lower == np.inf and interval.outer == (0.0, np.inf)
     assert interval.upper == 0.0 and interval.holds is None
     graph = chain(np.array([3.0, 0.5]))
