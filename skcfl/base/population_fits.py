@@ -24,7 +24,7 @@ from ..pooling.criteria import bic
 from ..pooling.crossed import best_crossed, fit_crossed, nested_effects, population_of
 from ..pooling.crossed_modes import fit_modes
 from ..pooling.deviations import deviations
-from ..pooling.em import Options, evaluate
+from ..pooling.em import SUMMED, Options, evaluate
 from ..pooling.stacking import constants, stacked, without
 from ..reports.differences import centred
 from .basis_choices import Competition, OtherBasis, bases_compete
@@ -428,7 +428,8 @@ class PopulationFits(Host):
         if self.covariance == "full":
             square, hint = p**2, 'covariance="diag"'
         else:
-            square, hint = min(p**2, p * max(pool.n_clients, MAX_DENSE)), "fewer features"
+            most = max(pool.n_clients, SUMMED * MAX_DENSE)
+            square, hint = min(p**2, p * most), "fewer features"
         require(
             8 * square * (3 * K + MATRICES),
             f"{type(self).__name__}'s curvatures of {p} parameters",

@@ -72,6 +72,10 @@ FACTOR_STEPS = 4
 ROUND = 1e-2
 # Change of the prior's variance, relative, below which it is settled.
 SETTLED = 1e-3
+# Parameters, relative to MAX_DENSE, up to which clients send curvatures that are matrices in any
+# case: few rows give products. Benchmark: 300 features, 24 clients of 400 rows: 35 exchanges for
+# 1734 with products only, .7 of the seconds. 30 classes of 8 features: 96 exchanges for 2892.
+SUMMED = 4
 # Part of the rows that the means take at most.
 MOST_SPENT = 0.9
 # Most curvature along a standardised feature, relative to the intercept's, where a client has
@@ -182,7 +186,10 @@ class Fit:
 
 def evaluate(pool, population):
     """A population, and the sums of the clients' posteriors there."""
-    dense = population.kind == "full" or pool.n_params <= MAX_DENSE
+    p = pool.n_params
+    dense = population.kind == "full" or p <= MAX_DENSE
+    if not dense and p <= SUMMED * MAX_DENSE:
+        dense = pool.typical_size * pool.model.n_outputs >= p
     return Fit(population, pool.ask(PosteriorSums, *population.arguments, dense=dense))
 
 

@@ -198,6 +198,18 @@ def test_means_of_wide_classes_have_the_prior_that_explains_them(monkeypatch):
     assert_allclose(variances[:, ~free].sum(), of_matrix[:, ~free].sum(), rtol=0.1)
 
 
+@pytest.mark.parametrize("n_rows, is_lean", [(12, False), (8, True)])
+def test_clients_with_rows_enough_send_curvatures_of_wide_models(n_rows, is_lean, monkeypatch):
+    """Their own are matrices in any case, and products would take many exchanges."""
+    monkeypatch.setattr(em, "MAX_DENSE", 8)
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(5 * n_rows, 9)), np.repeat(np.arange(5), n_rows)
+    clients = InProcessFederation(X, X[:, 0], groups)
+    pool = clients.open(LinearModel("squared_error").bind(9), random_state=0)
+    options = em.Options(5, 1e-8, "auto", np.arange(10) == 9, np.ones(10, dtype=bool), None)
+    assert normal_equations.is_lean(em.pooled(pool, options).sums) == is_lean
+
+
 @pytest.mark.parametrize("most_dense", [0, 256])
 def test_steps_of_one_model_are_not_refused_where_other_clients_answer(most_dense, monkeypatch):
     """More rows are less likely at any model, and no step would ever be short enough."""
