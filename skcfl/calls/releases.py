@@ -168,11 +168,12 @@ class Release:
         parts: dict[int, dict[str, np.ndarray]] = {}
 
         def work(block: Any, slots: Any) -> None:
-            each = block.by_client() if clipped else [block]
-            arrays = cls._arrays(site, each, slots, arguments, blocks)
-            parts[int(slots[0])] = clipped_sums(
-                arrays, blocks, None if drawn is None else drawn[slots]
-            )
+            some = np.arange(len(slots)) if drawn is None else np.flatnonzero(drawn[slots])
+            if not len(some):
+                return
+            each = block.by_client(some) if clipped else [block.take(some)]
+            arrays = cls._arrays(site, each, slots[some], arguments, blocks)
+            parts[int(slots[0])] = clipped_sums(arrays, blocks)
 
         site.each(work)
         # The order of the clients, whatever thread was first.
@@ -197,7 +198,8 @@ class Release:
                 made.append(cls.kernel(site, block, some, **arguments))
             except Exception as error:
                 if len(some) > 1:
-                    made.append(cls._arrays(site, block.by_client(), some, arguments, blocks))
+                    each = block.by_client(range(len(some)))
+                    made.append(cls._arrays(site, each, some, arguments, blocks))
                     continue
                 logger.error("%s of a client failed", cls.name, exc_info=error)
                 shapes = {name: b.shape for name, b in blocks.items() if name != "clipped"}
@@ -253,9 +255,7 @@ def rounded(values: np.ndarray, sd: float) -> np.ndarray:
     return np.round(values / grid) * grid
 
 
-def clipped_sums(
-    arrays: dict[str, np.ndarray], blocks: dict[str, Block], drawn: np.ndarray | None = None
-) -> dict[str, np.ndarray]:
+def clipped_sums(arrays: dict[str, np.ndarray], blocks: dict[str, Block]) -> dict[str, np.ndarray]:
     """Sums over clients of arrays that are scaled down to their bounds.
 
     A client with an array that is not finite adds nothing to any sum.
@@ -266,8 +266,6 @@ def clipped_sums(
         Arrays (c, ...) of c clients.
     blocks : dict of str to Block
         Their bounds, and "clipped".
-    drawn : ndarray of shape (c,) of bool, default=None
-        Clients of the sums; None is all.
 
     Returns
     -------
@@ -275,7 +273,7 @@ def clipped_sums(
         "clipped" counts the clients that were scaled down, for each array.
     """
     some = len(next(iter(arrays.values())))
-    finite = np.ones(some, dtype=bool) if drawn is None else drawn.copy()
+    finite = np.ones(some, dtype=bool)
     flat = {}
     for name, value in arrays.items():
         flat[name] = np.asarray(value, dtype=float).reshape(some, -1)

@@ -161,21 +161,23 @@ class Block:
             exact = tuple(values[index] for values in self.exact)
         return self._hand_on(self._made(self._of_clients(index), *about, exact), index)
 
-    def by_client(self):
-        """Blocks of one client each, without padding; they are kept, with their caches."""
-        if "by client" not in self.cache:
-            self.cache["by client"] = [self._of_client(k) for k in range(len(self.lengths))]
-        each = enumerate(self.cache["by client"])
-        return [self._lend(part, slice(k, k + 1)) for k, part in each]
+    def by_client(self, some):
+        """Blocks of one client each of some places, without padding; their caches are kept."""
+        each = self.cache.setdefault("by client", {})
+        for k in some:
+            if k not in each:
+                each[k] = self._of_client(k)
+        return [self._lend(each[k], slice(k, k + 1)) for k in some]
 
     def _of_client(self, k):
         """Block of the client at place `k`; it has one row without weight if it has none."""
         some, n = slice(k, k + 1), max(int(self.lengths[k]), 1)
         exact = tuple(values[some, ..., :n] for values in self.exact)
         y, weights = _rounded(exact, self.dtype)
-        X = self._rows(k * self.shape[1] + np.arange(n)[None], None)
         about = y, weights, self.clients[some], self.lengths[some]
-        return self._made(X, *about, None if self.exact[1] is self.weights else exact)
+        return self._made(
+            self.X[some, :n], *about, None if self.exact[1] is self.weights else exact
+        )
 
     def parts(self, size):
         """Blocks of at most `size` of the clients each, and their places as a slice."""

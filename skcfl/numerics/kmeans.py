@@ -7,9 +7,9 @@ from .threads import one_thread
 
 # Starts, and vectors that look for the centres, where there are more.
 N_INIT, MAX_VECTORS = 10, 2000
-# Distance of two vectors, over the largest from the mean, that k-means cannot see: its squared
-# distances are differences of squares.
-SAME = 1e-7
+# Distance of two vectors that k-means cannot see, whose squared distances are differences of
+# squares: over the larger one's from the mean, and over the longest of all.
+SAME, ROUNDING = 1e-7, 16.0 * np.finfo(float).eps
 
 
 def kmeans(vectors, n_clusters, rng, n_init=N_INIT):
@@ -63,13 +63,18 @@ def long_kmeans(vectors, n_clusters, rng, weights=None):
 
 
 def count_distinct(vectors):
-    """Number of vectors that k-means tells from each other.
+    """Number of vectors that differ by more than rounding.
 
-    Vectors are compared along one random direction, which is fast for long ones.
+    Vectors are compared along one random direction, which is fast for long ones, with those next
+    to them: one that is far from the others does not make these equal.
     """
+    vectors = vectors / (np.abs(vectors).max() or 1.0)
+    rounding = ROUNDING * np.linalg.norm(vectors, axis=1).max()
     vectors = vectors - vectors.mean(axis=0)
     along = vectors @ np.random.RandomState(0).standard_normal(vectors.shape[1])
-    steps = np.diff(np.sort(along)) > SAME * np.linalg.norm(vectors, axis=1).max()
+    order, sizes = np.argsort(along), np.linalg.norm(vectors, axis=1)
+    largest = np.maximum(sizes[order[1:]], sizes[order[:-1]])
+    steps = np.diff(along[order]) > np.maximum(SAME * largest, rounding)
     return 1 + int(np.count_nonzero(steps))
 
 

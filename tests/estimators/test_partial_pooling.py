@@ -842,18 +842,24 @@ def test_copies_of_few_rows_are_not_explained_without_noise():
     y = y + 0.5 * rng.normal(size=120)
     plain, intercepts = Regressor(random_state=0), Regressor(random_state=0, random="intercept")
     twice = np.full(120, 2.0)
-    with pytest.warns(UserWarning, match="at most 3 rows"):
+    with pytest.warns(UserWarning, match="only intercepts vary"):
         found = clone(plain).fit(X, y, groups=groups, sample_weight=twice)
     expected = intercepts.fit(X, y, groups=groups, sample_weight=twice)
     assert_array_equal(found.coef_, expected.coef_)
     assert 0.1 < found.dispersion_ < 0.4
+    more = np.r_[X, X[:2] + 1.0], np.r_[y, y[:2]], np.r_[groups, groups[:2]]
+    with pytest.warns(UserWarning, match="only intercepts vary"):  # one client has five rows
+        found = clone(plain).fit(*more[:2], groups=more[2], sample_weight=np.full(122, 2.0))
+    assert found.dispersion_ > 0.1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         once = clone(plain).fit(X, y, groups=groups, sample_weight=np.ones(120))
-        # One row more of each client, and slopes may vary.
+        Classifier(random_state=0).fit(X, y > 0, groups=groups, sample_weight=twice)
+        close = clone(plain).fit(X, y, groups=groups, sample_weight=np.full(120, 1.0 + 1e-9))
         wide = clone(plain).fit(X[:, :1], y, groups=groups, sample_weight=twice)
+    assert_allclose(close.coef_, once.coef_, atol=1e-4)
     assert once.dispersion_ > 0.1 and "intercept" in wide.stacking_shares_
     one = np.unique(groups, return_index=True)[1]
-    with pytest.warns(UserWarning, match="at most 1 rows"):
+    with pytest.warns(UserWarning, match="nothing varies"):
         single = clone(plain).fit(X[one], y[one], groups=groups[one], sample_weight=twice[one])
     assert single.dispersion_ > 0.01

@@ -20,6 +20,7 @@ from skcfl import (
 )
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation import Faults, InProcessFederation
+from skcfl.numerics.kmeans import count_distinct, long_kmeans
 from skcfl.rounds import point_clusters
 from skcfl.rounds.model_kinds import NETWORK_STEP
 from skcfl.rounds.point_clusters import cluster_points
@@ -220,3 +221,14 @@ def test_models_that_differ_by_rounding_are_one():
         once = OneShotRegressor(n_clusters, random_state=0).fit(X, y, groups=groups)
         assert once.n_clusters_ == 4
         FlexCFLRegressor(n_clusters, random_state=0).fit(X, y, groups=groups)
+
+
+def test_vectors_that_differ_by_rounding_are_one_beside_a_far_one():
+    rng = np.random.RandomState(0)
+    near = np.repeat([0.0, 1.0], 30)[:, None] + 0.01 * rng.standard_normal((60, 4))
+    labels = long_kmeans(np.r_[near, np.full((1, 4), 1e8)], 3, rng).labels_
+    assert len(set(labels[:30])) == len(set(labels[30:60])) == 1
+    assert len(set(labels)) == 3
+    alike = np.full((20, 3), 1.3) * (1.0 + 1e-16 * rng.randint(-3, 3, (20, 3)))
+    assert count_distinct(alike) == count_distinct(np.zeros((4, 2))) == 1
+    assert count_distinct(1e200 * np.r_[alike, -alike]) == 2
