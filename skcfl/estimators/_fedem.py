@@ -46,8 +46,8 @@ class FedEM(FromStarts, MixturePredictions):
         Largest number of communication rounds; "auto" is 300 for linear models, 50 for
         networks.
     tol : float
-        The fit stops when no client's largest share changed its model and no model moved by
-        more than ``tol`` of its norm in a round. 0 runs all ``max_iter`` rounds.
+        The fit stops when no model moved by more than ``tol`` of its norm in a round. 0 runs
+        all ``max_iter`` rounds.
     n_init : "auto" or int
         Number of starts; the one of the largest likelihood is kept. "auto" is 3 for linear
         models with ``init="loss++"``, 10 with random ones, 1 for networks.

@@ -35,7 +35,8 @@ class FedProtoClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     Clients send the mean representation (the last hidden states) of each class that they have, the
     server averages these, and clients train their network with ``lam`` times the mean squared
     distance of a row's representation to its class's prototype added to the loss [1]_. The class
-    of the nearest prototype is predicted.
+    of the nearest prototype is predicted. Probabilities are for ranking: a softmax of squared
+    distances to the prototypes, without the shares of the classes.
 
     Parameters
     ----------

@@ -37,5 +37,6 @@ def mixed_decision(model: LocalModel, X: Any, params: Array, shares: Array) -> A
         mixed = np.log(np.maximum(mixed, LEAST_PROBABILITY))
         return mixed[:, 1:] - mixed[:, :1] if model.n_outputs == 1 else mixed
     if getattr(getattr(model, "kernel", None), "link", "identity") == "log":
-        return logsumexp(np.array(raw), axis=0, b=shares)
+        with np.errstate(divide="ignore"):
+            return logsumexp(np.array(raw) + np.log(shares), axis=0)
     return (shares * np.array(raw)).sum(axis=0)

@@ -10,8 +10,9 @@ r"""Per-FedAvg: a shared model that is good after one more gradient step of each
 The first-order variant leaves out ``a H``.
 """
 
-from ..calls.first_order import LocalUpdate
+from ..calls.first_order import LocalUpdate, Objectives
 from ..calls.summed import ClusterValues, MetaMoves
+from ..rounds.state import weighted_mean
 from .shared_rounds import SharedUpdate
 
 __all__ = ["MetaAverage", "one_step"]
@@ -33,18 +34,23 @@ class MetaAverage(SharedUpdate):
     options : Options
         How clients train.
     average, accelerate
-        As for :class:`~skcfl.personal.shared_rounds.SharedUpdate`.
+        As for :class:`~skcfl.personal.shared_rounds.SharedUpdate`. Only single exact steps are
+        accelerated: other rounds need not lower the mean of the ``F_i``, which is not convex.
     """
 
     def __init__(self, steps, rate, inner, exact, options, average=None, accelerate=False):
-        super().__init__(average, accelerate)
+        super().__init__(average, accelerate and exact and steps == 1)
         self.steps, self.rate, self.inner, self.exact = steps, rate, inner, exact
         self.options = options
+        #: Mean of the ``F_i`` at the shared model, where rounds are accelerated.
+        self.merit = None
 
     def ask(self, answers, state):
         """Objectives at the shared model, and models trained from there."""
         pool = answers.who.pool
         answers.heard(pool, values=pool.ask(ClusterValues, state.theta, answers.choice))
+        if self.fixpoint is not None:
+            self.merit = self._meta_objective(answers, state)
         how = {
             "steps": self.steps,
             "step_size": self.rate,
@@ -54,6 +60,21 @@ class MetaAverage(SharedUpdate):
             "exact": self.exact,
         }
         return self.ask_trained(answers, state, MetaMoves.trains, MetaMoves, how)
+
+    def __call__(self, answers, state):
+        """New shared model."""
+        return self.mean(answers, state, answers.models, self.merit)
+
+    def _meta_objective(self, answers, state):
+        """Mean of the participants' objectives after the inner step."""
+        pool, inner = answers.who.pool, self.inner[answers.who.index]
+        ahead = pool.ask(LocalUpdate, state.theta[answers.choice], 1, inner, known=True)
+        answers.heard(pool, models=ahead)
+        pool = answers.who.pool
+        values = pool.ask(Objectives, answers.models, known=True)
+        here = slice(None) if pool.answered is None else pool.answered
+        answers.heard(pool, models=None)
+        return weighted_mean(values[here], self.weights(answers.who))
 
 
 def one_step(pool, w, inner, steps=1):

@@ -164,6 +164,21 @@ class HalvedMixtureSteps(Safeguard):
         return None
 
 
+class StillModels(StopRule):
+    """Rounds end when the models hardly move for a window: shares are soft, labels may flip."""
+
+    rounds = 0
+
+    def __call__(self, state):
+        self.rounds = self.rounds + 1 if state.change < self.tol else 0
+        return self.ended
+
+    @property
+    def ended(self):
+        """True if the rounds may end."""
+        return self.rounds >= self.window
+
+
 def start_dispersion(pool, theta):
     """Dispersion under which each client's best model explains its rows, 1 where it is known."""
     if not pool.model.unknown_scale:
@@ -211,7 +226,7 @@ def fit_mixture(pool, theta, options, share_steps=1):
     dtype = float if exact else pool.dtype
     state = State(np.array(theta, dtype=dtype), np.full(pool.n_clients, -1))
     record = RoundRecord(pool.ledger, rule, options.truth)
-    stop = StopRule(options.tol, options.window)
+    stop = StillModels(options.tol, options.window)
     guards = [HalvedMixtureSteps(rule, pool.start())] if exact else []
     state = run_rounds(
         state, draw, rule, MixtureStep(rule), record, stop, options.max_iter, guards
@@ -224,8 +239,6 @@ def fit_mixture(pool, theta, options, share_steps=1):
     # Clients without rows have the shares of all.
     unknown = ~shares.any(axis=1)
     shares[unknown] = weights[~unknown] @ shares[~unknown] / weights[~unknown].sum()
-    done = options.tol == 0 or stop(state)
-    done = done or (options.budget and state.stable >= options.window)
     history = record.history.arrays()
     return Result(
         cluster_params=state.theta,
@@ -234,7 +247,7 @@ def fit_mixture(pool, theta, options, share_steps=1):
         n_iter=len(history["objective"]),
         history=history,
         shortfall=""
-        if done
+        if options.tol == 0 or options.budget or stop.ended
         else f"After max_iter={options.max_iter} rounds the models still change by "
         f"{state.change:.2g} (relative; tol={options.tol:g}). Increase max_iter or tol.",
         extra={"shares": shares, "dispersion": rule.dispersion},

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from personal_tables import ALIKE, APART, CLASSES, CODES, DATA, IDS, fit, without
+from sklearn.metrics import log_loss
 
 from skcfl import PerFedAvgClassifier, PerFedAvgRegressor, Training
 from skcfl.calls.first_order import MetaUpdate, Objectives, ObjectivesGradients
@@ -53,6 +54,17 @@ def test_exact_gradient_is_the_derivative():
     first = w - pool.ask(MetaUpdate, w, 1, 1.0, 0.7)
     ahead = w - 0.7 * pool.ask(ObjectivesGradients, w)[1]
     assert_allclose(first, pool.ask(ObjectivesGradients, ahead)[1], rtol=1e-9)
+
+
+def test_rounds_do_not_run_off():
+    """The objective is not convex: accelerated rounds had ended at an intercept of 1342."""
+    rng = np.random.RandomState(2)
+    groups, X = np.repeat(np.arange(10), 150), rng.normal(size=(1500, 3))
+    scores = 1.5 * (X * rng.normal(size=(3, 3))[groups % 3]).sum(axis=1) - 3
+    y = rng.uniform(size=1500) < 1 / (1 + np.exp(-scores))
+    model = PerFedAvgClassifier(personal_steps=1).fit(X, y, groups=groups)
+    shares = np.full(1500, y.mean())
+    assert log_loss(y, model.predict_proba(X, groups=groups)) < log_loss(y, shares)
 
 
 def test_two_batches_a_step():

@@ -13,6 +13,7 @@ from skcfl.calls.mixtures_asked import Mixture
 from skcfl.datasets import make_clustered_classification, make_clustered_regression
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel, Location
+from skcfl.models._mixed_outputs import mixed_decision
 from skcfl.rounds.mixture import fit_shares
 
 DATA = make_clustered_regression(12, 3, 4, n_samples=(15, 30), noise=0.7, random_state=0)
@@ -235,6 +236,22 @@ def test_expected_counts_are_mixed_and_may_be_far_out():
     np.testing.assert_allclose(model.predict(data.X, groups=data.groups), wanted, rtol=1e-10)
     far = model.predict(1e4 * data.X, groups=data.groups)
     assert np.isinf(far).any() and not np.isnan(far).any()
+
+
+@pytest.mark.filterwarnings("error")
+def test_subnormal_shares_of_counts():
+    params, shares = np.array([[1.0, 0.5], [3.0, -0.5]]), np.array([[1.0, 5e-324], [0.0, 1.0]])
+    model = LinearModel("poisson").bind(1)
+    raw = mixed_decision(model, np.ones((2, 1)), params, shares)
+    np.testing.assert_allclose(raw, [[1.5], [2.5]])
+
+
+@pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+def test_rounds_end_where_models_are_the_same():
+    """Of counts that are all zero, under which labels flip by rounding."""
+    X, groups = np.random.RandomState(0).normal(size=(120, 3)), np.repeat(np.arange(6), 20)
+    model = FedEMRegressor(loss="poisson", random_state=0).fit(X, np.zeros(120), groups=groups)
+    assert model.predict(X, groups=groups).max() < 1e-6
 
 
 def test_a_model_that_is_no_clients_largest_is_no_cluster_of_new_rows():
