@@ -99,7 +99,7 @@ class PerFedAvg(PersonalMethod):
     inner_step: float | Literal["auto"] = "auto"
     personal_steps: int | Literal["auto"] = "auto"
     exact: bool | Literal["auto"] = "auto"
-    tol: float = 1e-6
+    tol: float = 1e-10
 
     def _solve(self, pool):
         options = training_options(self, pool)

@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -180,14 +180,22 @@ def test_a_fit_leaves_the_objects_as_they_were():
 
 @pytest.mark.parametrize(
     ("name", "step"),
-    [("FlexCFL", 10**30), ("FedALA", 1e60), ("PerFedAvg", 1e60)],
+    [("FlexCFL", 10**30), ("FedALA", 1e60)],
 )
 def test_steps_that_are_too_long_are_named(name, step):
     model = getattr(skcfl, f"{name}Regressor")(training=Training(step_size=step), random_state=0)
-    if name == "PerFedAvg":
-        model.set_params(personal_steps=3)
     with pytest.raises(ValueError, match=f"{name}Regressor diverged: .*step_size=1.* is too long"):
         model.fit(DATA.X, DATA.y, groups=DATA.groups)
+
+
+def test_steps_of_per_fedavg_that_are_too_long_are_halved():
+    near, far = (
+        skcfl.PerFedAvgRegressor(training=training, personal_steps=3)
+        .fit(DATA.X, DATA.y, groups=DATA.groups)
+        .cluster_params_
+        for training in (Training(), Training(step_size=1e60))
+    )
+    assert_allclose(far, near, atol=1e-5)
 
 
 @pytest.mark.parametrize("name, loss", [("Regressor", Logistic()), ("Classifier", Huber())])

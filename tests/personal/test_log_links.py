@@ -78,19 +78,8 @@ def test_rounds_of_one_step_end_at_the_minimum(seed):
     wanted = FedAvgRegressor(**how).fit(X, y, groups=groups).cluster_params_
     shared = FedRepRegressor("linear", **how, tol=1e-9, max_iter=2000).fit(X, y, groups=groups)
     assert_allclose(shared.cluster_params_, wanted, atol=1e-5)
-    near = PerFedAvgRegressor(**how, inner_step=1e-9, tol=1e-10, max_iter=2000)
-    assert_allclose(near.fit(X, y, groups=groups).cluster_params_, wanted, atol=1e-5)
-
-
-@pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
-def test_rounds_that_are_not_accelerated_converge():
-    """By default, on amounts."""
-    rng = np.random.RandomState(1)
-    groups, X = np.repeat(np.arange(10), 30), rng.normal(size=(300, 3))
-    log_mean = (X * rng.normal(scale=0.4, size=(2, 3))[groups % 2]).sum(axis=1)
-    y = rng.gamma(1.0, np.exp(log_mean))
-    model = PerFedAvgRegressor(loss="gamma", personal_steps=1).fit(X, y, groups=groups)
-    assert model.n_iter_ < 300
+    near = PerFedAvgRegressor(**how, inner_step=1e-9, max_iter=2000).fit(X, y, groups=groups)
+    assert_allclose(near.cluster_params_, wanted, atol=1e-5)
 
 
 def test_networks_train_as_they_are_told():
