@@ -171,7 +171,10 @@ class Release:
             some = np.arange(len(slots)) if drawn is None else np.flatnonzero(drawn[slots])
             if not len(some):
                 return
-            each = block.by_client(some) if clipped else [block.take(some)]
+            if clipped:
+                each = block.by_client(some)
+            else:  # whose caches are those of the exchanges before
+                each = [block if drawn is None else block.take(some)]
             arrays = cls._arrays(site, each, slots[some], arguments, blocks)
             parts[int(slots[0])] = clipped_sums(arrays, blocks)
 
@@ -198,8 +201,8 @@ class Release:
                 made.append(cls.kernel(site, block, some, **arguments))
             except Exception as error:
                 if len(some) > 1:
-                    each = block.by_client(range(len(some)))
-                    made.append(cls._arrays(site, each, some, arguments, blocks))
+                    single = block.by_client(range(len(some)))
+                    made.append(cls._arrays(site, single, some, arguments, blocks))
                     continue
                 logger.error("%s of a client failed", cls.name, exc_info=error)
                 shapes = {name: b.shape for name, b in blocks.items() if name != "clipped"}
