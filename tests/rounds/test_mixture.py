@@ -1,5 +1,7 @@
 """FedEM: clients whose rows are mixtures of shared models."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -14,7 +16,7 @@ from skcfl.datasets import make_clustered_classification, make_clustered_regress
 from skcfl.federation import InProcessFederation
 from skcfl.models import LinearModel, Location
 from skcfl.models._mixed_outputs import mixed_decision
-from skcfl.rounds.mixture import fit_shares
+from skcfl.rounds.mixture import StillModels, fit_shares
 
 DATA = make_clustered_regression(12, 3, 4, n_samples=(15, 30), noise=0.7, random_state=0)
 CLASSES = make_clustered_classification(12, 3, 4, n_samples=60, random_state=0)
@@ -305,3 +307,9 @@ def test_steps_under_which_counts_overflow_go_half_of_the_way():
     y = rng.poisson(1e3 * np.exp(0.3 * X[:, 0]))
     model = FedEMRegressor(1, loss="poisson", fit_intercept=False, standardize=False, alpha=1e-3)
     assert model.fit(X, y, groups=groups).score(X, y, groups=groups) > 0.98
+
+
+def test_models_are_still_for_rounds_in_a_row():
+    stop = StillModels(1e-4, 3)
+    ends = [stop(SimpleNamespace(change=change)) for change in (0, 0, 1, 0, 0, 0)]
+    assert ends == [False] * 5 + [True]

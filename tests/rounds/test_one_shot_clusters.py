@@ -232,3 +232,13 @@ def test_vectors_that_differ_by_rounding_are_one_beside_a_far_one():
     alike = np.full((20, 3), 1.3) * (1.0 + 1e-16 * rng.randint(-3, 3, (20, 3)))
     assert count_distinct(alike) == count_distinct(np.zeros((4, 2))) == 1
     assert count_distinct(1e200 * np.r_[alike, -alike]) == 2
+
+
+def test_the_first_of_ties_are_among_the_least():
+    """As a stable sort takes them, so that labels do not depend on how the least are found."""
+    values = np.random.RandomState(0).randint(4, size=(30, 9)).astype(float)
+    for number in (1, 4, 9):
+        wanted = np.zeros(values.shape, dtype=bool)
+        places = np.argsort(values, axis=1, kind="stable")[:, :number]
+        np.put_along_axis(wanted, places, True, axis=1)
+        np.testing.assert_array_equal(point_clusters._least(values, number), wanted)
