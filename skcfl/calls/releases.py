@@ -173,7 +173,7 @@ class Release:
                 return
             if clipped:
                 each = block.by_client(some)
-            else:  # whose caches are those of the exchanges before
+            else:  # with the caches of the exchanges before
                 each = [block if drawn is None else block.take(some)]
             arrays = cls._arrays(site, each, slots[some], arguments, blocks)
             parts[int(slots[0])] = clipped_sums(arrays, blocks)
