@@ -140,6 +140,15 @@ def test_old_rows_have_their_say_or_update_is_refused(how, monkeypatch):
     assert moved.labels_[one] == model.labels_[3] != model.labels_[one]
 
 
+def test_new_clients_whose_posteriors_are_too_large_cannot_be_updated(monkeypatch):
+    model = PartialPoolingRegressor(1, basis="linear").fit(X, Y, groups=GROUPS)
+    monkeypatch.setattr("skcfl.pooling.updates.MOST_BYTES", 0)
+    larger = model.adapt(NEW_X[:3], NEW_Y[:3], groups=np.full(3, -1))
+    assert larger.coef_.shape == (13, 2)
+    with pytest.raises(ValueError, match="update needs the clients' posteriors"):
+        larger.update(NEW_X[:3], NEW_Y[:3], groups=np.full(3, -1))
+
+
 @pytest.mark.parametrize("lam", [0.0, 0.7, np.inf])
 def test_pulls_and_penalties_hold_for_new_rows(lam):
     """Of features whose squares sum to one the parabola is exact, and the update the old fit."""

@@ -183,7 +183,8 @@ class PosteriorPredictions(BaseFederated):
         if not len(self.groups_):  # of a private fit
             adapted._known = KnownPosteriors.of(pool, self._stack)
         elif self._known is not None:
-            adapted._known = self._known.joined(KnownPosteriors.of(pool, self._stack), order)
+            known = KnownPosteriors.of(pool, self._stack)
+            adapted._known = known and self._known.joined(known, order)
         fresh = posterior_std(covariances, pool.units.user_map())
         fresh[:, np.isnan(self.params_std_).any(axis=0)] = np.nan
         adapted.params_std_ = np.vstack([self.params_std_, fresh])[order]
