@@ -59,9 +59,12 @@ class PosteriorPredictions(BaseFederated):
     _design = Design()
     _effects: Sequence[Effect] = ()
 
-    def _gather(self, pool: ClientPool, n_clients: int, elsewhere: bool) -> None:
-        pool = self._beside(pool)
-        super()._gather(pool, n_clients, elsewhere)
+    def _gather(
+        self, pool: ClientPool, n_clients: int, elsewhere: bool, rows: ClientPool | None = None
+    ) -> None:
+        # Beside levels, the weights of rows may be their curvatures.
+        pool, rows = self._beside(pool), pool
+        super()._gather(pool, n_clients, elsewhere, rows)
         self._known = None
         if self._covariances is not None and not pool.travels:
             self._known = KnownPosteriors.of(pool.lane(), self._stack)

@@ -34,15 +34,19 @@ class Reports(Host):
     _seen_weights: FloatArray
     _seen_losses: FloatArray | None
 
-    def _gather(self, pool: ClientPool, n_clients: int, elsewhere: bool) -> None:
+    def _gather(
+        self, pool: ClientPool, n_clients: int, elsewhere: bool, rows: ClientPool | None = None
+    ) -> None:
         """Ask the clients, after a fit, what a report needs to know of them.
 
-        Those in other places are asked only if `elsewhere`.
+        Those in other places are asked only if `elsewhere`. `rows` are the clients with the
+        weights of their rows, if those of `pool` are others.
         """
         # Rows are judged by ensembles before these are boosted.
         theta = pool.units.from_user(self.cluster_params_[:, : pool.n_params])
         params = None if self._shared_params else self.params_
-        evidence = gather(pool, self.labels_, theta, params, self._deviations(), elsewhere)
+        about = self._deviations(), elsewhere, rows
+        evidence = gather(pool, self.labels_, theta, params, *about)
         evidence.ids = self.groups_[evidence.clients]
         evidence.weights = pool.client_weights[evidence.clients]
         self._how_sure, self._n_fitted = evidence, n_clients

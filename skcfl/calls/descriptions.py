@@ -1,4 +1,4 @@
-"""Calls in which clients describe their rows: centres, directions, means of classes, digests."""
+"""Calls in which clients describe their rows: digests, sums, centres, directions, classes."""
 
 from hashlib import blake2b
 
@@ -9,7 +9,7 @@ from ..clients.draws import mixed
 from ..clients.local_clusters import local_kmeans
 from ..numerics.matrices import quotient
 from ..numerics.threads import at_once, libraries, one_thread
-from .answer_bounds import COUNTS, DIGESTS, NOT_NEGATIVE, UNIT
+from .answer_bounds import COUNTS, DIGESTS, NOT_NEGATIVE, TOTAL, UNIT
 from .call import Call
 
 # Singular values below this part of the largest are rounding.
@@ -62,6 +62,38 @@ class Fingerprints(Call):
 
     def fill(cls, pool, answers, lost, arguments, start, whole):
         answers["digests"][lost] = np.nan
+
+
+class FeatureSums(Call):
+    """Sums of the features over the rows of the clients.
+
+    Parameters
+    ----------
+    counted : ndarray of shape (n_clients,) of bool, default=True
+        Clients that are in the sums.
+
+    Returns
+    -------
+    weight : float
+        Total weight of the rows.
+    sums, squares : ndarray of shape (n_features,)
+        Weighted sums of the features, and of their squares, in the units of the pool.
+    """
+
+    down = {"counted": "n"}
+    defaults = {"counted": True}
+    up = {"weight": "", "sums": "f", "squares": "f"}
+    whole = False
+    minimised = True
+    proof = True
+    bounds = {"weight": TOTAL, "squares": NOT_NEGATIVE}
+
+    def kernel(cls, clients, block, slots, counted):
+        n = clients.client_weights[slots] * counted
+        block = block.astype(np.float64)
+        X, weights = block.dense()[:, :, : clients.model.n_features], n[:, None] * block.weights
+        squares = np.einsum("cn,cnd,cnd->d", weights, X, X)
+        return weights.sum(), np.einsum("cn,cnd->d", weights, X), squares
 
 
 class LocalCentres(Call):

@@ -23,6 +23,7 @@ import numpy as np
 from scipy.stats import rankdata
 from sklearn.utils import check_random_state
 
+from ..calls.descriptions import FeatureSums
 from ..calls.differences_asked import ScoreDraws, ScoreSums
 
 # Draws, and the product of rows and parameters above which there are fewer.
@@ -39,6 +40,8 @@ FEW_ROWS = 2.0
 DIGITS = 9
 # Singular values of curvatures below this part of the largest are rounding.
 SINGULAR = 1e-10
+# Variances of a feature below this part of its squared mean are rounding.
+CONSTANT = 1e-12
 
 
 @dataclass
@@ -114,7 +117,7 @@ def common_models(pool, start, labels, counted, within=False):
     """
     test, about = None, {"counted": counted, "within": within}
     theta = np.array(start, dtype=float)
-    about["frame"], back = _frame(pool, theta, labels, counted)
+    about["frame"], back = _frame(pool, counted)
     theta, curvature = _fitted(pool, theta, labels, back, about)
     if counted.sum() > MOST_DRAWN:
         test = differences(pool, theta, labels, counted, within)
@@ -154,18 +157,32 @@ def _typical_rows(pool):
     return np.median(rows[~pool.without_rows])
 
 
-def centre_of(model, curvature):
-    """Mean row and spread of the columns of the design, weighted as the curvature is."""
-    outputs = 2 * (model.n_outputs, model.n_columns)
-    H = np.einsum("cdce->de", curvature.reshape(outputs))
-    if not model.fit_intercept:
-        total = np.trace(H) or 1.0
-        return np.zeros(model.n_columns), np.sqrt(np.maximum(np.diag(H), 0.0) / total)
-    total = max(float(H[-1, -1]), 1e-300)
-    centre = H[-1] / total
-    spread = np.sqrt(np.maximum(np.diag(H) / total - centre**2, 0.0))
-    spread[-1] = 1.0
-    return centre, spread
+def centre_of(pool, counted):
+    """Mean row and standard deviations of the columns of the design, over the rows of clients.
+
+    A feature that is the same number in all rows is the intercept of a model without one: its
+    size takes the place of its standard deviation.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The clients.
+    counted : ndarray of shape (n_clients,) of bool
+        Clients that take part.
+
+    Returns
+    -------
+    centre, spread : ndarray of shape (n_columns,)
+        Units are those of the pool; the intercept has 1 and 1.
+    """
+    weight, sums, squares = pool.ask(FeatureSums, counted)
+    centre = sums / weight
+    variance = squares / weight - centre**2
+    constant = variance <= CONSTANT * centre**2
+    spread = np.sqrt(np.where(constant, 0.0, variance))
+    if pool.model.fit_intercept:
+        return np.append(centre, 1.0), np.append(spread, 1.0)
+    return centre, np.where(constant, np.abs(centre), spread)
 
 
 def centred(model, centre, spread):
@@ -228,15 +245,14 @@ def _rarity(values):
     return rankdata(-values, method="max") / len(values)
 
 
-def _frame(pool, theta, labels, counted):
+def _frame(pool, counted):
     """What standardises features in units of their own or None, and the matrix back to the pool's.
 
     Else intercepts, far away from the rows, would take up what the slopes differ in.
     """
     model, frame = pool.model, None
     if pool.scaling is None and model.n_features:
-        curvature = pool.ask(ScoreSums, theta, labels, counted)[2].sum(axis=0)
-        centre, spread = centre_of(model, curvature)
+        centre, spread = centre_of(pool, counted)
         spread = np.where(spread > 0, spread, 1.0)
         frame = np.linalg.inv(_of_one_output(model, centre, spread))
     back = np.eye(model.n_columns) if frame is None else frame

@@ -36,7 +36,8 @@ class Evidence:
     common : CommonModels or None
         The clusters' models with their errors.
     centre, spread : ndarray of shape (n_columns,)
-        Mean row and standard deviations of the design's columns, in the units of the pool.
+        Mean row and standard deviations of the design's columns, in the units of the pool, see
+        :func:`~skcfl.reports.differences.centre_of`.
     losses : ndarray of shape (m,)
         Mean loss of each client under its own model, above the least that predictions can have.
     cluster_losses : ndarray of shape (m, K) or None
@@ -66,7 +67,7 @@ class Evidence:
     reason: str = ""
 
 
-def gather(pool, labels, cluster_params, params, deviations=None, elsewhere=False):
+def gather(pool, labels, cluster_params, params, deviations=None, elsewhere=False, rows=None):
     """Ask the clients of a fit how sure it is.
 
     Parameters
@@ -83,14 +84,17 @@ def gather(pool, labels, cluster_params, params, deviations=None, elsewhere=Fals
         ``deviations(pool, common, centre, spread)`` returns standard deviations of coefficients.
     elsewhere : bool, default=False
         Whether clients in other places are asked, too.
+    rows : ClientPool, default=None
+        The same clients with the weights of their rows, if those of `pool` are others; None is
+        `pool`.
 
     Returns
     -------
     evidence : Evidence
     """
-    clients = _sampled(pool)
+    clients, rows = _sampled(pool), pool if rows is None else rows
     if len(clients) < pool.n_clients:
-        pool, labels = pool.subset(clients), labels[clients]
+        pool, rows, labels = pool.subset(clients), rows.subset(clients), labels[clients]
         params = None if params is None else params[clients]
     evidence = Evidence(clients, np.asarray(pool.client_sizes))
     if pool.travels and not elsewhere:
@@ -107,18 +111,18 @@ def gather(pool, labels, cluster_params, params, deviations=None, elsewhere=Fals
         evidence.reason = "there is one client"
     if evidence.reason:
         return evidence
-    pool = pool.lane()
+    pool, rows = pool.lane(), rows.lane(remembers=False)
     params = cluster_params[labels] if params is None else pool.units.from_user(params)
     silences = pool.presence.absences.n_silences
     try:
         with needing_all(pool):
-            _ask(pool, evidence, labels, cluster_params, params, deviations)
+            _ask(pool, rows, evidence, labels, cluster_params, params, deviations)
     except (FederationError, np.linalg.LinAlgError, NotImplementedError) as error:
         evidence.reason = f"the clients could not be asked: {error}"
     if pool.presence.absences.n_silences > silences:
         # Sums of one call and the next are not of the same clients.
         evidence = Evidence(clients, evidence.sizes, reason="some of the clients did not answer")
-    evidence.n_calls = pool.ledger.calls
+    evidence.n_calls = pool.ledger.calls + rows.ledger.calls
     return evidence
 
 
@@ -132,13 +136,13 @@ def _sampled(pool):
     return np.sort(check_random_state(0).choice(here, most, replace=False))
 
 
-def _ask(pool, evidence, labels, cluster_params, params, deviations):
+def _ask(pool, rows, evidence, labels, cluster_params, params, deviations):
     model, K = pool.model, len(cluster_params)
     every, one = ~pool.without_rows & ~pool.rejected, np.zeros(pool.n_clients, dtype=np.intp)
     start = np.average(params[every], axis=0)[None]
     pooled = common_models(pool, start, one, every)
     evidence.no_difference = pooled.test
-    evidence.centre, evidence.spread = centre_of(model, pooled.curvature[0])
+    evidence.centre, evidence.spread = centre_of(rows, every)
     if model.fit_intercept and model.n_features:
         evidence.intercepts_only = differences(pool, pooled.theta, one, every, True)
     sizes = np.bincount(labels[every], minlength=K)

@@ -240,6 +240,7 @@ def _calls(pool, rng):
     diagonal = theta, rho.mean() * np.ones(p), shares, 0.7, np.inf
     yield _asks("posterior_products", *diagonal, vectors)
     yield _asks("least_losses")
+    yield _asks("feature_sums", labels == 1)
     for within in (False, True)[: 1 + bool(pool.model.fit_intercept)]:
         about = {"within": within, "frame": _shifted(pool.model.n_columns) if within else None}
         yield _asks("score_sums", theta, labels, **about)

@@ -27,7 +27,7 @@ def test_answers_of_the_right_shape_only(call):
     check_answers(call, answers, arguments, SIZES)
     wrong = [({**answers, "rows": np.zeros(5)}, f"{call} must be answered by")]
     for name, value in answers.items():
-        longer = {**answers, name: np.zeros((6, *value.shape[1:]))}
+        longer = {**answers, name: np.zeros((7, *value.shape[1:]))}
         wrong.append((longer, f"{call} must answer {name} of shape"))
         wrong.append(({k: v for k, v in answers.items() if k != name}, "must be answered"))
     for some, message in wrong:

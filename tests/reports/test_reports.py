@@ -62,6 +62,64 @@ def test_every_clusterer_has_a_report(name):
     assert str(pickle.loads(pickle.dumps(model)).report()) == text
 
 
+@pytest.mark.parametrize("loss", ["squared_error", "poisson", "log_loss"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("standardize", [True, False])
+def test_effects_are_of_the_mean_row_and_of_standard_deviations(loss, fit_intercept, standardize):
+    """Of the rows, whatever their curvature under the loss; as computed from what is published."""
+    X, y, groups = table(7, N=20)
+    rng = np.random.default_rng(7)
+    X, weights = X - [29.0, 28.0], rng.integers(1, 4, len(y))
+    if loss == "poisson":
+        y = rng.poisson(np.exp(0.3 * y - 0.5))
+    elif loss == "log_loss":
+        y = y + rng.logistic(size=len(y)) > 2
+    kind = "Classifier" if loss == "log_loss" else "Regressor"
+    more = {} if loss == "log_loss" else {"loss": loss}
+    model = getattr(skcfl, f"PartialPooling{kind}")(
+        **ONE, **more, fit_intercept=fit_intercept, standardize=standardize, prior=np.inf
+    )
+    report = model.fit(X, y, groups, sample_weight=weights).report()
+    mean, variance = np.average(X, axis=0, weights=weights), np.cov(X.T, fweights=weights, ddof=0)
+    T = np.diag(np.append(np.sqrt(variance.diagonal()), 1.0))
+    T[-1, :-1] = mean
+    T, names = (T, ["x0", "x1", "at the mean row"]) if fit_intercept else (T[:2, :2], ["x0", "x1"])
+    (effects,) = [section for section in report.sections if "mean of all" in section.title]
+    found = {row[0]: row[1] for row in effects.parts[-1].rows}
+    assert_allclose([found[name] for name in names], T @ model.cluster_params_[0], rtol=1e-9)
+    wanted = np.sqrt((T @ model.covariance_ @ T.T).diagonal())
+    assert_allclose(model._how_sure.deviations["fitted"], wanted, rtol=1e-6, atol=1e-9)
+    values, std = model._client_effects()[1:]
+    assert_allclose(values, model.params_ @ T.T, rtol=1e-9, atol=1e-9)
+    assert (std > 0).any()
+    if standardize:
+        unlike = [[1e3, 0.2], fit_intercept * np.array([7.0, -3.0])]
+        other = clone(model).fit(X * unlike[0] + unlike[1], y, groups, sample_weight=weights)
+        assert_allclose(other._client_effects()[1], values, rtol=1e-4, atol=1e-6)
+
+
+def test_a_constant_feature_without_an_intercept_is_one():
+    """Its effect is its value; the others are those of a model with an intercept."""
+    X, y, groups = table(N=20)
+    wanted = lines(prior=np.inf).fit(X - 30, y, groups).report().findings["deviations"]
+    model = lines(prior=np.inf, fit_intercept=False)
+    found = model.fit(np.c_[X - 30, np.full(len(y), 4.0)], y, groups).report()
+    deviations = found.findings["deviations"]
+    assert_allclose(deviations["x0"], wanted["x0"], rtol=0.05)
+    assert_allclose(deviations["x2"], wanted["at the mean row"], rtol=0.05)
+
+
+def test_deviations_between_clusters_are_of_standard_deviations():
+    """A model without an intercept: they shrank with the number of features."""
+    model = skcfl.IFCARegressor(2, fit_intercept=False, random_state=0)
+    model.fit(DATA.X, DATA.y, groups=DATA.groups)
+    shares = model.cluster_sizes_ / model.cluster_sizes_.sum()
+    effects = model.cluster_coef_ * DATA.X.std(axis=0)
+    wanted = np.sqrt(shares @ (effects - shares @ effects) ** 2)
+    found = model.report().findings["deviations"]
+    assert_allclose([found[f"x{j}"] for j in range(3)], wanted, rtol=1e-9)
+
+
 def test_weights_that_are_no_whole_numbers_are_named():
     X, y, groups = table(n=5)
     weights = np.tile([1, 1, 2, 3, 4], 30)
@@ -419,7 +477,7 @@ def test_clients_elsewhere_are_asked_for_the_fit_alone():
     asked = [
         request[1][0] for host in hosts for request in host.requests if request[0] == "answer"
     ]
-    assert not {"score_sums", "score_draws"} & set(asked)
+    assert not {"feature_sums", "score_sums", "score_draws"} & set(asked)
     assert "in other places, and are asked for fits only" in str(model.report())
     with pytest.raises(ValueError, match="posteriors, which are kept of rows in this process"):
         model.update(DATA.X, DATA.y, groups=DATA.groups)
