@@ -534,7 +534,9 @@ class PopulationFits(Host):
         text : str
             As of lme4: standard deviations of the random effects, by parameter, with their
             correlations where the covariance is full, then the fixed effects of each cluster. In
-            the user's units.
+            the user's units. Beside crossed or nested groupings also the shares of variance at the
+            mean row, if this is known: ``standardize`` and ``fit_intercept`` are True, or the
+            clients were asked for a report.
 
         Notes
         -----

@@ -56,8 +56,9 @@ def population_table(fit: Any, max_params: int) -> str:
     lines += [f"  {name:{width}}  {np.sqrt(variance):12.5g}" for name, variance in levels.items()]
     if model.unknown_scale:
         lines.append(f"  {'Residual':{width}}  {np.sqrt(fit.dispersion_):12.5g}")
-    if levels:
-        lines += ["", f"Shares of variance at the mean row: {_variance_shares(fit)}"]
+    row = _mean_row(fit) if levels else None
+    if row is not None:
+        lines += ["", f"Shares of variance at the mean row: {_variance_shares(fit, row)}"]
     for k, (theta, errors) in enumerate(
         zip(fit.cluster_params_[:, shown], fit.standard_errors_[:, shown], strict=True)
     ):
@@ -89,10 +90,17 @@ def _fit_text(fit: Any) -> Any:
     return f"   (covariance {fit.bic_path_['covariance_type'][own]})"
 
 
-def _variance_shares(fit: Any) -> str:
+def _mean_row(fit: Any) -> Any:
+    """Mean row of the design in the user's units; None if the fit does not know it."""
+    centre, scaling = fit._how_sure.centre, fit._scaling
+    if scaling is not None and fit.model_.fit_intercept:
+        return np.append(scaling.mean, 1.0)
+    # Without an intercept features are scaled, and not centred.
+    return centre if centre is None or scaling is None else scaling.scale * centre
+
+
+def _variance_shares(fit: Any, row: Any) -> str:
     """Parts of the variance of a row between the clients, the groupings and the noise."""
-    mean = np.zeros(fit.model_.n_features) if fit._scaling is None else fit._scaling.mean
-    row = np.append(mean, 1.0)[: fit.model_.n_columns]
     parts = {"clients": float(row @ fit.covariance_ @ row), **fit.level_variances_}
     loss = fit.model_.describe_loss()
     if loss.quadratic or loss.classifier:

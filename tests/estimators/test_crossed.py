@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from lme4_tables import pastes, penicillin
 from numpy.testing import assert_allclose
+from pickled_hosts import PickledHost
 from scipy.optimize import approx_fprime
 from scipy.special import expit
 from scipy.stats import multivariate_normal
@@ -13,6 +14,7 @@ from sklearn.base import clone
 from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegressor
 from skcfl.federation import InProcessFederation, SitePolicy
 from skcfl.federation.inprocess import open_rows
+from skcfl.federation.remote import RemoteFederation
 from skcfl.models import MLP
 from skcfl.models._levelled import LevelledModel
 from skcfl.pooling.crossed import Deviance, fit_crossed
@@ -398,6 +400,34 @@ def test_the_summary_names_the_groupings():
     line = text.split("mean row: ")[1].split("\n")[0]
     shares = [float(part.split()[-1]) for part in line.split(", ")]
     assert_allclose(sum(shares), 1.0, atol=0.02)
+
+
+@pytest.mark.reports
+@pytest.mark.parametrize("standardize", [True, False])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_shares_of_variance_are_those_at_the_mean_row(fit_intercept, standardize):
+    X, y, groups = generated()
+    X, weights = X[:, :2] + [5.0, 0.0], 1 + np.arange(len(y)) % 3
+    y = y + 0.1 * groups * X[:, 0]
+    model = PartialPoolingRegressor(
+        crossed=[1], fit_intercept=fit_intercept, standardize=standardize, **ML
+    )
+    model.fit(X, y, groups, sample_weight=weights)
+    row = np.r_[np.average(X[:, 0], weights=weights), 1.0][: 1 + fit_intercept]
+    parts = [row @ model.covariance_ @ row, model.level_variances_["x1"], model.dispersion_]
+    text = "clients {:.2f}, x1 {:.2f}, residual {:.2f}".format(*parts / np.sum(parts))
+    assert f"Shares of variance at the mean row: {text}" in model.summary()
+
+
+@pytest.mark.reports
+def test_shares_of_variance_are_left_out_where_the_mean_row_is_not_known():
+    X, y, groups = generated()
+    order = np.argsort(groups, kind="stable")
+    host = PickledHost([(0, "all", (X[order, :2], y[order], groups[order]))])
+    for standardize, evidence in ((True, False), (False, True), (False, False)):
+        model = PartialPoolingRegressor(crossed=[1], standardize=standardize, **ML)
+        text = model.fit_federation(RemoteFederation([host]), evidence=evidence).summary()
+        assert ("Shares of variance" in text) is (standardize or evidence)
 
 
 def test_what_is_refused():
