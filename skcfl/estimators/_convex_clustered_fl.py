@@ -50,8 +50,8 @@ class ConvexClusteredFL(Fusion):
     ``lam="auto"`` goes by rows held out inside the clients: of a fifth or a third of every
     client's rows in turn, the loss under models fitted to the others.  What competes is exactly
     what may be returned, penalised and refitted models, from one per client to one for all.  Of
-    the members within half a standard error of the best (of the difference, over clients; one and
-    a quarter for one model for all, two for clusters that are the same in all folds) the one of
+    the members within a standard error of the best (of the difference, over clients; one and a
+    quarter for one model for all, two for clusters that are the same in all folds) the one of
     fewest models is taken, so that chance forms no clusters and hides none.
 
     ``search=LamSearch("bic")`` goes by *partitions* instead.  It judges every one met on a path of
