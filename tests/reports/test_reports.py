@@ -98,6 +98,20 @@ def test_effects_are_of_the_mean_row_and_of_standard_deviations(loss, fit_interc
         assert_allclose(other._client_effects()[1], values, rtol=1e-4, atol=1e-6)
 
 
+def test_p_values_of_counts_do_not_depend_on_standardize():
+    X, y, groups = table(2, deviations=np.zeros(3))
+    y = np.random.default_rng(2).poisson(np.exp(0.4 * y))
+    found, wanted = (
+        skcfl.FedAvgRegressor(loss="poisson", alpha=0.0, standardize=standardize)
+        .fit(X, y, groups)
+        .report()
+        .findings
+        for standardize in (False, True)
+    )
+    for name in ("p_no_difference", "p_intercepts_only"):
+        assert found[name] == pytest.approx(wanted[name], abs=0.01)
+
+
 def test_a_constant_feature_without_an_intercept_is_one():
     """Its effect is its value; the others are those of a model with an intercept."""
     X, y, groups = table(N=20)
