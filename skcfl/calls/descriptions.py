@@ -89,11 +89,10 @@ class FeatureSums(Call):
     bounds = {"weight": TOTAL, "squares": NOT_NEGATIVE}
 
     def kernel(cls, clients, block, slots, counted):
-        n = clients.client_weights[slots] * counted
+        n, d = clients.client_weights[slots] * counted, clients.model.n_features
         block = block.astype(np.float64)
-        X, weights = block.dense()[:, :, : clients.model.n_features], n[:, None] * block.weights
-        squares = np.einsum("cn,cnd,cnd->d", weights, X, X)
-        return weights.sum(), np.einsum("cn,cnd->d", weights, X), squares
+        sums = block.backward(block.weights[:, None])[:, 0], block.squares()
+        return n.sum(), *(n @ each[:, :d] for each in sums)
 
 
 class LocalCentres(Call):
