@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from ..numerics.regression_trees import forest_outputs, forest_values, leaves_of
+from ..numerics.regression_trees import forest_outputs, leaves_of
 from .answer_bounds import NOT_NEGATIVE
 from .levels_asked import PartCall
 from .posteriors_asked import kept_for, last_modes, pieces
@@ -66,7 +66,8 @@ class SplitSums(PartCall):
         out = np.zeros((2 + bool(curved), len(leaves), d * n_bins))
         for part, at in modes_of(clients, block, slots, **about):
             codes = clients.bins_of(part) + n_bins * np.arange(d)
-            leaf_of_row, weights = leaves_of(at.rows, tree), at.weights.ravel()
+            leaf_of_row = leaves_of(at.rows, tree, part.cache)
+            weights = at.weights.ravel()
             summed = [weights, at.slopes[:, output].ravel()]
             if curved:
                 summed.append(at.curvatures(output).ravel())
@@ -171,7 +172,7 @@ def _residuals(model, part, totals, theta, root, dispersion, trees, by_rows):
     weights = part.weights * totals[:, None]
     posterior = _posterior(model, part, totals, theta, root, dispersion, by_rows)
     residual = part.y - part.forward(np.broadcast_to(theta, (c, p))[:, None])
-    residual = residual - forest_values(rows, trees).reshape(c, 1, n)
+    residual = residual - forest_outputs(rows, trees, 1, part.cache).reshape(c, 1, n)
     pulled = part.backward(weights[:, None] * residual)[:, 0]
     away = root * posterior.covariance_times(root * pulled / dispersion)
     residual = residual - part.forward(away[:, None])
@@ -193,7 +194,7 @@ def _working_rows(model, part, totals, theta, root, dispersion, trees, by_rows):
     """Modes under other losses, by Newton's method."""
     (c, n, _), C = part.shape, model.n_outputs
     rows = _features(model, part)
-    offset = forest_outputs(rows, trees, C).reshape(c, n, C).transpose(0, 2, 1)
+    offset = forest_outputs(rows, trees, C, part.cache).reshape(c, n, C).transpose(0, 2, 1)
     model, y = model.beside(part.y, offset)
     moved = part.with_targets(y)
     start = last_modes(part, (1, c, model.n_params))

@@ -330,7 +330,8 @@ class InProcessSite(Site):
         cuts = check_numbers("cuts", cuts, (d, np.shape(cuts)[-1]))
         for block, slots in self._taken():
             c, n, p = block.shape
-            values = forest_outputs(block.dense().reshape(c * n, p)[:, :d], trees, C)
+            rows = block.dense().reshape(c * n, p)[:, :d]
+            values = forest_outputs(rows, trees, C, block.cache)
             offset = values.reshape(c, n, C).transpose(0, 2, 1)
             _, y = self.model.beside(block.y, offset)
             rest = block.with_targets(y)

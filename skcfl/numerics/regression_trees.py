@@ -23,34 +23,53 @@ def empty_tree(max_leaf_nodes):
     return tree
 
 
+def padded(trees, max_leaf_nodes):
+    """The same trees in an array of room for more leaves."""
+    out = np.array([empty_tree(max_leaf_nodes)] * len(trees)).reshape(-1, max_leaf_nodes, 5)
+    out[:, : trees.shape[1]] = trees
+    return out
+
+
 def splits_of(tree):
     """Numbers, leaves, features and thresholds of the splits of a tree."""
     for k in np.flatnonzero(tree[:, LEAF] >= 0).tolist():
         yield k, int(tree[k, LEAF]), int(tree[k, FEATURE]), tree[k, THRESHOLD]
 
 
-def leaves_of(X, tree):
-    """Leaf of each row, (n_rows,)."""
-    leaf = np.zeros(len(X), dtype=np.intp)
+def leaves_of(X, tree, cache=None):
+    """Leaf of each row, (n_rows,).
+
+    A cache, a dict of these rows, has the leaves of the last tree: the first splits that this one
+    shares with it are not made again.
+    """
+    known, leaf = ({} if cache is None else cache).get("leaves", (tree[:1], None))
+    n = 1 + int((known[:, LEAF] >= 0).sum())
+    if leaf is None or not np.array_equal(known[:n, :VALUE], tree[:n, :VALUE]):
+        n, leaf = 1, np.zeros(len(X), dtype=np.intp)
+    leaf = leaf.copy()
     for k, parent, feature, threshold in splits_of(tree):
-        leaf[(leaf == parent) & (X[:, feature] > threshold)] = k
+        if k >= n:
+            leaf[(leaf == parent) & (X[:, feature] > threshold)] = k
+    if cache is not None:
+        cache["leaves"] = tree, leaf
     return leaf
 
 
-def forest_values(X, trees):
-    """Sum of the values of trees (n_trees, max_leaf_nodes, 5) at each row, (n_rows,)."""
-    total = np.zeros(len(X))
-    for tree in trees:
-        total += tree[leaves_of(X, tree), VALUE]
-    return total
+def forest_outputs(X, trees, n_outputs, cache=None):
+    """Sums of the values of trees (n_trees, max_leaf_nodes, 5) at each row, (n_rows, n_outputs).
 
-
-def forest_outputs(X, trees, n_outputs):
-    """Sums of the values of trees at each row, (n_rows, n_outputs).
-
-    Trees come in rounds, one tree of each output after the other.
+    Trees come in rounds, one tree of each output after the other. A cache, a dict of these rows,
+    has the sums of the last call: of trees that these begin with they are not computed again.
     """
-    return np.stack([forest_values(X, trees[k::n_outputs]) for k in range(n_outputs)], axis=1)
+    known, total = ({} if cache is None else cache).get("forest", (trees[:0], None))
+    if total is None or not np.array_equal(known, trees[: len(known)]):
+        known, total = trees[:0], np.zeros((n_outputs, len(X)))
+    total = total.copy()
+    for k, tree in enumerate(trees[len(known) :]):
+        total[k % n_outputs] += tree[leaves_of(X, tree), VALUE]
+    if cache is not None:
+        cache["forest"] = trees, total
+    return total.T
 
 
 def in_units(trees, mean, scale):

@@ -67,8 +67,8 @@ class TreeBasis(Options):
     n_trees : "auto" or int, default="auto"
         Number of trees, with more than two classes of each class. "auto" takes the one, from 0
         to 200, with which rows held out inside the clients are predicted best.
-    max_leaf_nodes : int, default=8
-        Leaves of a tree at most.
+    max_leaf_nodes : "auto" or int, default="auto"
+        Leaves of a tree at most. "auto" is 8, and 31 after the first 50 trees.
     learning_rate : float, default=0.2
         Part of its least-squares values that each tree adds; of a Newton step with other losses.
     max_bins : int, default=64
@@ -100,7 +100,7 @@ class TreeBasis(Options):
 
     _parameter_constraints = {
         "n_trees": [StrOptions({"auto"}), Interval(Integral, 1, 10_000, closed="both")],
-        "max_leaf_nodes": [Interval(Integral, 2, 1_000, closed="both")],
+        "max_leaf_nodes": [StrOptions({"auto"}), Interval(Integral, 2, 1_000, closed="both")],
         "learning_rate": [Interval(Real, 0, 1, closed="right")],
         "max_bins": [Interval(Integral, 2, 255, closed="both")],
         "min_samples_leaf": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
@@ -108,7 +108,7 @@ class TreeBasis(Options):
     }
 
     n_trees: int | Literal["auto"] = "auto"
-    max_leaf_nodes: int = 8
+    max_leaf_nodes: int | Literal["auto"] = "auto"
     learning_rate: float = 0.2
     max_bins: int = 64
     min_samples_leaf: int | Literal["auto"] = "auto"

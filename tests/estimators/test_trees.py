@@ -17,7 +17,15 @@ from skcfl import PartialPooling, PartialPoolingClassifier, PartialPoolingRegres
 from skcfl.exceptions import PrivacyError
 from skcfl.federation import InProcessFederation
 from skcfl.inspection import EffectDisplay
-from skcfl.numerics.regression_trees import VALUE, dependence, empty_tree, forest_values, leaves_of
+from skcfl.numerics.regression_trees import (
+    LEAF,
+    VALUE,
+    dependence,
+    empty_tree,
+    forest_outputs,
+    leaves_of,
+    padded,
+)
 from skcfl.pooling.boosting import grown
 
 FEW = TreeBasis(n_trees=10, learning_rate=0.3, max_bins=32)
@@ -76,6 +84,42 @@ def test_a_search_without_a_gain_ends_after_one_stage():
     assert forest.n_rounds == 0 and len(forest.losses) == 2
 
 
+def test_trees_that_still_gain_become_larger(monkeypatch):
+    monkeypatch.setattr("skcfl.pooling.boosting.LARGER_AFTER", 3)
+    rows = corners(n=60)
+    found, small = (booster("numbers", rows, TreeBasis(6, most))[0] for most in ("auto", 8))
+    for each in (found, small):
+        each.stage(4)
+    found.stage(2)
+    assert_array_equal(found.trees[:3], padded(small.trees[:3], 31))
+    n_leaves = 1 + (found.trees[:, :, LEAF] >= 0).sum(axis=1)
+    assert (n_leaves[:3] == 8).all() and (n_leaves[3:] > 8).all()
+    model = PartialPoolingRegressor(basis=TreeBasis(6)).fit(*rows[:2], groups=rows[2])
+    assert model._effects[0].forest.trees.shape == (6, 31, 5)
+
+
+def test_leaves_and_values_that_rows_keep_are_those_made_anew():
+    """Trees that grow, and others; forests that grow, shrink, get room, and others."""
+    rng = np.random.default_rng(0)
+    X, cache, trees, found = rng.normal(size=(40, 2)), {}, [], []
+    for _ in range(6):
+        tree = empty_tree(6)
+        for k in range(1, rng.integers(2, 6)):
+            tree = tree.copy()
+            tree[k, :VALUE] = rng.integers(k), rng.integers(2), rng.normal()
+            found.append((leaves_of(X, tree, cache), leaves_of(X, tree)))
+        tree[:, VALUE] = rng.normal(size=6)
+        trees.append(tree)
+    trees = np.array(trees)
+    for part in (trees[:2], trees[:4], trees[:2], trees[2:], padded(trees[2:], 9), trees[:0]):
+        found.append((forest_outputs(X, part, 2, cache), forest_outputs(X, part, 2)))
+    for kept, anew in found:
+        assert_array_equal(kept, anew)
+    kept = forest_outputs(X, trees, 2, cache)
+    assert np.ptp(kept, axis=0).min() > 0.1
+    assert_array_equal(forest_outputs(np.zeros((40, 2)), trees, 2, cache), kept)
+
+
 def as_array(tree):
     """A fitted tree of scikit-learn as an array of splits."""
     t, out, number, leaf = tree.tree_, empty_tree(tree.get_n_leaves()), {0: 0}, 1
@@ -95,7 +139,7 @@ def test_dependence_is_scikit_learns():
     X = X.astype(np.float32)  # as scikit-learn compares
     tree = DecisionTreeRegressor(max_depth=4, random_state=0).fit(X, y)
     ours = as_array(tree)
-    assert_allclose(forest_values(X, ours[None]), tree.predict(X), atol=1e-12)
+    assert_allclose(forest_outputs(X, ours[None], 1)[:, 0], tree.predict(X), atol=1e-12)
     for j in range(3):
         how = {"method": "recursion", "kind": "average", "grid_resolution": 9}
         wanted = partial_dependence(tree, X, [j], **how)
