@@ -15,10 +15,17 @@ from sklearn.utils import check_random_state
 from ..federation.federation import Federation
 from ..federation.journal import Journal, digest
 from ..federation.private_sums import private_copy
+from ..models import LinearModel, Location
 from .of_clients import check_federation
 
 #: Parameters that change no result.
 WITHOUT_RESULT = frozenset({"n_jobs", "verbose"})
+#: Local models of the question by which rows are compared, by the kind of the targets.
+COMPARED_BY = {
+    "classifier": LinearModel("log_loss"),
+    "regressor": LinearModel("squared_error"),
+    None: Location(),
+}
 
 
 @contextmanager
@@ -58,7 +65,7 @@ def checkpointed(
     if not isinstance(every, Real) or isinstance(every, bool) or not every >= 0:
         raise ValueError(f"every must be a number of seconds of at least 0, got {every!r}.")
     given = getattr(estimator, "random_state", None)
-    journal = Journal(path, _described(estimator, given), every, resume)
+    journal = Journal(path, _described(estimator, given), every, resume, COMPARED_BY)
     draws = given
     if not isinstance(given, Integral):
         draws = np.random.RandomState() if given is None else check_random_state(given)

@@ -169,7 +169,8 @@ class Federation(Protected, ABC):
         presence = Presence(hello.ids, self.min_clients, self.retries, before)
         parts = _present(self.rows(model, hello), presence, hello, model)
         if self.journal is not None:
-            parts = recorded(parts, self.journal, hello, self._bytes_of_fit)
+            about = self.journal, hello, self._bytes_of_fit, self.rows
+            parts = recorded(parts, model.estimator_type, *about)
         if self.max_share is not None:
             weights = np.where(presence.left_out, 0.0, hello.weights)
             most = largest_weight(weights, self.max_share)

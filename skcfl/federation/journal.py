@@ -84,6 +84,8 @@ class Journal:
         Seconds between two writes.
     resume : bool
         If True, a file that is there is gone on from.
+    models : dict, default=None
+        Local model of the question by which rows are compared, by the kind of the targets.
 
     Attributes
     ----------
@@ -95,8 +97,9 @@ class Journal:
         Answers that were found here, and that were added.
     """
 
-    def __init__(self, path, estimator, every, resume):
+    def __init__(self, path, estimator, every, resume, models=None):
         self.path, self.estimator, self.every = Path(path), estimator, float(every)
+        self.models = models
         self.state, self.wire_bytes = {}, (0, 0)
         self.n_found = self.n_added = 0
         self._lock, self._places, self._waiting = threading.Lock(), defaultdict(deque), []
@@ -206,15 +209,20 @@ class Journal:
         ----------
         clients : dict
             Digests by name of what the clients have said of themselves.
+
+        Returns
+        -------
+        begun : bool
+            False in later calls.
         """
         if self._begun:
-            return
+            return False
         self._begun = True
         if self._clients is not None:
             other = [name for name, value in clients.items() if self._clients.get(name) != value]
             if other:
                 raise self._wrong(f"is of other clients: {', '.join(other)} are not the same")
-            return
+            return True
         self._clients = clients
         header = {"versions": versions(), "estimator": self.estimator, "clients": clients}
         data = MAGIC + _record(bytes(DIGEST), dumps({**header, "state": self.state}, ()))
@@ -224,6 +232,7 @@ class Journal:
         except OSError as error:
             raise self._not_written(error) from error
         self._file, self._end = self.path.open("r+b", buffering=0), len(data)
+        return True
 
     def take(self, key):
         """The next answer to a question, by its digest; None if there is none any more."""

@@ -4,13 +4,13 @@ They stand before the places of a federation.  What clients remember for themsel
 journal: calls that make it are asked again, in their order, and so it is made anew.
 """
 
-from contextlib import suppress
-
 import numpy as np
 
 from ..calls import CALLS
+from ..calls.first_order import BestResponse
 from ..clients.last_answers import Forgotten, LastAnswers
 from ..exceptions import CheckpointError
+from .fanout import joined
 from .journal import digest
 from .sites import PlaceLost, Site, answer_without, count_derived
 from .turns import pass_turn
@@ -21,31 +21,36 @@ CHECKED = frozenset({"class_totals", "moments"})
 KEPT = frozenset({"scores", "testable"})
 #: What rows make of themselves.
 STEPS = frozenset({"capped", "judged_by", "scaled", "weighed", "without"})
-#: Answers by which other rows are seen, wherever the models are.
-LOSSES = frozenset({"losses", "values", "evidence"})
-#: Calls of a place that are compared with those of before.
-COMPARED = 2
 #: Largest relative difference of sums over the same rows, of another processor.
 SAME = 1e-5
 
 
-def recorded(parts, journal, hello, wire_bytes):
+def recorded(parts, kind, journal, hello, wire_bytes, rows):
     """Places with their answers in a journal.
 
     Parameters
     ----------
     parts : list of Place
         The rows of the fit.
+    kind : {"classifier", "regressor", None}
+        Kind of the targets.
     journal : Journal
         What has them.
     hello : Handshake
         What the clients have said of themselves.
     wire_bytes : callable
         Bytes ``(up, down)`` that have travelled.
+    rows : callable
+        ``rows(model, hello)`` opens the rows once more.
 
     Returns
     -------
     parts : list of RecordedRows
+
+    Raises
+    ------
+    CheckpointError
+        If the journal is of other clients, or they have other rows.
     """
     about = {
         "ids": hello.ids,
@@ -54,13 +59,50 @@ def recorded(parts, journal, hello, wire_bytes):
         "numbers of rows": hello.sizes,
         "weights": hello.weights,
     }
-    journal.begin({name: digest(value).hex() for name, value in about.items()})
+    if journal.begin({name: digest(value).hex() for name, value in about.items()}):
+        _check_rows(rows, kind, journal, hello, wire_bytes)
     # A fit may open the same clients with several sets of columns.
     columns = about["features"], getattr(hello, "columns", None)
     return [
         RecordedRows(part, Recorder(journal, wire_bytes), digest(hello.ids[part.places], columns))
         for part in parts
     ]
+
+
+def _check_rows(rows, kind, journal, hello, wire_bytes):
+    """Raise a CheckpointError if rows are not those of the fit that began the journal.
+
+    Each fit asks one question, whatever its method: losses and gradients of a model of zeros.
+    Clients that do not answer, as under a policy without the call, are not compared.
+    """
+    n_classes = None if hello.classes is None else len(hello.classes)
+    model = journal.models[kind].bind(hello.n_features, n_classes, hello.dtype)
+    key, ids = digest("rows", model, hello.ids), hello.ids
+    found = journal.take(key)
+    # A policy ends the fit of the rows with which it refuses a call: these are of no fit.
+    site = joined([(part.site(model), part.places) for part in rows(model, hello)])
+    try:
+        sent = {"theta": np.zeros((1, model.n_params), model.dtype), "fixed": None}
+        answers = site.answer(BestResponse.name, sent)
+    except PlaceLost:
+        return
+    gradients = answers["gradients"].astype(float)
+    norms = np.linalg.norm(gradients, axis=1)
+    # A direction takes the place of gradients, which may be long.
+    along = gradients @ np.random.RandomState(0).standard_normal(gradients.shape[1])
+    seen = np.column_stack([answers["losses"], norms, along])
+    answered = answers.get("answered", np.ones(len(ids), dtype=bool))
+    if found is None:
+        journal.add(key, {"seen": seen, "answered": answered}, wire_bytes())
+        return
+    before, both = found["seen"], answered & found["answered"]
+    error = SAME * np.abs(before[:, [0, 1, 1]])
+    other = both & ~np.isclose(seen, before, rtol=0.0, atol=error, equal_nan=True).all(axis=1)
+    if other.any():
+        raise CheckpointError(
+            f"checkpoint={str(journal.path)!r} is of other rows: those of clients "
+            f"{ids[other].tolist()[:5]} are not the same. To begin anew, delete it."
+        )
 
 
 class Recorder:
@@ -78,13 +120,10 @@ class Recorder:
     reachable : bool or None
         Whether the place was when it gave the answer that was read last; None if it was asked
         since.
-    same : set of str
-        Calls that the place has answered as before, see :meth:`check`.
     """
 
     def __init__(self, journal, wire_bytes):
         self.journal, self.wire_bytes, self.reachable = journal, wire_bytes, None
-        self.same = set()
 
     def check(self, name, value, before):
         """Raise a CheckpointError if an answer is not that of before."""
@@ -228,8 +267,7 @@ class RecordedSite(Site):
         found = self.recorder.take(key)
         again = found is not None and (self.remembers or message.remembers)
         if found is not None and not again:
-            compare = self._compared(message, sent, found)
-            return lambda: compare() or self._read(message, sent, found)
+            return lambda: self._read(message, sent, found)
         sent = self._with_lacked(message, sent)
         if again:
             return self._repeat(call, sent, found)
@@ -248,28 +286,6 @@ class RecordedSite(Site):
             return answers
 
         return answer
-
-    def _compared(self, message, sent, found):
-        """Ask for losses once more, the first time, to see that the rows are the same.
-
-        What is returned waits for the answer, and raises a CheckpointError if it is another one.
-        """
-        before, name = found.get("answers", {}), message.name
-        trains = "steps" in message.down or message.keep or sent.get("own") is not None
-        if trains or "answered" in before or not LOSSES & before.keys():
-            return nothing
-        if name in self.recorder.same or len(self.recorder.same) == COMPARED:
-            return nothing
-        self.recorder.same.add(name)
-        wait = self.inner.begin(name, sent)
-
-        def compare():
-            with suppress(PlaceLost):
-                answers = wait()
-                if "answered" not in answers:  # all have answered
-                    self.recorder.check(name, _losses_of(answers), _losses_of(before))
-
-        return compare
 
     def _positions(self, clients):
         return np.arange(len(self.lacked.known))[self.at][clients]
@@ -319,16 +335,6 @@ class RecordedSite(Site):
             self.lacked.known[places] = False
         else:
             self.lacked.keep(places, answers[message.keep][clients])
-
-
-def nothing():
-    """Compare nothing."""
-
-
-def _losses_of(answers):
-    """Losses and their gradients, which may be zero, as one array in double precision."""
-    kept = LOSSES | {"gradients", "slopes"}
-    return np.concatenate([np.ravel(v).astype(float) for k, v in answers.items() if k in kept])
 
 
 def _alike(a, b):

@@ -1,0 +1,49 @@
+"""What a checkpoint is made of: digests of questions, and a file that one fit writes."""
+
+import os
+
+import numpy as np
+import pytest
+
+from skcfl import FedAvgRegressor, LocalModels
+from skcfl.exceptions import CheckpointError
+from skcfl.federation.file_lock import FileLock
+from skcfl.federation.journal import Journal, digest
+
+
+def test_digests_tell_values_apart():
+    values = [None, 0, 0.0, "0", b"0", [0], [[0]], [0, 0], {"a": 0}, np.zeros(2), np.zeros((2, 1))]
+    values += [np.zeros(2, dtype=int), LocalModels(), FedAvgRegressor(), FedAvgRegressor(alpha=2)]
+    values += [np.array(["a", None], dtype=object), int, float, np.float64(0)]
+    found = {digest(value) for value in values}
+    assert len(found) == len(values)
+    assert digest(np.ones((2, 3)).T) == digest(np.ones((3, 2)))
+
+
+def test_a_link_to_a_checkpoint_is_that_checkpoint(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "fit")
+    first = Journal(tmp_path / "fit", "x", 0, False)
+    with pytest.raises(CheckpointError, match="is of a fit that is running"):
+        Journal(tmp_path / "link", "x", 0, False)
+    Journal(tmp_path / "another", "x", 0, False).close(False)
+    first.close(False)
+    Journal(tmp_path / "link", "x", 0, False).close(False)
+
+
+def test_a_lock_that_was_deleted_in_between_is_not_held(tmp_path, monkeypatch):
+    """Opened before the last holder deleted it: a new one is made, which others see."""
+    first, there = FileLock(tmp_path / "fit"), FileLock._is_there
+    looked = []
+
+    def late(self):
+        if not looked:
+            looked.append(os.unlink(tmp_path / "fit.lock"))
+        return there(self)
+
+    first.release()
+    monkeypatch.setattr(FileLock, "_is_there", late)
+    second = FileLock(tmp_path / "fit")
+    with pytest.raises(BlockingIOError):
+        FileLock(tmp_path / "fit")
+    second.release()
+    second.release()
