@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import secrets
 import threading
@@ -24,7 +23,8 @@ from ..calls.releases import RELEASES
 from ..clients.ids import joined_ids
 from ..exceptions import PrivacyError
 from ..numerics.gaussian_mechanism import epsilon_of, multiplier_of, sampled_epsilon
-from .file_lock import locked, write_whole
+from .books import read_books, write_books
+from .file_lock import locked
 from .masks import INFINITE, MaskParty, encoded, rooms_of, scale_of
 from .scaling import Scaling
 from .serialization import dumps, loads
@@ -80,7 +80,8 @@ class ClientPrivacy:
     account : str or path, default=None
         File that keeps what is spent where processes end, such as at a site between two jobs.
         Every place needs its own: each place that shares a file charges all releases to it. None
-        keeps it in the memory of the process with the rows, for one federation.
+        keeps it in the memory of the process with the rows, for one federation. A file that is
+        damaged, or was spent with another `participation`, releases nothing more.
     identity : SiteIdentity, default=None
         Certificate by which a site signs the key of its masks, and verifies the others'; it then
         takes no part in masked sums with other sites than those that it names. None signs nothing.
@@ -335,7 +336,7 @@ class Account:
     def _read(self) -> dict[str, Any]:
         """What is spent, and the multiplier of the last release."""
         if self._path is not None and self._path.exists():
-            kept = json.loads(self._path.read_text(encoding="utf-8"))
+            kept = read_books(self._path, self.privacy.participation)
             return max(self._books, kept, key=lambda books: float(books["spent"]))
         return self._books
 
@@ -395,10 +396,10 @@ class Account:
                     f"its account is spent: the release would raise epsilon to {would:.3g} at "
                     f"delta={privacy.delta:g}, and {privacy.epsilon:g} is the limit"
                 )
-            self._books.update(spent=spent, multiplier=float(multiplier))
+            share = privacy.participation
+            self._books.update(spent=spent, multiplier=float(multiplier), participation=share)
             if self._path is not None:
-                # A file that is cut would be an account of nothing.
-                write_whole(self._path, json.dumps(self._books).encode())
+                write_books(self._path, self._books)
 
     def names(self, n_clients: int, site: str | None = None) -> Array:
         """Names in the place of the clients' ids, ascending: ids say who takes part.
