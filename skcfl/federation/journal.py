@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 def digest(*values: Any) -> bytes:
-    """Digest of numbers, text, arrays, and objects by their class and attributes."""
+    """Digest of numbers, text, arrays, sets, and objects by class and attributes, or by value."""
     found = hashlib.sha256()
     _feed(found, values)
     return found.digest()
@@ -58,6 +58,9 @@ def _feed(found, value):
             _feed(found, item)
     elif isinstance(value, dict):
         _feed(found, list(value.items()))
+    elif isinstance(value, set | frozenset):
+        found.update(b"set ")
+        _feed(found, sorted(digest(item) for item in value))
     elif isinstance(value, np.generic | int | float | complex | str | bytes | None):
         found.update(f"{value!r} ".encode())
     else:
@@ -67,6 +70,10 @@ def _feed(found, value):
         elif hasattr(value, "to_message"):
             parts = value.to_message()
         name = getattr(value, "__name__", "")
+        by_class = cls is value or isinstance(value, np.dtype)
+        # A value such as a UUID; the text of other objects may have their place in memory.
+        if not (parts or by_class or cls.__eq__ is object.__eq__):
+            name = repr(value)
         found.update(f"{cls.__module__}.{cls.__qualname__} {name} ".encode())
         _feed(found, dict(parts))
 

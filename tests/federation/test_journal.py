@@ -1,8 +1,13 @@
 """What a checkpoint is made of: digests of questions, and a file that one fit writes."""
 
 import os
+import uuid
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from skcfl import FedAvgRegressor, LocalModels
@@ -15,8 +20,17 @@ def test_digests_tell_values_apart():
     values = [None, 0, 0.0, "0", b"0", [0], [[0]], [0, 0], {"a": 0}, np.zeros(2), np.zeros((2, 1))]
     values += [np.zeros(2, dtype=int), LocalModels(), FedAvgRegressor(), FedAvgRegressor(alpha=2)]
     values += [np.array(["a", None], dtype=object), int, float, np.float64(0)]
+    # Client ids of types without attributes.
+    values += [uuid.UUID(int=1), uuid.UUID(int=2), Decimal(1), Decimal(2), Fraction(1, 3)]
+    values += [date(2026, 1, 1), date(2026, 1, 2), frozenset("ab"), frozenset("a"), frozenset()]
+    for made in (pd.Period, pd.Timestamp):
+        values += [made("2025-01-01"), made("2026-01-01")]
     found = {digest(value) for value in values}
     assert len(found) == len(values)
+    assert digest(frozenset("abc")) == digest(frozenset("cba"))
+    # What has no value goes by its class, in another process, too.
+    assert digest(object()) == digest(object())
+    assert digest(np.random.RandomState(0)) == digest(np.random.RandomState(1))
     assert digest(np.ones((2, 3)).T) == digest(np.ones((3, 2)))
 
 
