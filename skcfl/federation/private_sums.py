@@ -78,7 +78,8 @@ class Protected:
         ValueError
             If a number is out of its range, or bounds are missing.
         PrivacyError
-            If the rows are elsewhere: their owners declare privacy in their policy.
+            If the clients are private or masked already: :meth:`masked` comes last. If the rows
+            are elsewhere: their owners declare privacy in their policy.
         """
         if on_noise not in ("local", "error"):
             raise ValueError(f"on_noise must be 'local' or 'error', got {on_noise!r}.")
@@ -87,6 +88,7 @@ class Protected:
                 f"unit must be 'client', got {unit!r}; released() protects single records."
             )
         self._check_owner("private")
+        self._check_undeclared("private")
         how: dict[str, Any] = {"n_fits": n_fits, "random_state": random_state}
         how["participation"] = participation
         federation = self._under(ClientPrivacy(epsilon, delta, unit, bounds, **how))
@@ -175,11 +177,7 @@ class Protected:
         if epsilon is None:
             return released_by_sites(self, n_folds)
         self._check_owner("released")
-        if self._declared() is not None:
-            raise PrivacyError(
-                "released() is refused: the clients answer sums over clients and nothing else. "
-                "Ask the federation from which this one was made."
-            )
+        self._check_undeclared("released")
         privacy = ClientPrivacy(epsilon, delta, "record", bounds, random_state=random_state)
         return release_moments(self, privacy, n_folds)
 
@@ -189,6 +187,15 @@ class Protected:
 
     def _check_owner(self, method: str) -> None:
         """Raise a PrivacyError if a policy says already what clients answer."""
+
+    def _check_undeclared(self, method: str) -> None:
+        """Raise a PrivacyError if a method would take back what is declared."""
+        if self._declared() is not None:
+            raise PrivacyError(
+                f"{method}() is refused: the clients are private or masked, and answer sums over "
+                "clients and nothing else. Ask the federation from which this one was made; for "
+                "noise and masks, declare them in the order private(...).masked(...)."
+            )
 
     def _with_masks(self, least: int) -> Self:
         """The same federation under its privacy, with sums behind masks."""

@@ -640,6 +640,11 @@ def test_bad_declarations():
         federation.masked(3, bounds="wide")
     with pytest.raises(ValueError, match=r"those of private\(\)"):
         federation.private(1.0, bounds=BOUNDS).masked(3, bounds=BOUNDS)
+    # It would be without the masks, or have a budget of its own.
+    for declared in (federation.masked(3), federation.private(1.0, bounds=BOUNDS)):
+        for more in (declared, FanOutFederation([declared])):
+            with pytest.raises(PrivacyError, match=r"order private\(\.\.\.\)\.masked\("):
+                more.private(50.0, bounds=BOUNDS)
     with pytest.raises(PrivacyError, match="their owners keep the account"):
         RemoteFederation(sites()).masked(3, bounds=BOUNDS)
 
