@@ -130,7 +130,13 @@ def _of_another_library(X):
         f"X is a frame of {library} with columns that are no numbers: these need pandas and "
         "pyarrow, which are not installed."
     ):
-        return X.to_pandas()
+        frame = X.to_pandas()
+    for name, dtype in zip(frame.columns, getattr(X, "dtypes", ()), strict=False):
+        # The levels of polars' Categorical are in the order of the rows, not as declared.
+        if str(dtype).startswith("Categorical"):
+            levels = sorted(frame[name].cat.categories)
+            frame[name] = frame[name].cat.set_categories(levels)
+    return frame
 
 
 def as_rows(X):

@@ -274,6 +274,12 @@ def test_frames_of_polars():
     for frame in map(polars.DataFrame, kinds):
         model = LocalModelsRegressor(alpha=1.0).fit(frame, Y, groups=GROUPS)
         assert sum(name.startswith("z_") for name in model.coef_names_) == 2
+    declared = polars.Enum(["205", "101", "0309"])
+    for kind, first in [(polars.Categorical, "0309"), (declared, "205")]:
+        for step in (1, -1):
+            frame = polars.DataFrame(columns | {"z": columns["z"].cast(kind)})[::step]
+            model.fit(frame, Y[::step], groups=GROUPS[::step])
+            assert f"z_{first}" not in model.coef_names_
     with pytest.raises(ValueError, match="Column 'z' of X: dates or times"):
         dates = polars.DataFrame(columns | {"z": DAYS.date.tolist()})
         LocalModelsRegressor().fit(dates, Y, groups=GROUPS)
