@@ -153,6 +153,7 @@ def test_networks_have_no_second_order_calls():
         "spectrum": (),
         "hessians": (w[:1], together),
         "hessian_products": (w[:1], w[:1], together),
+        "hessian_diagonals": (w[:1], together),
         "hessian_solves": (w[:1], w[:1], together, 1.0),
         "rounding": (w,),
         "enclosures": (w[:1], together, w[:1], False),

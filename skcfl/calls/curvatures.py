@@ -138,6 +138,37 @@ class HessianProducts(Call):
         return (sum_by_cluster(products, labels, len(theta), weights),)
 
 
+class HessianDiagonals(Call):
+    """Diagonals of the clusters' Hessians, to precondition systems with.
+
+    Parameters
+    ----------
+    theta, labels, weights, damping
+        As of :class:`Hessians`.
+
+    Returns
+    -------
+    diagonals : ndarray of shape (K, n_params)
+        Those of ``sum_{i in C_k} u_i`` times the Hessian of ``f_i`` at ``theta_k``.
+    """
+
+    down = {"theta": "K p", "labels": "n", "weights": "n", "damping": "K"}
+    defaults = {"weights": None, "damping": 0.0}
+    up = {"diagonals": "K p"}
+    minimised = exact = True
+
+    def count(cls, sizes, arguments):
+        return sizes["n"] * sizes["p"], sizes["n"] * sizes["p"]
+
+    def passes(cls, sizes, arguments):
+        return 2
+
+    def kernel(cls, clients, block, slots, theta, labels, weights, damping):
+        block = block.astype(np.float64)
+        diagonals = clients.model.hessian_diagonal(block, theta[labels], damping[labels])
+        return (sum_by_cluster(diagonals, labels, len(theta), weights),)
+
+
 class HessianSolves(Call):
     """Solutions ``x_i`` of each client's ``(H_i + shift I) x_i = u``, H at a model.
 

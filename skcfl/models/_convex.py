@@ -134,6 +134,10 @@ class ConvexModel(LocalModel):
         return self._loss_product(block, self.state(block, w), u, damping) + self.decay * u
 
     @abstractmethod
+    def hessian_diagonal(self, block, w, damping=0.0):
+        """Diagonal of the Hessian of ``f_i`` at ``w_i``: (c, p) -> (c, p)."""
+
+    @abstractmethod
     def rounding(self, block, w):
         """Bound of the rounding of ``f_i(w_i)`` as computed in double precision: (c, p) -> (c,).
 

@@ -347,6 +347,12 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         r = self.kernel.curvature_product(Z, block.y, v, damping) * block.weights[:, None, :]
         return block.backward(r).reshape(u.shape)
 
+    def hessian_diagonal(self, block, w, damping=0.0):
+        Z, damping = self.state(block, w), np.reshape(damping, (-1, 1, 1))
+        h = self.kernel.own_curvature(Z, block.y, damping) * block.weights[:, None, :]
+        squares = [block.reweighted(h[:, a]).squares() for a in range(self.n_outputs)]
+        return np.concatenate(squares, axis=1) + self.decay
+
     def _loss_diagonal(self, block):
         squares = block.squares()
         bound = self.kernel.max_curvature if self.bounded_curvature else 1.0

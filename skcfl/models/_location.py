@@ -169,6 +169,14 @@ class Location(ConvexModel):
         along = np.matmul(E, u[:, :, None])
         return product - np.sum(along * self._flat(r, pull, damping) * E, axis=1)
 
+    def hessian_diagonal(self, block, w, damping=0.0):
+        E = self.state(block, w)
+        r, pull = self._pull(block, E)
+        total = pull.sum(axis=1)[:, None]
+        if self._squared:
+            return np.tile(total, self.n_params)
+        return total - np.sum(E * self._flat(r, pull, damping) * E, axis=1)
+
     def _flat(self, r, pull, damping):
         """Subtracted from the curvature: beyond delta there is none towards the row."""
         damping = np.reshape(damping, (-1, 1))

@@ -35,7 +35,7 @@ from ..calls.summed import ClusterValues
 from ..federation.result import Result
 from .choice import DealtFirst, Known, LeastLoss
 from .loop import choose_all, run_rounds
-from .polish import partition_key, polish
+from .polish import EXACT, partition_key, polish
 from .record import RoundRecord
 from .safeguards import FrozenClients, HalvedSteps, Reseeding
 from .state import Draw, State, weighted_mean
@@ -69,6 +69,8 @@ class Options:
     stable_rounds: int | None = None
     tol: float = 1e-4
     polish: bool = True
+    # Squared Newton decrement of polished models of many parameters.
+    exact: float = EXACT
     # Rounds with the same partition after which polishing takes over.
     settled: int = 5
     # True if clusters of the first round are dealt out: models are all the same.
@@ -168,7 +170,7 @@ class Rounds:
             suspects = Suspects(options.aggregator, self.weights)
         if options.polish:
             last = self.rule.last(self.state)
-            parts = self.state, self.everyone, last, self.record, suspects
+            parts = self.state, self.everyone, last, self.record, suspects, options.exact
             shortfall = polish(self.pool, *parts)
         return _result(self.pool, self.state, self.weights, self.record, shortfall, suspects)
 

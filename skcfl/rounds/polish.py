@@ -13,12 +13,13 @@ from functools import partial
 import numpy as np
 
 from .._progress import loop
-from ..calls.curvatures import HessianProducts, Hessians, Solve, shows_rows
+from ..calls.curvatures import HessianDiagonals, HessianProducts, Hessians, Solve, shows_rows
 from ..calls.first_order import Present
 from ..calls.summed import GradientSums
 from ..federation.lanes import asked_at_once
 from ..federation.presence import needing_all
 from ..numerics.conjugate_gradients import conjugate_gradients
+from ..numerics.matrices import quotient
 from ..numerics.newton import MAX_DENSE, MIN_DAMPING, newton, solve_scaled
 from .loop import choose_all, so_far
 
@@ -32,6 +33,14 @@ EXACT = 1e-16
 RUNS = 3
 # Squared Newton decrement of a minimiser that is only compared with others.
 ROUGH = 1e-6
+# Relative residuals of directions from products, at most and at least.
+MAX_RESIDUAL, MIN_RESIDUAL = 0.1, 1e-8
+# Squared decrement that the last of such steps leaves, relative to the one that ends the search.
+LAST_DIGITS = 1e-8
+# Most products for a direction.
+MAX_PRODUCTS = 200
+# Curvature below which a parameter stays where it is.
+TINY = 1e-250
 
 
 def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None, tol=EXACT):
@@ -91,7 +100,7 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None, t
     return out, bool(solved and converged.all()), float((decrement / scale).max()), objective
 
 
-def polish(pool, state, everyone, rule, record, judge=None):
+def polish(pool, state, everyone, rule, record, judge=None, tol=EXACT):
     """Newton on every cluster's pooled problem, choose again, until the partition repeats.
 
     Parameters
@@ -109,6 +118,8 @@ def polish(pool, state, everyone, rule, record, judge=None):
     judge : Suspects, default=None
         Who is false under a robust aggregation: they are left out, and found anew with the models
         that are polished without them.
+    tol : float
+        As of :func:`solve_pooled`.
 
     Returns
     -------
@@ -130,6 +141,7 @@ def polish(pool, state, everyone, rule, record, judge=None):
                 state.theta,
                 counted,
                 record=lambda value, change, k=n_clusters: record.add(state, value, change, k, n),
+                tol=tol,
             )
             mine.append((objective, labels, state.theta))
             state.labels = choose_all(rule, everyone, state)
@@ -151,7 +163,7 @@ def polish(pool, state, everyone, rule, record, judge=None):
                 )
     if train is not pool:
         # The rows held out have served: the final models are fitted to all rows.
-        solution = solve_pooled(pool, state.labels, state.theta, counted)
+        solution = solve_pooled(pool, state.labels, state.theta, counted, tol=tol)
         state.theta, solved, decrement, _ = solution
     if solved:
         return ""
@@ -236,6 +248,7 @@ class _PooledOracle(SummedHessians):
         if H and (self.parabolas or not worse.any()):
             self.curvature = start, damping, H[0]
         self.scale = np.maximum(np.abs(at_common[0]), 1e-30)
+        self.size_before = np.zeros(self.K)
         return start, self.scale
 
     def solve_single(self, theta):
@@ -278,12 +291,7 @@ class _PooledOracle(SummedHessians):
         if pool.n_params <= MAX_DENSE:
             step = -solve_scaled(pool.model.pin(self.hessians_at(self.x, damping)), g)
         else:
-            step = -conjugate_gradients(
-                lambda u: pool.ask(HessianProducts, self.x, u, self.labels, self.summed, damping),
-                np.ones_like(g),
-                g,
-                200,
-            )
+            step = -self._solve_by_products(g, damping)
         # After a whole step the damping falls.
         self.ahead = np.maximum(0.1 * damping, MIN_DAMPING)
         self.last_step = (np.abs(np.einsum("kp,kp->k", g, step)) <= self.tol * self.scale).all()
@@ -293,6 +301,30 @@ class _PooledOracle(SummedHessians):
             )
             self.record(float(self.mass @ self.value), float(length.max()))
         return step
+
+    def _solve_by_products(self, g, damping):
+        """Solutions by conjugate gradients, in units of the curvature along each parameter."""
+        pool, about = self.pool, (self.labels, self.summed, damping)
+        # What outputs have in common changes no loss: a slope there is rounding.
+        centre = pool.model.centre
+        curvature = pool.ask(HessianDiagonals, self.x, *about)
+        root = 1.0 / np.sqrt(np.where(curvature > TINY, curvature, np.inf))
+
+        def product(u):
+            u = centre(root * u)
+            return root * centre(pool.ask(HessianProducts, self.x, u, *about))
+
+        g = root * centre(g)
+        size = np.einsum("kp,kp->k", g, g)
+        # A parabola promises what it says, other losses no more than the gradient fell before
+        # (Eisenstat and Walker).
+        before, self.size_before = self.size_before, size
+        fallen = np.divide(size, before, out=np.ones_like(size), where=before > 0)
+        fallen *= not pool.model.quadratic
+        least = np.sqrt(quotient(LAST_DIGITS * self.tol * self.scale, size))
+        tol = np.clip(np.maximum(fallen, least), MIN_RESIDUAL, MAX_RESIDUAL)
+        x = conjugate_gradients(product, np.ones_like(g), g, MAX_PRODUCTS, tol)
+        return centre(root * x)
 
     def along(self, step, t):
         """Values at ``x + t * step``, kept for the next iteration."""

@@ -10,6 +10,7 @@ from .._checks import about
 from .aggregation import AGGREGATORS, is_operator, make_aggregator
 from .alternate import Options
 from .model_kinds import NETWORK_STEP, kind_of, need_minima
+from .polish import ROUGH
 from .training_options import LOCAL_STEPS, Training
 
 # Rounds of a fit that starts near its end, before it is polished.
@@ -105,7 +106,7 @@ def shortened(options):
     """Options of fits that are only judged: what is polished needs a partition to begin with."""
     if not options.polish:
         return options
-    return replace(options, max_iter=min(options.max_iter, BRIEF), settled=1)
+    return replace(options, max_iter=min(options.max_iter, BRIEF), settled=1, exact=ROUGH)
 
 
 def robust_aggregator(estimator):

@@ -191,6 +191,7 @@ def _calls(pool, rng):
     yield _asks("hessians", theta[:1], together)
     yield _asks("hessians", theta[:1], together, damping=0.5)
     yield _asks("hessian_products", theta, theta[::-1], labels)
+    yield _asks("hessian_diagonals", theta, labels)
     ends = theta, theta[::-1], labels, rho[:3]
     yield _asks("hessian_solves", *ends)
     yield _asks("solve")

@@ -18,6 +18,7 @@ from trials import examples, spread
 
 import skcfl.federation.inprocess
 from skcfl.calls.curvatures import (
+    HessianDiagonals,
     HessianProducts,
     Hessians,
     HessianSolves,
@@ -372,6 +373,8 @@ def test_hessians_are_the_derivatives_of_the_gradients(loss, form, seed, C, weig
         products = np.einsum("kij,kj->ki", H, direction)
         found = pool.ask(HessianProducts, theta, direction, labels, weights)
         assert_allclose(found, products, rtol=1e-10, atol=1e-10)
+        found = pool.ask(HessianDiagonals, theta, labels, weights)
+        assert_allclose(found, np.einsum("kii->ki", H), rtol=1e-10, atol=1e-10)
         h = 1e-6
         ahead = (slope(theta + h * direction) - slope(theta)) / h
         behind = (slope(theta) - slope(theta - h * direction)) / h
@@ -392,6 +395,8 @@ def test_damping_only_adds_curvature(loss):
     u = models(pool, 2, 1)
     found = pool.ask(HessianProducts, theta, u, labels, damping=0.5)
     assert_allclose(found, np.einsum("kij,kj->ki", half, u), rtol=1e-10, atol=1e-10)
+    found = pool.ask(HessianDiagonals, theta, labels, damping=0.5)
+    assert_allclose(found, np.einsum("kii->ki", half), rtol=1e-10, atol=1e-10)
     if loss.endswith("huber"):
         assert np.abs(full - none).max() > 1e-3
 
@@ -680,6 +685,7 @@ def test_what_every_call_sends():
         ((ObjectivesGradients, w), {}, n + n * p, n * p),
         ((Hessians, theta, 0 * labels), {}, n * (p * (p + 1) // 2), n * p),
         ((HessianProducts, theta, theta, labels), {}, n * p, 2 * n * p),
+        ((HessianDiagonals, theta, labels), {}, n * p, n * p),
         ((HessianSolves, theta, theta, labels, 1.0), {}, n * p, 2 * n * p),
         ((LocalUpdate, w, 5, 0.1), {}, n * p, n * p),
         ((LocalUpdate, w, 5, 0.1), {"center": w, "rho": 1.0}, n * p, 2 * n * p),

@@ -228,3 +228,18 @@ def test_one_client_with_few_rows_beside_clients_whose_rows_weigh_nothing(share)
     assert_allclose(theta[0], pool.subset([0]).ask(Solve)[0][0], rtol=1e-10)
     together = pool.ask(ObjectivesGradients, theta[labels])[1]
     assert np.abs(together[2] + together[3]).max() < 1e-10
+
+
+@pytest.mark.parametrize("units", [1.0, 1e3])
+def test_wide_models_of_classes_take_few_exchanges(units):
+    """Whatever the units of the columns; none are for the intercepts' flat direction."""
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((600, 101), density=0.05, format="csr", rng=rng)
+    y = (X @ (4 * rng.normal(size=(101, 3))) + rng.gumbel(size=(600, 3))).argmax(axis=1)
+    X = sparse.csr_array(X * units ** np.linspace(-1, 1, 101))
+    model = LinearModel(loss="log_loss", alpha=1e-6).bind(101, 3)
+    pool, labels = open_rows(model, X, y, np.arange(600) % 6, 6), np.arange(6) % 2
+    before = pool.ledger.calls
+    theta = solved(pool, labels)
+    assert pool.n_params > 256 and pool.ledger.calls - before < 500
+    assert_stationary(pool, labels, theta, units=units)
