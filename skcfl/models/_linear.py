@@ -365,7 +365,7 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         """
         c, C, n = Z.shape
         D = self.n_columns
-        wide = D > MAX_DENSE and n <= min(MAX_ROWS, D) and c * C * n * n <= MAX_INVERSES
+        wide = n <= min(MAX_ROWS, D) and c * C * n * n <= MAX_INVERSES
         if not wide and (C == 1 or D > MAX_DENSE or c * C * D * D > MAX_INVERSES):
             return None
         h = self.kernel.own_curvature(Z, block.y, np.reshape(damping, (-1, 1, 1)))
