@@ -17,7 +17,7 @@ from .._typing import Array
 from ..clients.ids import check_ids, encode, family, locate
 from ..federation.ledger import Ledger
 from ..federation.made import MadeFederation, MadeHello, distinct_values, quantiles
-from ..federation.made_columns import Columns, bends, spline_of
+from ..federation.made_columns import Columns, bends, check_dense, spline_of
 from ..pooling.basis_options import SplineBasis, TreeBasis
 from .table_columns import positions_of
 
@@ -59,6 +59,8 @@ class Design:
         """
         among = self.encodings if positions is None else positions
         self.places = self.places if positions is None else list(positions)
+        if among:
+            check_dense(X)
         found = {j: np.asarray(_safe_indexing(X, j, axis=1)) for j in among}
         if positions is not None:
             found = {j: column for j, column in found.items() if not _are_exact(column)}

@@ -68,7 +68,7 @@ class PartialPooling(PopulationFits, PosteriorPredictions):
         the lines unless another basis is better on rows held out inside the clients, by more
         than a standard error and 1 %. See :doc:`/partial_pooling`.
     crossed : str, int, list of str or int, or None
-        Columns of X, by name or position, with the ids of other groupings, such as items or
+        Columns of dense X, by name or position, with ids of other groupings, such as items or
         raters, with levels that many clients meet. The levels have random intercepts with one
         variance a grouping, lme4's ``(1 | item)``. For squared error, two classes or counts,
         the latter by Laplace's approximation, and one cluster. An empty list is no grouping

@@ -139,6 +139,15 @@ class Columns:
         return self.made(X)[:, len(self.names) :].astype(np.intp)
 
 
+def check_dense(X):
+    """Raise a ValueError if rows that columns are made of are sparse."""
+    if sparse.issparse(X):
+        raise ValueError(
+            "X must be dense where columns are made of it, by crossed, nested or basis; got a "
+            "sparse matrix: take X.toarray()."
+        )
+
+
 def made_columns(X, recipe):
     """Columns that a recipe makes of dense rows.
 
@@ -153,10 +162,6 @@ def made_columns(X, recipe):
     -------
     X : ndarray of shape (n_rows, n_columns)
     """
-    if sparse.issparse(X):
-        raise ValueError(
-            "X must be dense where columns are made of it, by crossed, nested or basis; got a "
-            "sparse matrix."
-        )
+    check_dense(X)
     parts = [MAKERS[name](X[:, column], values) for name, column, values in recipe]
     return np.hstack([np.zeros((X.shape[0], 0)), *parts]).astype(X.dtype, copy=False)

@@ -14,7 +14,7 @@ from ..numerics.regression_trees import forest_outputs
 from .checking import check_numbers, check_trees
 from .inprocess import MAX_FOLDS, InProcessSite
 from .judging import FoldRows, ScoredRows
-from .made_columns import made_columns
+from .made_columns import check_dense, made_columns
 from .policy import PolicySite
 from .privacy import PrivateRows
 from .scaling import Moments, Scaling, levels, own_means, own_spreads
@@ -357,6 +357,7 @@ class Rows(Endpoint):
         counts : ndarray of shape (n_columns,)
             How many of them are of each column.
         """
+        check_dense(self.X)
         index = self.answerable("distinct")
         values = [np.unique(self.X[:, j][index]).astype(float) for j in columns]
         return np.concatenate(values), np.array([len(found) for found in values])

@@ -7,6 +7,7 @@ from lme4_tables import pastes, penicillin
 from numpy.testing import assert_allclose
 from pickled_hosts import PickledHost
 from scipy.optimize import approx_fprime
+from scipy.sparse import csr_array
 from scipy.special import expit
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
@@ -446,6 +447,14 @@ def test_what_is_refused():
         PartialPoolingClassifier(crossed=[1]).fit(X[:, :2], np.round(y) % 3, groups=groups)
     with pytest.raises(ValueError, match="need a LinearModel"):
         PartialPooling(MLP(loss="squared_error"), crossed=[1]).fit(X[:, :2], y, groups=groups)
+    for grouping in ("crossed", "nested"):
+        model, rows = PartialPoolingRegressor(**{grouping: [1]}), csr_array(X[:, :2])
+        with pytest.raises(ValueError, match="X must be dense .* by crossed, nested"):
+            model.fit(rows, y, groups=groups)
+        with pytest.raises(ValueError, match="X must be dense .* by crossed, nested"):
+            model.fit_federation(InProcessFederation(rows, y, groups))
+        with pytest.raises(ValueError, match="X must be dense .* by crossed, nested"):
+            model.fit(X[:, :2], y, groups=groups).predict(rows, groups=groups)
     policy = SitePolicy(calls={"level_sums"})
     federation = InProcessFederation(X, y, groups, policy=policy)
     with pytest.raises(Exception, match="does not answer distinct"):
