@@ -13,10 +13,22 @@ from .table_columns import positions_of
 REACH = 2.0
 
 
+def mean_row(fit: Any) -> Array | None:
+    """Mean row of the design in the user's units; None if the fit does not know it."""
+    scaling = fit._scaling
+    if scaling is not None and scaling.mean.any():
+        return np.append(scaling.mean, 1.0)
+    # Sparse rows, and those of models without an intercept, are scaled and not centred.
+    centre = getattr(getattr(fit, "_how_sure", None), "centre", None)
+    if centre is None or scaling is None:
+        return centre
+    return centre * np.append(scaling.scale, 1.0)[: len(centre)]
+
+
 def rows_along(
-    estimator: Any, feature: str | int, values: ArrayLike | None, n_values: int
+    estimator: Any, feature: str | int, values: ArrayLike | None, n_values: int, mean: Array
 ) -> tuple[Array, Array, Array]:
-    """Rows along a feature, the columns of it, and its values."""
+    """Rows along a feature, the columns of it, and its values; a grid is about the mean."""
     columns = estimator._design.columns
     names = estimator._feature_names(estimator, estimator._n_model_features)
     found = positions_of(estimator, feature, names, "feature")
@@ -32,7 +44,7 @@ def rows_along(
         raise ValueError(f"feature={feature!r} holds ids of a grouping: no effect.")
     if values is None:
         first = places[0]
-        middle, size = estimator._scaling.mean[first], estimator._scaling.scale[first]
+        middle, size = mean[first], estimator._scaling.scale[first]
         ends = middle - REACH * size, middle + REACH * size
         if columns is not None:
             knots = [v for name, k, v in columns.recipe if name == "curve" and k == j]

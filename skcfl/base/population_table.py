@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .._checks import whole_number
+from .curve_effects import mean_row
 
 
 def population_table(fit: Any, max_params: int) -> str:
@@ -56,7 +57,7 @@ def population_table(fit: Any, max_params: int) -> str:
     lines += [f"  {name:{width}}  {np.sqrt(variance):12.5g}" for name, variance in levels.items()]
     if model.unknown_scale:
         lines.append(f"  {'Residual':{width}}  {np.sqrt(fit.dispersion_):12.5g}")
-    row = _mean_row(fit) if levels else None
+    row = mean_row(fit) if levels else None
     if row is not None:
         lines += ["", f"Shares of variance at the mean row: {_variance_shares(fit, row)}"]
     for k, (theta, errors) in enumerate(
@@ -88,15 +89,6 @@ def _fit_text(fit: Any) -> Any:
         return ""
     own = np.abs(fit.bic_path_["loglik"] - fit.loglik_).argmin()
     return f"   (covariance {fit.bic_path_['covariance_type'][own]})"
-
-
-def _mean_row(fit: Any) -> Any:
-    """Mean row of the design in the user's units; None if the fit does not know it."""
-    centre, scaling = fit._how_sure.centre, fit._scaling
-    if scaling is not None and fit.model_.fit_intercept:
-        return np.append(scaling.mean, 1.0)
-    # Without an intercept features are scaled, and not centred.
-    return centre if centre is None or scaling is None else scaling.scale * centre
 
 
 def _variance_shares(fit: Any, row: Any) -> str:

@@ -17,7 +17,7 @@ from ..federation.made import MadeFederation
 from ..federation.pool import ClientPool
 from ..numerics.matrices import product, slices
 from ..pooling.updates import KnownPosteriors
-from .curve_effects import rows_along, spread_along
+from .curve_effects import mean_row, rows_along, spread_along
 from .designs import Design, Draft, Effect, groupings
 from .federated import BaseFederated
 
@@ -323,7 +323,7 @@ class PosteriorPredictions(BaseFederated):
             Values of the feature.
         effect : ndarray of shape (n_values,) or (n_groups, n_values)
             Parts of the predictions, before a link, that depend on the feature; zero on average
-            over the rows of the fit.
+            over the rows of the fit, see Notes.
         std : ndarray of shape (n_values,) or (n_groups, n_values)
             Standard deviations of their errors, NaN where these are not known; of the straight
             lines only where there are trees.
@@ -333,6 +333,13 @@ class PosteriorPredictions(BaseFederated):
         ValueError
             If there is no such feature or client, if there are more than two classes, or if the
             model was fitted without an intercept or to features that are not standardised.
+
+        Notes
+        -----
+        The mean of sparse rows is that of the clients that :meth:`report` asks. Effects are zero
+        at the value 0 if these send none: models of more than 256 parameters, a single client, or
+        sites without ``evidence=True``. After a private fit they are zero in the middle of the
+        bounds.
         """
         check_is_fitted(self)
         model = self.model_
@@ -343,10 +350,12 @@ class PosteriorPredictions(BaseFederated):
                 f"standardize={self._scaling is not None}, fit_intercept={model.fit_intercept}."
             )
         n_values = whole_number(n_values, "n_values", 2, 10**6)
-        rows, places, x = rows_along(self, feature, values, n_values)
+        row = mean_row(self)
+        mean = self._scaling.mean if row is None else row[:-1]
+        rows, places, x = rows_along(self, feature, values, n_values, mean)
         beside = sum(effect.along(int(places[0]), x) for effect in self._effects)
         centred = np.zeros((len(rows), model.n_params))
-        scaled = (rows - self._scaling.mean) / self._scaling.scale
+        scaled = (rows - mean) / self._scaling.scale
         centred[:, places] = scaled[:, places]
         if groups is None:
             theta = self.mixture_weights_ @ self.cluster_params_

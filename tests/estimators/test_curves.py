@@ -17,7 +17,7 @@ from skcfl import (
     PartialPoolingRegressor,
     SplineBasis,
 )
-from skcfl.federation import FanOutFederation, InProcessFederation
+from skcfl.federation import ClientPrivacy, FanOutFederation, InProcessFederation, SitePolicy
 from skcfl.federation.ledger import Ledger
 from skcfl.federation.made import quantiles
 from skcfl.federation.made_columns import bends, line_of, spline_of
@@ -221,3 +221,46 @@ def test_the_curve_of_several_clusters_is_a_mean_over_them():
         model = PartialPoolingRegressor(K, **options).fit(X, y, groups=groups)
         stds.append(model.partial_effect("x1", values=[1.0])[2][0])
     assert_allclose(stds[0], stds[1], rtol=0.1)
+
+
+@pytest.mark.reports
+def test_effects_of_sparse_rows_are_about_the_mean_row():
+    X, y, groups = waves()
+    X, weights = X + [5.0, 0.0, 0.0], 1 + np.arange(len(y)) % 3
+    options = {"basis": "linear", "covariance": "full", "prior": np.inf, "df": np.inf}
+    dense, sparsely = (
+        PartialPoolingRegressor(1, tol=1e-12, **options).fit(
+            rows, y, groups=groups, sample_weight=weights
+        )
+        for rows in (X, sparse.csr_array(X))
+    )
+    for ids in (None, [3, 5]):
+        pairs = zip(dense.partial_effect(0, ids), sparsely.partial_effect(0, ids), strict=True)
+        for wanted, found in pairs:
+            assert_allclose(found, wanted, rtol=1e-6, atol=1e-8)
+    _, over_rows, _ = sparsely.partial_effect(0, values=X[:, 0])
+    assert_allclose(np.average(over_rows, weights=weights), 0.0, atol=1e-8)
+    # A single client sends no mean row.
+    one = PartialPoolingRegressor(1, basis="linear").fit(sparse.csr_array(X), y, 0 * groups)
+    assert_allclose(one.partial_effect(0, values=[0.0])[1], 0.0, atol=1e-12)
+
+
+def test_effects_of_a_private_fit_are_zero_in_the_middle_of_the_bounds():
+    X, y, groups = waves()
+    bounds = {"features": (-3.0, 3.0), "target": (-9.0, 9.0)}
+    federation = InProcessFederation(
+        X, y, groups, policy=SitePolicy(privacy=ClientPrivacy(50.0, 1e-5, bounds=bounds))
+    )
+    model = PartialPoolingRegressor(1, basis="linear").fit_federation(federation)
+    values, effect, _ = model.partial_effect(0)
+    assert_allclose(values[[0, -1]], [-3.0, 3.0])
+    assert_allclose(effect + effect[::-1], 0.0, atol=1e-8)
+
+
+@pytest.mark.parametrize("changes", [{"standardize": False}, {"fit_intercept": False}])
+def test_effects_need_standardised_features_and_an_intercept(changes):
+    X, y, groups = waves()
+    for rows in (X, sparse.csr_array(X)):
+        model = PartialPoolingRegressor(1, basis="linear", **changes).fit(rows, y, groups=groups)
+        with pytest.raises(ValueError, match="needs a model with standardize=True and"):
+            model.partial_effect(0)
