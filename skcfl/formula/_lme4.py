@@ -51,6 +51,8 @@ class _Plan:
     ----------
     response, common : str
         The target, and the fixed effects as a formula.
+    success : str or None
+        Level of the target that is the success, if the formula names one.
     client : str
         Grouping with random slopes, or the first one.
     slopes : list of str
@@ -64,6 +66,7 @@ class _Plan:
     """
 
     response: str
+    success: str | None
     common: str
     client: str
     slopes: list[str]
@@ -92,8 +95,9 @@ def fit(
         Its columns are the variables.
     family : {"gaussian", "binomial", "poisson", "gamma"}, default="gaussian"
         Distribution of the target. The link is canonical, and the logarithm for "gamma". A
-        binomial target is a column of two classes, or ``prop(successes, trials)``. Counts have
-        dispersion 1, as in lme4; ``dispersion="auto"`` estimates it, and the summary shows it.
+        binomial target is a column of two classes, ``won[no]`` (1 where ``won`` is "no", else 0)
+        or ``prop(successes, trials)``. Counts have dispersion 1, as in lme4;
+        ``dispersion="auto"`` estimates it, and the summary shows it.
     client : str, default=None
         Grouping of the clients, where several have random intercepts and none has slopes; None
         is the first one.
@@ -214,6 +218,10 @@ class FormulaModel(BaseEstimator):
         settings["crossed"] = crossed if crossed or by_laplace else None
         settings["nested"] = inside or None
         rows, y, weights, ways = _target(plan, response, data)
+        if plan.success is not None and not y.any():
+            levels = sorted(set(data[plan.response].astype(str)))
+            term, why = f"{plan.response}[{plan.success}]", f"{len(levels)} levels, such as"
+            raise _refused(self.formula, term, f"{plan.response} has {why} {levels[:5]}")
         if self.family == "binomial" and len(set(y.tolist())) > 2:
             raise ValueError(
                 f"family='binomial' needs a target of two classes, got {len(set(y.tolist()))}."
@@ -418,6 +426,7 @@ def _planned(formula: str, client: str | None) -> _Plan:
             raise _refused(formula, text, "effects of clients are all correlated, or none are")
     return _Plan(
         parsed.response.term.name,
+        getattr(parsed.response.term.components[0], "reference", None),
         " + ".join("1" if name == "Intercept" else name for name in common),
         chosen[0],
         slopes,
@@ -463,6 +472,9 @@ def _target(plan: _Plan, response: Any, data: Any) -> tuple[Any, Any, Any, float
     ways in which trials can have so many successes.
     """
     rows = np.arange(len(data))
+    if plan.success is not None:
+        is_success = data[plan.response].astype(str) == plan.success
+        return rows, np.asarray(is_success, dtype=int), None, 0.0
     if plan.response in data:
         return rows, _finite(np.asarray(data[plan.response]), plan.response), None, 0.0
     if response.kind != "proportion":

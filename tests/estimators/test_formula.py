@@ -287,6 +287,23 @@ def test_successes_of_several_trials():
         formula.fit(text, same)
 
 
+def test_the_level_of_a_target_is_the_success():
+    """As in formulae; the level was ignored."""
+    frame = schools()
+    frame["high"] = np.where(frame["score"] > 0, "yes", "no")
+    yes, no, given = (
+        formula.fit(f"{target} ~ ses + (1 | school)", frame, "binomial")
+        for target in ("high[yes]", "high['no']", "high")
+    )
+    assert_allclose(yes.loglik_, given.loglik_)
+    assert_allclose(yes.estimator_.params_, given.estimator_.params_)
+    assert_allclose(no.estimator_.params_, -yes.estimator_.params_, rtol=1e-4, atol=1e-6)
+    assert_array_equal(no.predict(frame), given.predict(frame) == "no")
+    assert no.score(frame) == given.score(frame)
+    with pytest.raises(ValueError, match=r"high\[on\] cannot .* 2 levels, such as \['no', 'yes'"):
+        formula.fit("high[on] ~ ses + (1 | school)", frame, "binomial")
+
+
 def test_names_that_are_quoted():
     wanted = formula.fit("score ~ ses * sex + (1 | school) + (0 + ses | school)", schools())
     frame = schools().rename(columns={"ses": "the ses", "score": "my score", "school": "a school"})
