@@ -418,9 +418,9 @@ def _planned(formula: str, client: str | None) -> _Plan:
     for name in slopes:
         if name not in common:
             raise _refused(formula, f"({name} | {chosen[0]})", f"{name} must be a fixed effect")
-    written = re.findall(
-        rf"\([^()|]*(?:\([^()]*\)[^()|]*)*\|+\s*`?{re.escape(chosen[0])}`?\s*\)", formula
-    )
+    client_end = rf"`?{re.escape(chosen[0])}`?\s*\)"
+    written = re.findall(rf"\([^()|]*(?:\([^()]*\)[^()|]*)*\|+\s*{client_end}", formula)
+    bars = re.findall(rf"(\|+)[\s(]*{client_end}", formula)
     for text in written if len(written) > 1 else []:
         if "||" not in text and len(library.model_description(f"y ~ {text}").group_terms) > 1:
             raise _refused(formula, text, "effects of clients are all correlated, or none are")
@@ -430,7 +430,7 @@ def _planned(formula: str, client: str | None) -> _Plan:
         " + ".join("1" if name == "Intercept" else name for name in common),
         chosen[0],
         slopes,
-        len(written) <= 1 and "||" not in formula,
+        len(bars) <= 1 and "||" not in bars,
         sorted(terms, key=lambda factor: chosen[0] in factor),
         sorted(parsed.var_names - parsed.response.term.var_names - {""}),
         sorted(parsed.response.term.var_names - {""}),

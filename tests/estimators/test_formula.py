@@ -91,6 +91,20 @@ def test_slopes_with_and_without_correlations():
     assert f"{2 * 6 - 2 * diag.loglik_:10.1f} " in diag.summary()
 
 
+@pytest.mark.parametrize(
+    ("terms", "kind"),
+    [
+        ("(ses | school) + (1 || item)", "full"),
+        ("(ses || school) + (1 | item)", "diag"),
+        ("(1 || item) + (1 | school) + (0 + log(abs(exp(ses))) | school)", "diag"),
+    ],
+)
+def test_two_bars_are_of_their_own_term(terms, kind):
+    frame = schools()
+    fixed = "log(abs(exp(ses)))" if "log" in terms else "ses"
+    assert formula.fit(f"score ~ {fixed} + {terms}", frame).estimator_.covariance_type_ == kind
+
+
 def test_everything_together_predicts_from_frames():
     frame = schools()
     text = "score ~ ses * sex + (ses | school) + (1 | item) + (1 | school:room)"
