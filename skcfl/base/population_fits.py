@@ -20,7 +20,7 @@ from ..numerics.newton import MAX_DENSE
 from ..pooling.basis_options import SplineBasis, TreeBasis
 from ..pooling.boosting import grown
 from ..pooling.components import fit_population
-from ..pooling.criteria import bic
+from ..pooling.criteria import bic, n_parameters
 from ..pooling.crossed import best_crossed, fit_crossed, nested_effects, population_of
 from ..pooling.crossed_modes import fit_modes
 from ..pooling.deviations import deviations
@@ -408,6 +408,7 @@ class PopulationFits(Host):
         result = self._result(plain, fit, path, {best.kind: fit}, options, errors)
         result.model, result.objective = pool.model.plain_of(), -best.loglik
         result.extra |= {"loglik": best.loglik, "bic": best.criterion(n)}
+        result.extra["n_parameters"] = best.n_parameters
         result.extra["effects"] = []
         if pool.model.n_groupings:
             inside = nested_effects(pool, best)
@@ -482,6 +483,7 @@ class PopulationFits(Host):
             "params_std": posterior_std(covariances, user_map),
             "state": (stack, covariances if dense else None, pool.n_samples),
             "population": fit.population,
+            "n_parameters": sum(n_parameters(fit.population, pool, options)),
         }
         shortfall = shortfall_of(self, stack, fits, unstacked)
         return Result(
@@ -498,6 +500,7 @@ class PopulationFits(Host):
     def _publish(self, task: Any, result: Any) -> None:
         state, effects = result.extra.pop("state"), result.extra.pop("effects")
         self._population = result.extra.pop("population")
+        self._n_parameters = result.extra.pop("n_parameters")
         super()._publish(task, result)
         self._stack, self._covariances, self._n_rows = state
         header, draft = task.header, task.header._draft

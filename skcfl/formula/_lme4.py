@@ -234,7 +234,8 @@ class FormulaModel(BaseEstimator):
         self._plan, self._common, self._response = plan, common, response
         self.client_, self.loglik_ = plan.client, self.estimator_.loglik_ + ways
         self._numeric, self._n_rows = _numeric_levels(plan, data), len(data)
-        self._n_fixed = 1 + _rank(X[names].to_numpy())
+        fixed = X.drop(columns=[*groupings])
+        self._n_collinear = fixed.shape[1] - _rank(fixed.to_numpy())
         return self
 
     def _rows(self, data: Any) -> tuple[Any, Any]:
@@ -311,18 +312,16 @@ class FormulaModel(BaseEstimator):
         Returns
         -------
         text : str
-            Criteria, random effects by grouping, numbers of rows and levels, fixed effects.
+            Criteria, random effects by grouping, numbers of rows and levels, fixed effects of
+            each cluster. The criteria count the parameters of ``estimator_.bic_``.
         """
         check_is_fitted(self)
         est, plan = self.estimator_, self._plan
         fixed = [*map(str, est.coef_names_), "(Intercept)"]
         order = [len(fixed) - 1, *(k for k in range(len(fixed) - 1) if fixed[k] != NOTHING)]
         spread = np.sqrt(np.maximum(np.asarray(est.covariance_.diagonal()), 0.0))
-        random = [
-            k
-            for k in order
-            if k == len(fixed) - 1 or fixed[k] in est.coef_names_[self._varying(est)]
-        ]
+        varies = est._population.varying
+        random = [k for k in order if k == len(fixed) - 1 or varies[k]]
         n, levels = self._n_rows, {plan.client: len(est.groups_)}
         lines = [
             "Mixed model fit by maximum likelihood",
@@ -332,14 +331,13 @@ class FormulaModel(BaseEstimator):
         quasi = est.model_.describe_loss().overdispersed and est.dispersion_ != 1.0
         if quasi:
             lines.append(f"Dispersion: {est.dispersion_:.4g}, logLik is a quasi-likelihood")
+        if np.isfinite(est.df_):
+            lines.append(f"Degrees of freedom of the clients' scales: {est.df_:.3g}")
         lines += ["", f"{'AIC':>10} {'BIC':>10} {'logLik':>10}"]
-        q = len(random)
-        n_free = self._n_fixed + (q * (q + 1) // 2 if est.covariance_type_ == "full" else q)
-        n_free += len(est.level_variances_)
-        n_free += est.dispersion == "auto" and (est.model_.unknown_scale or quasi)
+        n_free = est._n_parameters - self._n_collinear
         aic, bic = (-2.0 * self.loglik_ + n_free * cost for cost in (2.0, np.log(n)))
         lines += [f"{aic:10.1f} {bic:10.1f} {self.loglik_:10.1f}", "", "Random effects:"]
-        full = est.covariance_type_ == "full" and q > 1
+        full = est.stacking_shares_.get("full", 0.0) > 0.0 and len(random) > 1
         lines.append(
             f" {'Groups':12} {'Name':16} {'Variance':>10} {'Std.Dev.':>10}{'  Corr' * full}"
         )
@@ -358,18 +356,16 @@ class FormulaModel(BaseEstimator):
             s2 = est.dispersion_
             lines.append(f" {'Residual':12} {'':16} {s2:10.4g} {s2**0.5:10.4g}")
         numbers = "; ".join(f"{name}, {count}" for name, count in levels.items())
-        lines += [f"Number of obs: {n}, groups: {numbers}", "", "Fixed effects:"]
-        lines.append(f" {'':16} {'Estimate':>10} {'Std. Error':>10} {'t value':>10}")
-        for k in order:
-            value, error = est.cluster_params_[0, k], est.standard_errors_[0, k]
-            t = value / error if error > 0 else np.nan
-            lines.append(f" {fixed[k]:16} {value:10.5g} {error:10.4g} {t:10.2f}")
+        lines.append(f"Number of obs: {n}, groups: {numbers}")
+        for cluster, size in enumerate(est.cluster_sizes_):
+            of = f" of cluster {cluster}: {size} clients" * (est.n_clusters_ > 1)
+            lines += ["", f"Fixed effects{of or ':'}"]
+            lines.append(f" {'':16} {'Estimate':>10} {'Std. Error':>10} {'t value':>10}")
+            for k in order:
+                value, error = est.cluster_params_[cluster, k], est.standard_errors_[cluster, k]
+                t = value / error if error > 0 else np.nan
+                lines.append(f" {fixed[k]:16} {value:10.5g} {error:10.4g} {t:10.2f}")
         return "\n".join(line.rstrip() for line in lines)
-
-    def _varying(self, est: Any) -> Any:
-        """Which features have coefficients that differ between the clients."""
-        names = [] if est.random == "intercept" else list(est.random)
-        return np.isin(est.coef_names_.astype(str), names)
 
 
 def _formulae() -> Any:

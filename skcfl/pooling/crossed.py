@@ -103,10 +103,14 @@ class CrossedFit:
     converged: bool
     n_dispersions: int
 
+    @property
+    def n_parameters(self):
+        """Number of parameters: means, variances and dispersion."""
+        return len(self.root) + self.n_variances + self.n_dispersions
+
     def criterion(self, n_clients):
         """BIC with the clients as the sample, as that of other populations."""
-        n_free = len(self.root) + self.n_variances + self.n_dispersions
-        return -2.0 * self.loglik + n_free * np.log(max(n_clients, 1))
+        return -2.0 * self.loglik + self.n_parameters * np.log(max(n_clients, 1))
 
 
 class Deviance:

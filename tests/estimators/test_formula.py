@@ -382,6 +382,37 @@ def test_collinear_columns_are_no_parameters():
     assert criteria[0] == criteria[1]
 
 
+@pytest.mark.parametrize(
+    ("term", "parameters"),
+    [
+        ("(ses | school)", {"n_clusters": 2, "covariance": "diag"}),
+        ("(ses | school)", {"covariance": "spherical"}),
+        ("(ses | school)", {"basis": "splines"}),
+        ("(1 | school)", {"random": "all", "covariance": "full"}),
+        ("(1 | school) + (1 | item)", {"random": "all"}),
+        ("(1 | school)", {"df": "auto"}),
+    ],
+)
+def test_tables_show_what_parameters_of_the_estimator_change(term, parameters):
+    """Clusters, variances and scales were left out, and AIC and BIC did not count them."""
+    frame = schools()
+    clients = frame["school"].str[1:].astype(int)
+    frame["score"] += np.where(clients < 8, 9.0, 0.0) * frame["ses"]
+    if "df" in parameters:
+        frame["score"] += np.where(clients < 3, 9.0, 0.0) * frame["ses"].sample(400).to_numpy()
+    model = formula.fit(f"score ~ ses + {term}", frame, **parameters)
+    est, text = model.estimator_, model.summary()
+    n_parameters = (est.bic_ + 2 * est.loglik_) / np.log(20)
+    aic = float(text.split("logLik\n")[1].split()[0])
+    assert_allclose(aic, 2 * n_parameters - 2 * model.loglik_, atol=0.06)
+    assert text.count("\nFixed effects") == est.n_clusters_
+    for cluster in est.cluster_params_:
+        assert f"\n {'ses':16} {cluster[0]:10.5g}" in text
+    if est.covariance_[0, 0] > 0.0:
+        assert f" {'ses':16} {est.covariance_[0, 0]:10.4g}" in text
+    assert ("Degrees of freedom" in text) == np.isfinite(est.df_) == ("df" in parameters)
+
+
 @pytest.mark.parametrize("grouping", ["item", "item:room", "school:item"])
 def test_levels_that_are_numbers_are_the_same_in_any_type(grouping):
     """1 and 1.0 were different levels, whose effects were 0."""
