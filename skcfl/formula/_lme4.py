@@ -234,6 +234,7 @@ class FormulaModel(BaseEstimator):
         self._plan, self._common, self._response = plan, common, response
         self.client_, self.loglik_ = plan.client, self.estimator_.loglik_ + ways
         self._numeric, self._n_rows = _numeric_levels(plan, data), len(data)
+        self._numbers = _numbers(common, data)
         fixed = X.drop(columns=[*groupings])
         self._n_collinear = fixed.shape[1] - _rank(fixed.to_numpy())
         return self
@@ -242,6 +243,7 @@ class FormulaModel(BaseEstimator):
         """Columns of the fit and clients of the rows of a frame."""
         check_is_fitted(self)
         _require(self._plan.features, data)
+        data = data.assign(**{name: _as_numbers(data[name], name) for name in self._numbers})
         numeric = _numeric_levels(self._plan, data)
         for name in self._numeric - numeric:
             raise ValueError(
@@ -508,6 +510,25 @@ def _numeric_levels(plan: _Plan, data: Any) -> set[str]:
     return {part for part in parts if _levels(data[part]).dtype.kind in "iuf"}
 
 
+def _numbers(common: Any, data: Any) -> list[str]:
+    """Variables of the fixed effects that are numbers."""
+    from pandas.api.types import is_numeric_dtype
+
+    names = sorted(set().union(*(term.var_names for term in common.terms.values())))
+    return [name for name in names if name in data and is_numeric_dtype(data[name])]
+
+
+def _as_numbers(column: Any, name: str) -> Any:
+    """A variable that was numbers in fit; or an error that names it."""
+    from pandas.api.types import is_numeric_dtype
+
+    if not is_numeric_dtype(column):
+        dtype, column = column.dtype, column.astype(object).infer_objects()
+        if not is_numeric_dtype(column):
+            raise ValueError(f"data[{name!r}] must hold numbers, as in fit, got dtype {dtype}.")
+    return column
+
+
 def _frame(plan: _Plan, common: Any, data: Any) -> Any:
     """Columns of the fixed effects, and of the other groupings."""
     import pandas as pd
@@ -558,6 +579,11 @@ def _require(variables: list[str], data: Any) -> None:
             f"data must have all variables of the formula, but has no column {missing[0]!r}; its "
             f"columns are {list(data)}."
         )
+    twice = [name for name in variables if data[name].ndim > 1]
+    if twice:
+        raise ValueError(f"data has {data[twice[0]].shape[1]} columns {twice[0]!r}: keep one.")
+    if not len(data):
+        raise ValueError("data must have rows, got none.")
     empty = data[variables].isna()
     if empty.to_numpy().any():
         names = [name for name in variables if empty[name].any()]
@@ -573,8 +599,6 @@ def _require_types(variables: list[str], data: Any, error: Exception) -> None:
 
     for name in variables:
         column, written = data[name], f"data[{name!r}]"
-        if column.ndim > 1:
-            raise ValueError(f"data has {column.shape[1]} columns {name!r}: keep one.") from error
         if is_numeric_dtype(column) or is_string_dtype(column) or column.dtype == "category":
             continue
         made = days_of(column, written) if kind_of(column) == DATES else f"{written}.astype(str)"

@@ -465,6 +465,28 @@ def test_variables_of_unknown_types_are_named_with_a_line_that_helps(column):
         formula.fit("score ~ ses + (1 | school)", twice)
 
 
+@pytest.mark.parametrize("term", ["ses", "np.log(1 + ses**2)", "bs(ses, df=4)"])
+def test_numbers_of_a_fit_are_numbers_in_new_frames(term):
+    """Errors were pandas' own, and splines took dates as numbers."""
+    frame = schools()
+    model = formula.fit(f"score ~ {term} + (1 | school)", frame)
+    for dtype in ("object", "category", "Float64"):
+        assert_allclose(model.predict(frame.astype({"ses": dtype})), model.predict(frame))
+    for odd in ("a", "1.5", pd.Timestamp("2020")):
+        with pytest.raises(ValueError, match=r"data\['ses'\] must hold numbers, as in fit, got "):
+            model.predict(frame.assign(ses=odd))
+    with pytest.raises(ValueError, match="data has 2 columns 'ses'"):
+        model.predict(pd.concat([frame, frame[["ses"]]], axis=1))
+
+
+def test_frames_without_rows_are_refused():
+    frame = schools().assign(number=np.arange(400) % 7)
+    model = formula.fit("score ~ ses + (1 | school) + (1 | number)", frame)
+    for call in (model.fit, model.predict, model.score):
+        with pytest.raises(ValueError, match="data must have rows, got none"):
+            call(frame[:0])
+
+
 def test_other_refusals():
     with pytest.raises(ValueError, match="must be a DataFrame of pandas, got dict"):
         formula.fit("score ~ ses + (1 | school)", {})
