@@ -45,9 +45,9 @@ TREES_A_STAGE = 5
 MOST_TREES, PATIENT_STAGES = 200, 4
 # Folds of the rows, and how many of them judge.
 FOLDS = 3, 2
-# Leaves where max_leaf_nodes="auto", and the rounds after which there are more: trees that still
-# gain are too small. Benchmark: the same; storms .9555 and .9597, restaurant (150 clients) .626
-# and .655, twelve tables level, 2.5 s of 3.2 on one; after 100 rounds .9585 and .649.
+# Leaves where max_leaf_nodes="auto", at least and at most, and the rounds after which they are a
+# part of the rows: trees that still gain are too small. Benchmark: the same; storms .9555 and
+# .960, restaurant (150 clients) .626 and .652, twelve tables level; after 100 rounds .9585, .649.
 FEW_LEAVES, MANY_LEAVES, LARGER_AFTER = 8, 31, 50
 # Exchanges of the fit of straight lines that trees begin with, and the gain a client that ends it.
 START, START_TOL = 20, 1e-3
@@ -56,7 +56,8 @@ LEAST_GAIN = 1e-6
 # Least sum of second derivatives of a leaf, as in scikit-learn, and the largest Newton step of its
 # value, of a logit or a logarithm: farther a parabola says nothing of log loss and of counts.
 LEAST_CURVATURE, MOST_STEP = 1e-3, 3.0
-# Rows for each one of a leaf, where min_samples_leaf="auto", and the bounds of that number.
+# Rows for each one of a leaf, where min_samples_leaf="auto", and the bounds of that number; and
+# for each leaf of larger trees.
 ROWS_A_LEAF, FEWEST, MOST = 60, 3, 20
 
 
@@ -157,12 +158,14 @@ class Booster:
         self.base, self.cuts, self.basis, self.options = pool, cuts, basis, options
         self.population = straight(pool, options) if population is None else population
         self.n_taken, self.gains = 0, []
+        share = pool.client_weights.sum() // ROWS_A_LEAF
+        self.most_leaves = int(np.clip(share, FEW_LEAVES, MANY_LEAVES))
         self.trees = no_trees(self.max_leaf_nodes)
         self.n_outputs, self.curved = pool.model.n_outputs, not pool.model.quadratic
         self.pool = pool.without_effects("without_trees", self.trees, cuts)
         least = basis.min_samples_leaf
         if least == "auto":
-            least = np.clip(pool.client_weights.sum() // ROWS_A_LEAF, FEWEST, MOST)
+            least = np.clip(share, FEWEST, MOST)
         self.least_rows = float(least)
         self.counts = np.zeros((len(cuts), cuts.shape[1] + 1))
         #: Normal equations of the values of the last round's trees, by output.
@@ -180,7 +183,7 @@ class Booster:
         """Leaves of the next trees at most."""
         if self.basis.max_leaf_nodes != "auto":
             return self.basis.max_leaf_nodes
-        return FEW_LEAVES if self.n_rounds < LARGER_AFTER else MANY_LEAVES
+        return FEW_LEAVES if self.n_rounds < LARGER_AFTER else self.most_leaves
 
     def stage(self, n_rounds):
         """Grow some rounds of trees, then estimate what is beside them anew."""
