@@ -61,14 +61,18 @@ def tests(n_draws):
         sys.stdout.flush()
 
 
-def intervals(n_draws):
-    """Coverage of the intervals of PartialPooling's reports."""
-    true = {"at the mean row": 0.8, "x0": 0.5, "x1": 0.0}
+def intervals(n_draws, away=0.0):
+    """Coverage of the intervals of PartialPooling's reports.
+
+    The rows' mean of the first feature is `away` deviations from where effects are independent.
+    """
+    effects = 0.8, 0.5, 0.0
+    true = {"at the mean row": np.hypot(0.8, 0.5 * away), "x0": 0.5, "x1": 0.0}
     deviations, means = {name: [] for name in true}, []
     for seed in range(n_draws):
         rng = np.random.default_rng(seed)
-        groups, Z = np.repeat(np.arange(25), 8), rng.standard_normal((200, 2))
-        own = rng.standard_normal((25, 3)) * list(true.values())
+        groups, Z = np.repeat(np.arange(25), 8), rng.standard_normal((200, 2)) + [away, 0.0]
+        own = rng.standard_normal((25, 3)) * effects
         y = 2 + Z.sum(axis=1) + own[groups, 0] + (Z * own[groups, 1:]).sum(axis=1)
         y += rng.standard_normal(200)
         model = PartialPoolingRegressor(1).fit(Z * [1, 5] + 30, y, groups=groups)
@@ -82,7 +86,8 @@ def intervals(n_draws):
     for name, values in deviations.items():
         held, zero = np.mean(values, axis=0)
         print(
-            f"std. dev. {true[name]} {name}: inside {held:.3f}, interval begins at zero {zero:.3f}"
+            f"mean {away:g} away, std. dev. {true[name]:.2f} {name}: inside {held:.3f}, "
+            f"interval begins at zero {zero:.3f}"
         )
     print(f"means: inside {np.mean(means):.3f}")
 
@@ -106,5 +111,6 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     n = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     tests(n)
-    intervals(n)
+    for away in 0.0, 2.0, 5.0:
+        intervals(n, away)
     stability()

@@ -508,3 +508,31 @@ def test_a_client_with_swapped_classes_is_an_outlier():
         model = skcfl.FedAvgClassifier().fit(X, y, groups=groups)
         found.append(list(model.report().findings["outliers"]))
     assert found.count([0]) >= 2 and found.count([0]) + found.count([]) == 4
+
+
+def correlated(seed, p, n=12, noise=1.0):
+    """Rows five deviations from zero, where effects are independent; one slope differs."""
+    rng = np.random.default_rng(seed)
+    groups, X = np.repeat(np.arange(40), n), rng.standard_normal((40 * n, p)) + 5.0
+    intercept, slope = rng.standard_normal((2, 40))[:, groups] * [[0.6], [0.5]]
+    y = intercept + (1 + slope) * X[:, 0] + noise * rng.standard_normal(len(groups))
+    return X, y, groups
+
+
+def test_intervals_of_deviations_that_are_correlated_are_as_wide_as_others():
+    """With little noise they are those of a variance of normal numbers."""
+    model = lines(covariance="full", prior=np.inf).fit(*correlated(0, 1, noise=0.05))
+    found = np.array(list(model.report().findings["deviations"].values()))
+    ratios = (found[:, 0] / found[:, 1:].T) ** 2
+    falls = 0.5 * 39 * (ratios - 1 - np.log(ratios))
+    assert_allclose(falls, 1.92, atol=0.1)
+
+
+def test_correlations_of_an_effect_are_no_evidence_that_it_differs():
+    rejected = []
+    for seed in range(10):
+        model = lines(covariance="full", prior=np.inf).fit(*correlated(seed, 4))
+        deviations = model.report().findings["deviations"]
+        assert deviations["x0"][1] > 0
+        rejected += [deviations[name][1] > 0 for name in ("x1", "x2", "x3")]
+    assert np.sum(rejected) <= 4
