@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..exceptions import PrivacyError
 from .file_lock import write_whole
+
+# More is spent by no release of noise that floats can hold.
+MOST = 1e300
 
 
 def read_books(path: Path, participation: float) -> dict[str, Any]:
@@ -33,16 +34,16 @@ def read_books(path: Path, participation: float) -> dict[str, Any]:
     """
     try:
         books: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _damaged(path, error) from error
     spent: Any = books.get("spent") if isinstance(books, dict) else None
-    if type(spent) not in (int, float) or not 0.0 <= spent < np.inf:
+    if type(spent) not in (int, float) or not 0.0 <= spent < MOST:
         raise _damaged(path, f"{books!r:.80}")
-    before = books.get("participation", 1.0)
+    before = books.get("participation", 1.0 if spent else participation)
     if before != participation:
         raise PrivacyError(
-            f"account={str(path)!r} was spent with participation={before}, and allows no other, "
-            f"got {participation}. Nothing is released."
+            f"account={str(path)!r} was spent with participation={before} (1.0 if the file does "
+            f"not say), and allows no other, got {participation}. Nothing is released."
         )
     return books
 

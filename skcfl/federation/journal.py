@@ -58,6 +58,9 @@ def _feed(found, value):
             _feed(found, item)
     elif isinstance(value, dict):
         _feed(found, list(value.items()))
+    elif hasattr(value, "to_numpy"):  # frames and their columns
+        named = [getattr(value, name, None) for name in ("index", "columns")]
+        _feed(found, [type(value).__name__, value.to_numpy(), *named])
     elif isinstance(value, set | frozenset):
         found.update(b"set ")
         _feed(found, sorted(digest(item) for item in value))
@@ -70,9 +73,8 @@ def _feed(found, value):
         elif hasattr(value, "to_message"):
             parts = value.to_message()
         name = getattr(value, "__name__", "")
-        by_class = cls is value or isinstance(value, np.dtype)
         # A value such as a UUID; the text of other objects may have their place in memory.
-        if not (parts or by_class or cls.__eq__ is object.__eq__):
+        if not (parts or cls is value or cls.__eq__ is object.__eq__):
             name = repr(value)
         found.update(f"{cls.__module__}.{cls.__qualname__} {name} ".encode())
         _feed(found, dict(parts))

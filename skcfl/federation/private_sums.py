@@ -193,8 +193,8 @@ class Protected:
         if self._declared() is not None:
             raise PrivacyError(
                 f"{method}() is refused: the clients are private or masked, and answer sums over "
-                "clients and nothing else. Ask the federation from which this one was made; for "
-                "noise and masks, declare them in the order private(...).masked(...)."
+                "clients and nothing else. Ask the federation from which this one was made. Noise "
+                "and masks are declared in the order private(...).masked(...)."
             )
 
     def _with_masks(self, least: int) -> Self:

@@ -23,6 +23,8 @@ KEPT = frozenset({"scores", "testable"})
 STEPS = frozenset({"capped", "judged_by", "scaled", "weighed", "without"})
 #: Largest relative difference of sums over the same rows, of another processor.
 SAME = 1e-5
+#: The same of losses and gradients of one question, in double precision.
+SAME_ROWS = 1e-9
 
 
 def recorded(parts, kind, journal, hello, wire_bytes, rows):
@@ -87,16 +89,20 @@ def _check_rows(rows, kind, journal, hello, wire_bytes):
     except PlaceLost:
         return
     gradients = answers["gradients"].astype(float)
+    # Each parameter in units of its own: features may be of any size.
+    size = np.fmax.reduce(np.abs(gradients), axis=0) if found is None else found["size"]
+    gradients = gradients / np.where(size > 0, size, 1.0)
     norms = np.linalg.norm(gradients, axis=1)
     # A direction takes the place of gradients, which may be long.
     along = gradients @ np.random.RandomState(0).standard_normal(gradients.shape[1])
     seen = np.column_stack([answers["losses"], norms, along])
     answered = answers.get("answered", np.ones(len(ids), dtype=bool))
     if found is None:
-        journal.add(key, {"seen": seen, "answered": answered}, wire_bytes())
+        journal.add(key, {"seen": seen, "size": size, "answered": answered}, wire_bytes())
         return
     before, both = found["seen"], answered & found["answered"]
-    error = SAME * np.abs(before[:, [0, 1, 1]])
+    same = SAME_ROWS if model.dtype == np.float64 else SAME
+    error = same * np.abs(before[:, [0, 1, 1]])
     other = both & ~np.isclose(seen, before, rtol=0.0, atol=error, equal_nan=True).all(axis=1)
     if other.any():
         raise CheckpointError(

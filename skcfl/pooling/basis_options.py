@@ -68,8 +68,8 @@ class TreeBasis(Options):
         Number of trees, with more than two classes of each class. "auto" takes the one, from 0
         to 200, with which rows held out inside the clients are predicted best.
     max_leaf_nodes : "auto" or int, default="auto"
-        Leaves of a tree at most. "auto" is 8, and after the first 50 trees a sixtieth of the
-        rows, from 8 to 31.
+        Leaves of a tree at most. "auto" is 8, and after 50 rounds a sixtieth of the rows, from 8
+        to 31.
     learning_rate : float, default=0.2
         Part of its least-squares values that each tree adds; of a Newton step with other losses.
     max_bins : int, default=64

@@ -194,8 +194,9 @@ def _with_deviation(S, j, s):
 def _restricted(pool, population, S, back):
     """Restricted log-likelihood of a covariance of effects."""
     sums = _sums(pool, population, S, back)
-    A = sums["curvature"][0] + np.diag(population.precision[0])
-    g = sums["slopes"][0] - population.precision[0] * population.means[0]
+    # Those of effects: features in units of their own would make others rounding.
+    A = back.T @ (sums["curvature"][0] + np.diag(population.precision[0])) @ back
+    g = back.T @ (sums["slopes"][0] - population.precision[0] * population.means[0])
     values, vectors = np.linalg.eigh(A)
     kept = values > SINGULAR * values[-1]
     turned = (vectors.T @ g)[kept]

@@ -41,7 +41,7 @@ DIGITS = 9
 # Singular values of curvatures below this part of the largest are rounding.
 SINGULAR = 1e-10
 # Variances of a feature below this part of its squared mean are rounding.
-CONSTANT = 1e-12
+CONSTANT = 1e-13
 
 
 @dataclass

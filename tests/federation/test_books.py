@@ -39,10 +39,13 @@ def test_books_note_the_participation(tmp_path):
     assert json.loads(path.read_text())["participation"] == 1.0
     with pytest.raises(PrivacyError, match=r"spent with participation=1\.0.* got 0\.1"):
         clients(path, participation=0.1).hello("regressor")
+    path.write_text('{"spent": 0.0, "multiplier": null}')  # of an older version, and not used
+    clients(path, participation=0.1).hello("regressor")
 
 
 DAMAGED = ["", "{}", "[]", "null", '{"spent": 0.3', '{"spent": null}', '{"spent": "0"}']
 DAMAGED += [f'{{"spent": {spent}, "multiplier": 1.0}}' for spent in ("NaN", "-5", "Infinity")]
+DAMAGED += ['{"spent": 1' + 400 * "0" + "}", 10**5 * "["]
 
 
 @pytest.mark.parametrize("text", DAMAGED)

@@ -371,6 +371,22 @@ def test_other_rows_with_the_same_moments(name, rolled, tmp_path, journals):
     assert_same(found, model.fit_federation(here(name)))
 
 
+@pytest.mark.reports
+@pytest.mark.parametrize("what", ["feature", "targets"])
+def test_other_rows_of_far_numbers(what, tmp_path, journals):
+    """A feature beside one in units of its own, and targets far away from zero."""
+    X, y = np.array(DATA.X), np.array(DATA.y)
+    X[:, 0] = 2e6 * (1.0 + 0.1 * X[:, 0])
+    if what == "targets":
+        y = 1.6e9 + 1e3 * y
+    path, one, model = tmp_path / "fit", DATA.groups == DATA.groups[0], of("FedAvgRegressor")
+    cut_off(clone(model), InProcessFederation(X, y, DATA.groups), path, journals, 5)
+    changed = X[:, 1] if what == "feature" else y
+    changed[one] = np.roll(changed[one], 1)
+    with pytest.raises(CheckpointError, match="is of other rows: those of clients"):
+        clone(model).fit_federation(InProcessFederation(X, y, DATA.groups), path, resume=True)
+
+
 @pytest.mark.filterwarnings("ignore:No answer of site 's'. it does not answer best_response")
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_policy_without_the_question(elsewhere, tmp_path, journals):

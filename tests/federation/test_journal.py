@@ -25,9 +25,13 @@ def test_digests_tell_values_apart():
     values += [date(2026, 1, 1), date(2026, 1, 2), frozenset("ab"), frozenset("a"), frozenset()]
     for made in (pd.Period, pd.Timestamp):
         values += [made("2025-01-01"), made("2026-01-01")]
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}, index=["p", "q"])
+    values += [frame, frame["a"], frame.index, frame.assign(a=0.0), frame.rename({"p": "r"})]
+    values += [frame.rename(columns={"a": "c"})]
     found = {digest(value) for value in values}
     assert len(found) == len(values)
-    assert digest(frozenset("abc")) == digest(frozenset("cba"))
+    assert digest(frame) == digest(frame.copy())
+    assert list({0, 8}) != list({8, 0}) and digest({0, 8}) == digest({8, 0})
     # What has no value goes by its class, in another process, too.
     assert digest(object()) == digest(object())
     assert digest(np.random.RandomState(0)) == digest(np.random.RandomState(1))

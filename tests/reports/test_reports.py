@@ -20,8 +20,10 @@ import skcfl
 import skcfl.formula
 from skcfl.datasets import make_clustered_regression
 from skcfl.exceptions import SingleClientWarning
+from skcfl.federation.inprocess import open_rows
 from skcfl.federation.remote import RemoteFederation
-from skcfl.models import MLP
+from skcfl.models import MLP, LinearModel
+from skcfl.reports.differences import centre_of
 
 DATA = make_clustered_regression(12, 2, 3, n_samples=15, noise=0.5, random_state=0)
 # How the clients differ is measured after the fit: one population without correlations will do.
@@ -536,3 +538,30 @@ def test_correlations_of_an_effect_are_no_evidence_that_it_differs():
         assert deviations["x0"][1] > 0
         rejected += [deviations[name][1] > 0 for name in ("x1", "x2", "x3")]
     assert np.sum(rejected) <= 4
+
+
+def test_intervals_of_deviations_do_not_depend_on_units():
+    """Without standardisation, beside a feature in thousands of others' units."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(8), 12)
+    X, own = rng.normal(size=(96, 2)), 1.0 + 0.5 * rng.normal(size=(8, 2))
+    y = (X * own[groups]).sum(axis=1) + rng.normal(size=96)
+    how = {"covariance": "full", "n_clusters": 1, "prior": np.inf, "df": np.inf, "tol": 1e-9}
+    found = []
+    for units, standardize in (([1.0, 1.0], True), ([3e4, 3e-3], False)):
+        model = skcfl.PartialPoolingRegressor(**how, basis="linear", standardize=standardize)
+        model.fit(X * units + np.array([5e4, 5e-3]) * (not standardize), y, groups=groups)
+        about = model.report().findings["deviations"]
+        found.append([about[name] for name in ("at the mean row", "x0", "x1")])
+    assert_allclose(found[1], found[0], rtol=5e-3)
+
+
+def test_the_mean_row_is_of_the_clients_that_count():
+    """A feature that varies by a millionth of its mean is no constant."""
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    X[:, 0] = 1.6e9 + 1e3 * X[:, 0]
+    groups = np.repeat(np.arange(6), 10)
+    model = LinearModel("squared_error", standardize=False).bind(2, None)
+    centre, spread = centre_of(open_rows(model, X, X[:, 1], groups, 6), np.arange(6) < 4)
+    assert_allclose(centre, [*X[:40].mean(axis=0), 1.0])
+    assert_allclose(spread, [*X[:40].std(axis=0), 1.0], rtol=1e-2)
