@@ -645,6 +645,8 @@ def test_bad_declarations():
         for more in (declared, FanOutFederation([declared])):
             with pytest.raises(PrivacyError, match=r"order private\(\.\.\.\)\.masked\("):
                 more.private(50.0, bounds=BOUNDS)
+            with pytest.raises(PrivacyError, match=r"^released\(\) is refused: the clients"):
+                more.released(50.0, bounds=BOUNDS)
     with pytest.raises(PrivacyError, match="their owners keep the account"):
         RemoteFederation(sites()).masked(3, bounds=BOUNDS)
 

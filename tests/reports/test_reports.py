@@ -565,3 +565,14 @@ def test_the_mean_row_is_of_the_clients_that_count():
     centre, spread = centre_of(open_rows(model, X, X[:, 1], groups, 6), np.arange(6) < 4)
     assert_allclose(centre, [*X[:40].mean(axis=0), 1.0])
     assert_allclose(spread, [*X[:40].std(axis=0), 1.0], rtol=1e-2)
+
+
+def test_beside_crossed_levels_the_mean_row_is_of_the_rows_not_of_their_curvatures():
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(240, 2)), np.repeat(np.arange(12), 20)
+    X[:, 1] = rng.integers(6, size=240)
+    y = rng.poisson(np.exp(X[:, 0] + 0.3 * rng.normal(size=12)[groups]))
+    model = skcfl.PartialPoolingRegressor(loss="poisson", crossed=[1], basis="linear")
+    evidence = model.fit(X, y, groups=groups)._how_sure
+    assert_allclose(evidence.centre, [0.0, 1.0], atol=1e-9)
+    assert_allclose(evidence.spread, [1.0, 1.0], rtol=1e-9)
