@@ -17,7 +17,7 @@ from sklearn.utils.validation import _num_samples
 from ..calls import CALLS
 from ..clients.ids import check_ids, encode
 from ..clients.last_answers import Forgotten
-from ..exceptions import MessageError
+from ..exceptions import MessageError, PrivacyError
 from .hosted_parts import Host
 from .policy import check_policy, is_silent
 from .row_calls import ROW_CALLS
@@ -248,6 +248,8 @@ class SiteHost:
             logger.error("%s does not answer: %s", self._label, error)
             return "lost", str(error)
         logger.error("%s does not answer", self._label, exc_info=error)
+        if isinstance(error, PrivacyError):  # it names a file
+            return "refused", "its account releases nothing, see its log"
         policy = self.rows.policy
         secret = policy is not None and policy.privacy is not None
         # Even the type of an error may tell of private rows.

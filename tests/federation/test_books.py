@@ -5,10 +5,12 @@ import json
 import numpy as np
 import pytest
 from private_clients import BOUNDS
+from site_tables import Given, Wire
 
 from skcfl import FedAvgRegressor
-from skcfl.exceptions import PrivacyError
+from skcfl.exceptions import FederationError, PrivacyError
 from skcfl.federation import ClientPrivacy, InProcessFederation, SitePolicy
+from skcfl.federation.remote import RemoteFederation
 
 X = np.random.default_rng(0).normal(size=(60, 2))
 ROWS = X, X.sum(axis=1), np.repeat(np.arange(20), 3)
@@ -55,3 +57,14 @@ def test_damaged_books(text, tmp_path):
     with pytest.raises(PrivacyError, match=r"account\.json' must be a file of JSON with 'spent'"):
         FedAvgRegressor().fit_federation(clients(path))
     assert path.read_text() == text
+
+
+@pytest.mark.filterwarnings("ignore:No answer of site 's'")
+def test_a_site_says_that_its_account_releases_nothing_and_not_where_it_is(tmp_path):
+    path = tmp_path / "account.json"
+    path.write_text("[]")
+    privacy = ClientPrivacy(400.0, 1e-3, bounds=BOUNDS, account=path, random_state=0)
+    site = Wire(Given("s", ROWS, SitePolicy(privacy=privacy)))
+    with pytest.raises(FederationError, match="site 's': its account releases nothing, see its"):
+        FedAvgRegressor().fit_federation(RemoteFederation([site]))
+    assert site.replies and not any(b"account.json" in reply for reply in site.replies)
