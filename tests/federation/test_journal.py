@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skcfl import FedAvgRegressor, LocalModels
+from skcfl import FedAvgClassifier, FedAvgRegressor, LocalModels
 from skcfl.exceptions import CheckpointError
+from skcfl.federation import InProcessFederation
 from skcfl.federation.file_lock import FileLock
+from skcfl.federation.inprocess import InProcessSite
 from skcfl.federation.journal import Journal, digest
 
 
@@ -65,3 +67,41 @@ def test_a_lock_that_was_deleted_in_between_is_not_held(tmp_path, monkeypatch):
         FileLock(tmp_path / "fit")
     second.release()
     second.release()
+
+
+def test_rows_are_compared_by_sums(tmp_path, monkeypatch):
+    """The gradient of a client of one row is this row: none is sent."""
+    X, ids = np.random.default_rng(0).normal(size=(42, 3)), np.r_[0, 1, np.repeat([2, 3], 20)]
+    answers, answer = [], InProcessSite.answer
+
+    def seen(self, name, *args):
+        answers.append((name, answer(self, name, *args)))
+        return answers[-1][1]
+
+    monkeypatch.setattr(InProcessSite, "answer", seen)
+    federation = InProcessFederation(X, X.sum(axis=1) + X[:, 0] ** 2, ids)
+    FedAvgRegressor().fit_federation(federation, tmp_path / "fit")
+    gradients = [found["gradients"] for _, found in answers if "gradients" in found]
+    assert answers[0][0] == "gradient_sums" and len(gradients) > 1
+    assert {len(found) for found in gradients} == {1}
+
+
+@pytest.mark.parametrize("cls", [FedAvgRegressor, FedAvgClassifier])
+def test_clients_with_other_rows_are_found(cls, tmp_path, monkeypatch):
+    """Two clients change their rows: losses of classes at zero, and plain sums, are the same."""
+    X, ids = np.random.default_rng(0).normal(size=(60, 3)), np.repeat([4, 2, 3], 20)
+    y, other, add = X.sum(axis=1), np.r_[20:40, :20, 40:60], Journal.add
+    y = y > 0 if cls is FedAvgClassifier else y
+
+    def stop(self, *args):
+        add(self, *args)
+        if self.n_added == 4:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Journal, "add", stop)
+        cls().fit_federation(InProcessFederation(X, y, ids), tmp_path / "fit", every=0)
+    names = r"a sum of gradients" if cls is FedAvgClassifier else r"those of clients \[2, 4\]"
+    changed = InProcessFederation(X[other], y[other], ids)
+    with pytest.raises(CheckpointError, match=f"is of other rows: {names} .* not the same"):
+        cls().fit_federation(changed, tmp_path / "fit", resume=True)
