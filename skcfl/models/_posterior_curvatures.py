@@ -129,9 +129,9 @@ class RowCurvature:
 
     Attributes
     ----------
-    factors : ndarray of shape (c, n, C, C)
+    factors : ndarray of shape (c, n, C, S)
         R of each row.
-    inner : ndarray of shape (c, n C, n C)
+    inner : ndarray of shape (c, n S, n S)
         M.
     log_det : ndarray of shape (c,)
         ``log det(A)``.
@@ -141,36 +141,52 @@ class RowCurvature:
 
     def __init__(self, block, root, factors, gram):
         self.block, self.root, self.factors = block, root, factors
-        c, n, C, _ = factors.shape
+        c, n, _, S = factors.shape
         of_rows = "calm,cmat" if root.ndim == 1 else "clamb,cmbt"
         G = np.einsum(f"clas,{of_rows}->clsmt", factors, gram, factors, optimize=IN_TURN)
-        G = G.reshape(c, n * C, n * C)
+        G = G.reshape(c, n * S, n * S)
         self.largest = np.einsum("cii->ci", G).max(initial=0.0)
-        self.inner, self.log_det = _inverse(root, G)
+        self._inverse_of_inner = plus_one(G)
+
+    @cached_property
+    def _inverse(self):
+        A = self._inverse_of_inner
+        if self.root.any():
+            return inverted(A)
+        return np.broadcast_to(np.eye(A.shape[-1]), A.shape), np.zeros(len(A))
+
+    @property
+    def inner(self):
+        return self._inverse[0]
+
+    @property
+    def log_det(self):
+        return self._inverse[1]
 
     def _to_rows(self, z):
-        """``R'`` times predictions (c, ..., C, n): (c, n C, ...)."""
-        c, n, C, _ = self.factors.shape
+        """``R'`` times predictions (c, ..., C, n): (c, n S, ...)."""
+        c, n, C, S = self.factors.shape
         t = np.einsum("clas,cmal->clsm", self.factors, z.reshape(c, -1, C, n))
-        return t.reshape(c, n * C, -1)
+        return t.reshape(c, n * S, -1)
 
     def _from_rows(self, t):
-        """R times values (c, n C, m): (c, m, C, n)."""
-        c, n, C, _ = self.factors.shape
-        return np.einsum("clas,clsm->cmal", self.factors, t.reshape(c, n, C, -1))
+        """R times values (c, n S, m): (c, m, C, n)."""
+        c, n, _, S = self.factors.shape
+        return np.einsum("clas,clsm->cmal", self.factors, t.reshape(c, n, S, -1))
 
     def _predictions(self, v):
         c, _, C, _ = self.factors.shape
         return self.block.forward(v.reshape(c, C, -1))
 
     def _back(self, t):
-        """``X' R t``: (c, n C, 1) -> (c, p)."""
+        """``X' R t``: (c, n S, 1) -> (c, p)."""
         return self.block.backward(self._from_rows(t)[:, 0]).reshape(len(t), -1)
 
     def covariance_times(self, g):
         """``A^-1 g``: (c, p) -> (c, p)."""
         t = self._to_rows(self._predictions(spread(self.root, g)))
-        return g - gather(self.root, self._back(np.matmul(self.inner, t)))
+        t = solved(self._inverse_of_inner, t[:, :, 0])[:, :, None]
+        return g - gather(self.root, self._back(t))
 
     def hessian_times(self, v):
         """``H v``: (c, p) -> (c, p)."""
@@ -184,10 +200,10 @@ class RowCurvature:
         return scale * out
 
     def half(self):
-        """``R' X``, (c, n C, p)."""
-        c, n, C, _ = self.factors.shape
+        """``R' X``, (c, n S, p)."""
+        c, n, _, S = self.factors.shape
         half = np.einsum("clas,cld->clsad", self.factors, self.block.dense())
-        return half.reshape(c, n * C, -1)
+        return half.reshape(c, n * S, -1)
 
     def variances(self, errors=None, scale=1.0):
         """Their diagonals, (c, p)."""
@@ -196,9 +212,9 @@ class RowCurvature:
 
     def row_covariances(self, model, block, errors=None, scale=1.0):
         """Posterior covariances of each row's predictions, (c, n, C, C), given the mean."""
-        c, n, C, _ = self.factors.shape
+        c, n, C, S = self.factors.shape
         gram = model.row_grams(block, self.root)
-        half = np.einsum("carl,clas->crals", gram, self.factors).reshape(c, n, C, n * C)
+        half = np.einsum("carl,clas->crals", gram, self.factors).reshape(c, n, C, n * S)
         inner = self.inner[:, None]
         out = -np.matmul(np.matmul(half, inner), half.transpose(0, 1, 3, 2))
         np.einsum("cnaa->cna", out)[:] += np.einsum("cann->cna", gram)
@@ -206,8 +222,8 @@ class RowCurvature:
 
     def information_diagonal(self):
         """Diagonal of P, (c, p)."""
-        c, n, C, _ = self.factors.shape
-        inner = self.inner.reshape(c, n, C, n, C)
+        c, n, C, S = self.factors.shape
+        inner = self.inner.reshape(c, n, S, n, S)
         Q = np.einsum("clas,clsmt,cmat->calm", self.factors, inner, self.factors, optimize=IN_TURN)
         return np.stack([self.block.column_forms(Q[:, a]) for a in range(C)], axis=1).reshape(
             c, -1
@@ -286,13 +302,6 @@ def plus_one(matrices):
     return matrices
 
 
-def _inverse(root, G):
-    """Inverse of ``I + G`` (c, m, m), where it is zero under a prior without variance."""
-    if root.any():
-        return inverted(plus_one(G))
-    return np.broadcast_to(np.eye(G.shape[-1]), G.shape), np.zeros(len(G))
-
-
 def _squares(half, inner=None):
     """``T' M T`` of matrices T (c, m, p), M (c, m, m) the identity if it is not given."""
     other = half if inner is None else np.matmul(inner, half)
@@ -310,3 +319,12 @@ def inverted(A):
         values = np.maximum(values, 1.0)
         inverses = np.matmul(vectors / values[:, None, :], vectors.transpose(0, 2, 1))
         return inverses, np.log(values).sum(axis=1)
+
+
+def solved(A, g):
+    """``A^-1 g`` of such matrices and vectors (c, m)."""
+    try:
+        return np.linalg.solve(A, g[:, :, None])[:, :, 0]
+    except np.linalg.LinAlgError:
+        # The identity is lost in the rounding of what some rows weigh.
+        return product(inverted(A)[0], g)

@@ -32,9 +32,9 @@ from ._posterior_curvatures import (
     FewRowsCurvature,
     RowCurvature,
     gather,
-    inverted,
     of_varying,
     plus_one,
+    solved,
     spread,
 )
 
@@ -197,12 +197,8 @@ class _PosteriorOracle:
         if rows is not None:
             return -rows.covariance_times(g)
         A, (*_, at) = of_varying(self.root, sandwich(self.root, self._hessian(damping)))
-        A, direction = plus_one(A), -g
-        try:
-            direction[:, at] = -np.linalg.solve(A, g[:, at, None])[:, :, 0]
-        except np.linalg.LinAlgError:
-            # The identity is lost in the rounding of what some rows weigh.
-            direction[:, at] = -product(inverted(A)[0], g[:, at])
+        direction = -g
+        direction[:, at] = -solved(plus_one(A), g[:, at])
         return direction
 
 
@@ -410,7 +406,7 @@ class PosteriorMixin:
         return gram.reshape(c, n, self.n_outputs, n, self.n_outputs)
 
     def row_curvatures(self, block, state, damping=0.0, weights=None):
-        """Factors R of each row's second derivatives ``R R'``, weights included, (c, n, C, C).
+        """Factors R of each row's second derivatives ``R R'``, weights included, (c, n, C, S).
 
         The weights are those of the block where none (c, n) are given.
         """

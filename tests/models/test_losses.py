@@ -89,6 +89,17 @@ def test_max_curvature_bounds_and_is_reached(name, n_classes, seed):
     assert top.min() >= -1e-12
 
 
+@examples(10)
+@given(seed=seeds, n_classes=st.integers(3, 8), spread=st.sampled_from([1.0, 40.0, 2000.0]))
+def test_factors_of_classes_have_their_rank(seed, n_classes, spread):
+    loss, z, y = rows("log_loss", n_classes, seed)
+    p = loss.probabilities(z * spread).T
+    R = loss.curvature_factors(z * spread, y)
+    assert R.shape == (len(p), n_classes, n_classes - 1)
+    W = np.einsum("na,ab->nab", p, np.eye(n_classes)) - p[:, :, None] * p[:, None]
+    assert_allclose(R @ R.transpose(0, 2, 1), W, atol=1e-15)
+
+
 def test_huber_has_a_majorant_where_its_curvature_vanishes():
     loss = Huber()
     z, y = np.array([[-100.0, 0.0, 100.0]]), np.zeros((1, 3))

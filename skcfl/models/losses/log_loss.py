@@ -143,11 +143,14 @@ class Multinomial(LogLoss):
             yield a, outputs, h
 
     def curvature_factors(self, z, y, damping=0.0):
-        # diag(p) - p p' is the square of this: probabilities sum to one.
+        # Cholesky factors of diag(p) - p p' (Tanabe and Sagae, 1992); the last column is zero.
         p = np.moveaxis(self.probabilities(z), -2, -1)
-        root = np.sqrt(p)
-        R = -p[..., :, None] * root[..., None, :]
-        np.einsum("...aa->...a", R)[:] += root
+        left = np.cumsum(p[..., ::-1], axis=-1)[..., ::-1]
+        after = np.maximum(left[..., 1:], np.finfo(p.dtype).tiny)
+        p, own = p[..., None], p[..., :-1]
+        pivots = np.sqrt(own * after / (own + after))
+        R = np.tril(-p / after[..., None, :] * pivots[..., None, :], -1)
+        np.einsum("...aa->...a", R[..., :-1, :])[:] = pivots
         return R
 
     def curvature_product(self, z, y, u, damping=0.0):

@@ -168,7 +168,10 @@ class Loss(Options):
             yield a, outputs, h[..., outputs, :]
 
     def curvature_factors(self, z, y, damping=0.0):
-        """Factors R (..., n, C, C) of each row's second derivatives ``R R'``, damped as above."""
+        """Factors R of each row's second derivatives ``R R'``, damped as above.
+
+        They have shape (..., n, C, S), with S the largest rank of a second derivative or more.
+        """
         W = np.zeros((*z.shape[:-2], z.shape[-1], z.shape[-2], z.shape[-2]))
         for a, outputs, h in self.curvature_blocks(z, y, damping):
             W[..., a, outputs] = W[..., outputs, a] = np.moveaxis(h, -2, -1)
