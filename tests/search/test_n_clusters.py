@@ -57,6 +57,17 @@ def test_clusters_are_found_where_clients_hardly_know_their_own_models(n_feature
     assert adjusted_rand_score(labels, model.labels_) == 1.0
 
 
+# The same of searches in which no model is replaced.
+@pytest.mark.parametrize(("n_rows", "seed"), [(20, 3), (20, 13), (30, 12)])
+def test_models_that_two_clusters_share_are_replaced(n_rows, seed):
+    """Starts from fewer clusters end where two clusters have one model, and a third has two."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(48) % 8
+    X, y, groups = lines(rng.normal(size=(8, 5))[labels], n_rows, rng)
+    model = IFCARegressor(random_state=seed).fit(X, y, groups=groups)
+    assert adjusted_rand_score(labels, model.labels_) == 1.0
+
+
 @pytest.mark.parametrize("Method", some(METHODS, 1))
 @pytest.mark.parametrize("seed", some(range(3), 1))
 def test_outliers_beside_clusters_are_a_cluster_each(Method, seed):
