@@ -15,10 +15,11 @@ from .stacking import price_of_pairs
 
 # Numbers of clusters in a row that do not lower the criterion before the search ends.
 RISES = 2
-# The search goes on where so many falls like the last one would lower it: of many clusters without
-# variance the first numbers are worse than one population.  Benchmark: benchmarks/generated.py,
-# eight and twelve clusters.
-FALLS = 4.0
+# The search goes on where so many falls like the last one, with variance or without, would lower
+# it: of many clusters without variance the first numbers are worse than one population.
+# Benchmark: benchmarks/generated.py --kinds "12 clu" --first 400 --draws 6: the mean score is .003
+# short of the oracle's (.010 with 4, .012 if only the better of the two counts).
+FALLS = 6.0
 # Least number of numbers of clusters that are tried for few clients: outliers can hide clusters
 # from the first ones.
 LEAST_TRIED = 5
@@ -176,7 +177,7 @@ def _searched(pool, singles, about):
     n = int((~pool.without_rows).sum())
     fit = min(singles.values(), key=lambda fit: bic(fit, pool, options))
     most = 1 if n < 2 else (n if n_clusters == "auto" else min(n_clusters, n))
-    path, best, least, last, rises = [], None, np.inf, np.inf, 0
+    path, best, least, last, rises = [], None, np.inf, {}, 0
     starts = None
     with series("n_clusters", "candidate", most, sure=n_clusters != "auto") as progress:
         for K in range(1, most + 1):
@@ -200,8 +201,10 @@ def _searched(pool, singles, about):
                     compared = [bic(each, pool, options) for each in tried]
                 chosen = int(np.argmin(compared))
                 fit, criterion = tried[chosen], criteria[chosen]
-                fall = last - criterion if 2 < K and np.isfinite(last) else 0.0
-                last = criterion
+                now = {each.population.kind: c for each, c in zip(tried, criteria, strict=True)}
+                falls = {kind: last[kind] - c for kind, c in now.items() if kind in last}
+                ahead = [now[kind] - FALLS * fall for kind, fall in falls.items()]
+                last = {kind: c for kind, c in now.items() if np.isfinite(c)}
                 if n_clusters == "auto" and 1 < K and criterion < least:
                     criterion = np.inf if _seem_clusters(pool, fit, options) else criterion
                 tell(log_likelihood=fit.loglik, ICL=criterion)
@@ -217,7 +220,7 @@ def _searched(pool, singles, about):
             else:
                 rises += 1
                 enough = K >= LEAST_TRIED or n > FEW_CLIENTS
-                if rises >= RISES and enough and last - least > FALLS * fall:
+                if rises >= RISES and enough and min(ahead, default=np.inf) > least:
                     break
             if n_clusters == "auto" and progress.stopped:
                 break

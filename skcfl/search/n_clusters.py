@@ -551,8 +551,8 @@ class _Fold:
         """
         some, models, losses = self._candidates
         typical = np.median(left.min(axis=1)) if typical is None else typical
-        losses, own = losses.copy(), (some, np.arange(len(some)))
-        losses[own] = np.maximum(losses[own], typical)
+        losses, at = losses.copy(), (some, np.arange(len(some)))
+        losses[at] = np.maximum(losses[at], typical)
         sums = self.train.client_weights @ np.minimum(left.min(axis=1)[:, None], losses)
         pick = int(sums.argmin())
         return sums[pick], models[pick], losses[:, [pick]]
