@@ -493,7 +493,7 @@ class FanOutFederation(Federation):
     Parameters
     ----------
     parts : list of Federation
-        Each with its own clients.
+        Each with its own clients, and without ``min_clients`` and ``max_share`` of its own.
     min_clients : int, default=1
         How many clients have to answer when they are asked.
     retries : int, default=10
@@ -531,6 +531,13 @@ class FanOutFederation(Federation):
         self.min_clients, self.retries, self.max_share = checked(min_clients, retries, max_share)
         if not self.parts:
             raise ValueError("parts must hold at least one federation, got none.")
+        for k, part in enumerate(self.parts):
+            for name, usual in (("min_clients", 1), ("max_share", None)):
+                if getattr(part, name) != usual:
+                    raise ValueError(
+                        f"part {k} has {name}={getattr(part, name)} of its own, where one limit "
+                        "holds for the clients of all parts: set it on the FanOutFederation."
+                    )
 
     @property
     def carries_objects(self) -> bool:  # type: ignore[override]
@@ -590,6 +597,11 @@ def _present(parts: Any, presence: Presence, hello: Handshake, model: LocalModel
         else Rows(X, y, none, None, part.places)
         for part in parts
     ]
+
+
+def limits_of(federation: Federation) -> dict[str, Any]:
+    """The limits of a federation, for one that is made from it."""
+    return {name: getattr(federation, name) for name in ("min_clients", "retries", "max_share")}
 
 
 def checked(min_clients: int, retries: int, share: float | None) -> tuple[int, int, float | None]:

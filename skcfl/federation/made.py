@@ -10,7 +10,7 @@ import numpy as np
 
 from .._typing import Array, Kind
 from ..exceptions import FederationError
-from .federation import Federation, _FewerPlaces, _present
+from .federation import Federation, _FewerPlaces, _present, limits_of
 from .handshake import Handshake
 from .ledger import Ledger
 from .made_columns import Columns
@@ -41,8 +41,7 @@ class BehindFederation(Federation):
 
     def __init__(self, federation: Federation) -> None:
         self.federation = federation
-        self.min_clients, self.retries = federation.min_clients, federation.retries
-        self.max_share = federation.max_share
+        vars(self).update(limits_of(federation))
 
     @property
     def wire_bytes(self) -> tuple[int, int]:  # type: ignore[override]

@@ -25,9 +25,10 @@ from ..exceptions import FederationError, PrivacyError
 from ..numerics.gaussian_mechanism import multiplier_of
 from .bounds import check_ids, require
 from .checking import check_features, check_targets
-from .federation import InProcessFederation
+from .federation import InProcessFederation, limits_of
 from .file_lock import locked, write_whole
 from .privacy import BOUNDS, DEVIATIONS, ClientPrivacy
+from .private_sums import private_copy
 from .rows import Rows
 from .sites import PlaceLost, Refused, WrappedSite
 
@@ -193,7 +194,8 @@ class ReleasedFederation(InProcessFederation):
         return self._of(self.moments[fold : fold + 1])
 
     def _of(self, moments: Array) -> ReleasedFederation:
-        return ReleasedFederation(self.ids, moments, self.noise, self.declared, self.n_jobs)
+        made = ReleasedFederation(self.ids, moments, self.noise, self.declared, self.n_jobs)
+        return private_copy(made, **limits_of(self))
 
     def pooled(self) -> InProcessFederation:
         """Pseudo-rows for :class:`~skcfl.PartialPooling`, with the noise in their likelihood.
@@ -206,7 +208,17 @@ class ReleasedFederation(InProcessFederation):
         Returns
         -------
         federation : InProcessFederation
+
+        Raises
+        ------
+        ValueError
+            If the federation has a ``max_share``.
         """
+        if self.max_share is not None:
+            raise ValueError(
+                f"max_share must be None for pooled(), got {self.max_share}: its rows have no "
+                "weights."
+            )
         sums = self.moments.sum(axis=0)
         values, vectors = np.linalg.eigh(sums)
         A = vectors * np.maximum(values, 0.0)[:, None, :] @ vectors.transpose(0, 2, 1)
@@ -224,7 +236,8 @@ class ReleasedFederation(InProcessFederation):
         X = root[:, :, None] * U.transpose(0, 2, 1)
         y = np.einsum("ipj,ip->ij", U, b) / np.sqrt(spread)
         ids = np.repeat(self.ids, p)
-        return InProcessFederation(X.reshape(n * p, p), y.ravel(), ids, n_jobs=self.n_jobs)
+        X, y, limits = X.reshape(n * p, p), y.ravel(), limits_of(self)
+        return InProcessFederation(X, y, ids, n_jobs=self.n_jobs, **limits)
 
 
 def pseudo_rows(moments: Array) -> tuple[Array, Array]:
@@ -310,7 +323,8 @@ def release_moments(
     noise = upper + np.swapaxes(upper, -1, -2)
     noise[..., np.arange(q), np.arange(q)] = draws[..., np.arange(q), np.arange(q)]
     moments = rounded(moments + sd * noise, sd)
-    return ReleasedFederation(federation.ids, moments, sd, privacy, federation.n_jobs)
+    made = ReleasedFederation(federation.ids, moments, sd, privacy, federation.n_jobs)
+    return private_copy(made, **limits_of(federation))
 
 
 # ------------------------------------------------------------------------- at sites
@@ -417,7 +431,8 @@ def released_by_sites(federation: Any, n_folds: int) -> ReleasedFederation:
         raise PrivacyError("the rows of a client are released at several sites.")
     order = np.argsort(ids)
     sd = _noise_of(privacy, moments.shape[-1])
-    return ReleasedFederation(ids[order], moments[:, order], sd, privacy)
+    made = ReleasedFederation(ids[order], moments[:, order], sd, privacy)
+    return private_copy(made, **limits_of(federation))
 
 
 def _check_releases(parts: Any, n_folds: int, site: str | None) -> None:

@@ -7,7 +7,7 @@ from private_clients import where
 from site_tables import REGRESSION, Given, Wire, named
 
 from skcfl import FedAvgRegressor
-from skcfl.federation import FanOutFederation, InProcessFederation, SitePolicy
+from skcfl.federation import ClientPrivacy, FanOutFederation, InProcessFederation, SitePolicy
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.shares import largest_weight
 
@@ -99,3 +99,41 @@ def test_a_site_answers_under_one_cap_that_few_clients_reach():
     fit(federation, 0.2)
     with pytest.raises(Exception, match="weights that have another cap"):
         fit(federation, 0.19)
+
+
+@pytest.mark.parametrize("where_from", ["here", "sites", "folds"])
+def test_released_second_moments_keep_the_limits_of_their_federation(where_from, tmp_path):
+    X, ids = np.random.RandomState(0).uniform(-1, 1, (640, 2)), np.repeat(np.arange(4), 160)
+    ids[ids == 1] = 0  # half of the rows are one client's
+    y = np.where(ids == 0, 1.0, -1.0) * X[:, 0]
+    bounds = {"features": (-2, 2), "target": (-2, 2)}
+    if where_from == "sites":
+        how = {"epsilon": 1e9, "unit": "record", "bounds": bounds}
+        federation = RemoteFederation(
+            [
+                Wire(Given(name, where((X, y, ids), here), SitePolicy(privacy=privacy)))
+                for name, here in (("a", ids == 0), ("b", ids > 0))
+                for privacy in [ClientPrivacy(account=tmp_path / name, **how)]
+            ],
+            max_share=0.4,
+        )
+        released = federation.released()
+    else:
+        federation = InProcessFederation(X, y, ids, max_share=0.4, min_clients=2)
+        released = federation.released(1e9, bounds=bounds, n_folds=1 + (where_from == "folds"))
+    if where_from == "folds":
+        released = released.train(0)
+    assert (released.min_clients, released.max_share) == (federation.min_clients, 0.4)
+    options = {"alpha": 0.0, "fit_intercept": False, "standardize": False}
+    found = FedAvgRegressor(**options).fit_federation(released).cluster_coef_[0, 1]
+    # Shares of .4 and .6 of clients with slopes of 1 and -1.
+    assert_allclose(found, -0.2, atol=0.05)
+    with pytest.raises(ValueError, match=r"max_share must be None for pooled\(\), got 0.4"):
+        released.pooled()
+
+
+@pytest.mark.parametrize("limit", [{"max_share": 0.5}, {"min_clients": 3}])
+def test_parts_have_no_limits_of_their_own(limit):
+    (name,) = limit
+    with pytest.raises(ValueError, match=f"part 1 has {name}=.* set it on the FanOutFederation"):
+        FanOutFederation([places("one"), places("one", **limit)])
