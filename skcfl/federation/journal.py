@@ -11,6 +11,7 @@ digest of the question, so that their order is free.
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import hashlib
 import logging
 import os
@@ -18,7 +19,9 @@ import threading
 import time
 import warnings
 from collections import defaultdict, deque
+from collections.abc import Iterator
 from pathlib import Path
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -31,6 +34,8 @@ from .serialization import dumps, loads, versions
 MAGIC = b"skcfl journal\x01\n"
 #: Bytes of a digest.
 DIGEST = 32
+#: Protocol of pickle by which objects are taken into their parts.
+PICKLE = 4
 #: Bytes before a record: its length, its digest, the digest of the question.
 BEFORE = 8 + 2 * DIGEST
 #: Bytes of answers that are kept in memory until the next write, whenever it is due.
@@ -40,44 +45,70 @@ logger = logging.getLogger(__name__)
 
 
 def digest(*values: Any) -> bytes:
-    """Digest of numbers, text, arrays, sets, and objects by class and attributes, or by value."""
+    """Digest of numbers, text, arrays, sets, and other objects by what a pickle has of them."""
     found = hashlib.sha256()
     _feed(found, values)
     return found.digest()
 
 
-def _feed(found, value):
+def _feed(found, value, around=()):
+    """Add a value to a digest; `around` has the ids of the objects that hold it."""
     if isinstance(value, np.ndarray) and value.dtype.kind != "O":
         found.update(f"array {value.dtype.str} {value.shape} ".encode())
         found.update(np.ascontiguousarray(value))
-    elif isinstance(value, np.ndarray):
-        _feed(found, value.tolist())
-    elif isinstance(value, list | tuple):
-        found.update(f"{len(value)} [".encode())
-        for item in value:
-            _feed(found, item)
-    elif isinstance(value, dict):
-        _feed(found, list(value.items()))
-    elif hasattr(value, "to_numpy"):  # frames and their columns
-        named = [getattr(value, name, None) for name in ("index", "columns")]
-        _feed(found, [type(value).__name__, value.to_numpy(), *named])
-    elif isinstance(value, set | frozenset):
-        found.update(b"set ")
-        _feed(found, sorted(digest(item) for item in value))
     elif isinstance(value, np.generic | int | float | complex | str | bytes | None):
         found.update(f"{value!r} ".encode())
+    elif isinstance(value, type):
+        found.update(f"{value.__module__}.{value.__qualname__} ".encode())
+    elif id(value) in around:  # such as a function that calls itself
+        found.update(f"around {around.index(id(value))} ".encode())
     else:
-        cls, parts = type(value), getattr(value, "__dict__", {})
-        if isinstance(value, type):
-            cls, parts = value, {}
-        elif hasattr(value, "to_message"):
-            parts = value.to_message()
-        name = getattr(value, "__name__", "")
-        # A value such as a UUID; the text of other objects may have their place in memory.
-        if not (parts or cls is value or cls.__eq__ is object.__eq__):
-            name = repr(value)
-        found.update(f"{cls.__module__}.{cls.__qualname__} {name} ".encode())
-        _feed(found, dict(parts))
+        parts = _parts(value)
+        found.update(f"{len(parts)} [".encode())
+        for part in parts:
+            _feed(found, part, (*around, id(value)))
+
+
+def _parts(value):
+    """Values that an object consists of, the same in every process."""
+    if isinstance(value, list | tuple):
+        return value
+    if isinstance(value, dict):
+        return list(value.items())
+    if isinstance(value, set | frozenset):
+        return ["set", *sorted(digest(item) for item in value)]
+    if isinstance(value, np.ndarray):
+        return [value.shape, *value.ravel().tolist()]
+    if hasattr(value, "to_numpy"):  # frames and their columns
+        named = [getattr(value, name, None) for name in ("index", "columns")]
+        return [type(value).__name__, value.to_numpy(), *named]
+    if hasattr(value, "to_message"):
+        return [type(value), value.to_message()]
+    if isinstance(value, ModuleType):
+        return ["module", value.__name__]
+    if isinstance(value, CodeType):
+        return [value.co_code, value.co_names, value.co_consts]
+    if isinstance(value, FunctionType):
+        name = value.__module__, value.__qualname__
+        defaults = value.__defaults__, value.__kwdefaults__
+        return [*name, *defaults, value.__code__, value.__closure__, vars(value)]
+    try:
+        if isinstance(value, CellType):
+            return [value.cell_contents]
+        # Tensors of torch; lazy ones have no values yet.
+        if hasattr(value, "requires_grad") and not hasattr(value, "materialize"):
+            return [type(value), value.requires_grad, value.detach().cpu().numpy()]
+        reduced = copyreg.dispatch_table.get(type(value))
+        made = value.__reduce_ex__(PICKLE) if reduced is None else reduced(value)
+    except Exception as error:
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise CheckpointError(
+            f"checkpoint= compares the parameters of fits, and cannot compare objects of {kind}: "
+            f"{error}. Parameters must be values that can be pickled."
+        ) from error
+    if isinstance(made, str):  # a global name
+        return [getattr(value, "__module__", None), made]
+    return [list(part) if isinstance(part, Iterator) else part for part in made]
 
 
 class Journal:

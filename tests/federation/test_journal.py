@@ -1,10 +1,17 @@
 """What a checkpoint is made of: digests of questions, and a file that one fit writes."""
 
+import ast
+import copy
 import os
+import subprocess
+import sys
+import threading
 import uuid
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -34,10 +41,83 @@ def test_digests_tell_values_apart():
     assert len(found) == len(values)
     assert digest(frame) == digest(frame.copy())
     assert list({0, 8}) != list({8, 0}) and digest({0, 8}) == digest({8, 0})
-    # What has no value goes by its class, in another process, too.
     assert digest(object()) == digest(object())
-    assert digest(np.random.RandomState(0)) == digest(np.random.RandomState(1))
     assert digest(np.ones((2, 3)).T) == digest(np.ones((3, 2)))
+
+
+#: Pairs of parameters of which only the values within differ, and their digests.
+WITHIN = """
+from functools import partial
+import re
+import numpy as np
+from skcfl.federation.journal import digest
+
+class Slots:
+    __slots__ = ("k",)
+
+    def __init__(self, k):
+        self.k = k
+
+    def loss(self, output):
+        return self.k * output
+
+def made(name, source):
+    scope = {"__name__": name}
+    exec(source, scope)
+    return scope["loss"]
+
+def closed(k):
+    def loss(output, depth=3):
+        return loss(output, depth - 1) if depth else abs(k * output)
+    return loss
+
+POWER = "def loss(output, power=2): return output ** power"
+def pairs():
+    yield partial(pow, exp=2), partial(pow, exp=3)
+    yield partial(pow, exp=2), partial(max, key=2)
+    yield made("a", POWER), made("b", POWER)
+    yield made("a", POWER), made("a", POWER.replace("2", "3"))
+    yield made("a", POWER), made("a", POWER.replace("**", "*"))
+    yield made("a", POWER), made("a", POWER.replace("** power", "in {'x', 'y', 'z'}"))
+    yield closed(1), closed(2)
+    yield Slots(1), Slots(2)
+    yield Slots(1).loss, Slots(2).loss
+    yield np.add, np.subtract
+    yield re.compile("a"), re.compile("b")
+    for generator in (np.random.default_rng, np.random.RandomState):
+        yield generator(0), generator(1)
+
+digests = [(digest(one).hex(), digest(other).hex()) for one, other in pairs()]
+"""
+
+
+def test_digests_see_the_values_within_parameters_and_no_addresses():
+    here = {"__name__": "__main__"}
+    exec(WITHIN, here)
+    assert all(one != other for one, other in here["digests"])
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", f"{WITHIN}print(digests)"],
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    assert ast.literal_eval(elsewhere.stdout.decode()) == here["digests"]
+
+
+def test_tensors_go_by_all_of_their_values():
+    torch = pytest.importorskip("torch")
+    layers = [torch.nn.Linear(2000, 1), torch.nn.LazyLinear(1)]
+    changed = copy.deepcopy(layers[0])
+    changed.weight.data[0, 1000] += 1.0
+    assert digest(changed) != digest(layers[0])
+    assert [digest(copy.deepcopy(layer)) for layer in layers] == list(map(digest, layers))
+
+
+def test_parameters_that_cannot_be_compared_are_named():
+    lock = threading.Lock()
+    for value in (lock, partial(pow, lock), lambda: lock, SimpleNamespace(held=[lock])):
+        with pytest.raises(CheckpointError, match=r"cannot compare objects of _thread\.lock"):
+            digest(value)
 
 
 def test_a_link_to_a_checkpoint_is_that_checkpoint(tmp_path):
