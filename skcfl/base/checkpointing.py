@@ -20,10 +20,11 @@ from .of_clients import check_federation
 
 #: Parameters that change no result.
 WITHOUT_RESULT = frozenset({"n_jobs", "verbose"})
-#: Local models of the question by which rows are compared, by the kind of the targets.
+#: Local models of the question by which rows are compared, by the kind of the targets. Released
+#: second moments take no other.
 COMPARED_BY = {
     "classifier": LinearModel("log_loss"),
-    "regressor": LinearModel("squared_error"),
+    "regressor": LinearModel("squared_error", fit_intercept=False, standardize=False),
     None: Location(),
 }
 

@@ -144,6 +144,7 @@ class Journal:
         self.n_found = self.n_added = 0
         self._lock, self._places, self._waiting = threading.Lock(), defaultdict(deque), []
         self._file, self._clients, self._failed, self._begun = None, None, False, False
+        self._new = False  # whether the file is this fit's
         self._end, self._size, self._due = 0, 0, time.monotonic() + self.every
         if not self.path.name:
             raise CheckpointError(f"checkpoint must be the path of a file, got {str(path)!r}.")
@@ -272,6 +273,7 @@ class Journal:
         except OSError as error:
             raise self._not_written(error) from error
         self._file, self._end = self.path.open("r+b", buffering=0), len(data)
+        self._new = True
         return True
 
     def take(self, key):
@@ -319,10 +321,10 @@ class Journal:
         self._due = time.monotonic() + self.every
 
     def close(self, ended):
-        """Write the rest, or delete the file of a fit that has ended."""
+        """Write the rest, or delete the file of a fit that has ended, or has no answer."""
         with self._lock:
             if self._file is not None:
-                if ended:
+                if ended or (self._new and not self.n_added):
                     self.path.unlink(missing_ok=True)
                 elif self._waiting:
                     self._write()

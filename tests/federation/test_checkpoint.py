@@ -684,6 +684,7 @@ def test_a_checkpoint_of_clients_that_became_private(tmp_path):
     path = tmp_path / "fit"
     journal = Journal(path, "x", 0, False)
     journal.begin({})
+    journal.add(digest("a question"), 1.0)
     journal.close(False)
     data = path.read_bytes()
     with pytest.raises(CheckpointError, match="is of another estimator"):

@@ -120,6 +120,22 @@ def test_parameters_that_cannot_be_compared_are_named():
             digest(value)
 
 
+def test_a_refused_first_question_leaves_no_file(tmp_path, monkeypatch):
+    federation, rows = InProcessFederation(np.eye(4), np.ones(4), [0, 0, 1, 1]), []
+
+    def rows_once(*about):
+        rows.append(about)
+        if len(rows) == 2:
+            raise ValueError("not these")
+        return InProcessFederation.rows(federation, *about)
+
+    monkeypatch.setattr(federation, "rows", rows_once)
+    with pytest.raises(ValueError, match="not these"):
+        FedAvgRegressor().fit_federation(federation, tmp_path / "fit")
+    assert not (tmp_path / "fit").exists()
+    FedAvgRegressor().fit_federation(federation, tmp_path / "fit")
+
+
 def test_a_link_to_a_checkpoint_is_that_checkpoint(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "fit")
     first = Journal(tmp_path / "fit", "x", 0, False)

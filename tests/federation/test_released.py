@@ -12,6 +12,7 @@ from trials import examples
 import skcfl
 from skcfl import FedAvgRegressor, PartialPoolingRegressor
 from skcfl.federation import ClientPrivacy, FanOutFederation, InProcessFederation, SitePolicy
+from skcfl.federation.journal import Journal
 from skcfl.federation.released import clipped_rows, pseudo_rows
 from skcfl.numerics.gaussian_mechanism import multiplier_of
 
@@ -94,6 +95,18 @@ def test_quadratic_methods_run_unchanged(name):
 def test_pseudo_rows_are_not_held_out(model):
     with pytest.raises(ValueError, match="no rows to hold out.*release with n_folds"):
         model.fit_federation(released())
+
+
+def test_fits_to_released_moments_go_on_from_a_checkpoint(tmp_path, monkeypatch):
+    path, model = tmp_path / "fit", skcfl.IFCARegressor(2, random_state=0, **PLAIN)
+    wanted = model.fit_federation(released()).params_
+    with monkeypatch.context() as killed:
+        killed.setattr(Journal, "take", lambda self, key: 1 / (self.n_added < 5) and None)
+        with pytest.raises(ZeroDivisionError):
+            model.fit_federation(released(), path)
+    model.fit_federation(released(), path, resume=True)
+    assert_array_equal(model.params_, wanted)
+    assert not path.exists()
 
 
 def test_partial_pooling_knows_the_noise():
