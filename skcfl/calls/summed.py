@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from ..numerics.by_cluster import without_small
 from .answer_bounds import LABELS
 from .call import Call
 from .first_order import BestResponse, LocalUpdate, MetaUpdate, MoreauUpdate
@@ -150,6 +151,25 @@ class Moves(Call, abstract=True):
         start = theta[labels]
         return (start - cls.trains.kernel(clients, block, slots, start.copy(), **how)[0],)
 
+    def least_summed(cls, site, arguments, answers, units):
+        """As of :class:`Call`; clients that moved almost nothing beside others do not count.
+
+        Steps may be undone, or diverge, so that equal arguments do not make equal moves. Moves
+        that are lost in rounding, as of clients that are at their minimum, are as large as it.
+        """
+        if cls.trains is not None:
+            start, moves = cls.each_move(site, arguments)
+            with np.errstate(over="ignore"):
+                far = np.linalg.norm(np.asarray(moves, float), axis=1)
+                far += np.finfo(float).eps * np.linalg.norm(np.asarray(start, float), axis=1)
+            units = without_small(units, far, answers.get("choice", arguments.get("labels")))
+        return super().least_summed(site, arguments, answers, units)
+
+    def each_move(cls, site, arguments):
+        """Starts of the clients and how each moves, (n_clients, n_params) each."""
+        start = arguments["theta"][arguments["labels"]]
+        return start, cls.single(site, arguments)["moves"]
+
 
 class TrainedMoves(Moves, trains=LocalUpdate, without={"center", "rho", "keep", "own"}):
     """Let every client train its cluster's model for some steps on its own rows.
@@ -211,14 +231,22 @@ class NearestMoves(TrainedMoves):
         return _nearest(theta, every[begun] - moves)
 
     def single(cls, site, arguments):
+        _, answers = cls._trained(site, arguments)
+        choice, moves = _nearest(arguments["theta"], answers.pop("w"))
+        return {**answers, "choice": choice, "moves": moves}
+
+    def each_move(cls, site, arguments):
+        start, answers = cls._trained(site, arguments)
+        return start, start - answers["w"]
+
+    def _trained(cls, site, arguments):
+        """Starts of the clients, and answers with their trained models."""
         theta = arguments["theta"]
         start = np.vstack([theta, theta.mean(axis=0)])[arguments["begun"]]
         own = {name: arguments[name] for name in LocalUpdate.down if name in arguments}
         rho = np.zeros(len(start), dtype=start.dtype)
         own.update(w=start, center=None, rho=rho, keep=False, own=None)
-        answers = site.answer(LocalUpdate.name, own)
-        choice, moves = _nearest(theta, answers.pop("w"))
-        return {**answers, "choice": choice, "moves": moves}
+        return start, site.answer(LocalUpdate.name, own)
 
 
 def _nearest(theta, trained):

@@ -152,6 +152,28 @@ def test_clients_that_do_not_move_do_not_count(call):
         assert np.isfinite(answer(**{name: own * np.array([1, 2, 3])})).all()
 
 
+@pytest.mark.parametrize("call", list(MOVED)[:4])
+def test_clients_count_by_what_they_moved(call):
+    """A server sets sizes of steps that differ by little, and all but one client move nothing."""
+    how = {**MOVED[call], "step_size": np.array([1e3, 1.0, 1.0])}
+
+    def answer(model, **changed):
+        rows = rows_of([20, 20, 20], SitePolicy(min_clients=3))
+        rows.y[:] = np.abs(rows.y)
+        return rows.site(model.bind(2)).answer(call, {**how, **changed})["moves"]
+
+    undone = {"step_size": np.array([0.1, 1e5, 1e5])}
+    counts = LinearModel("poisson")
+    assert np.isfinite(answer(counts, step_size=np.full(3, 0.1))).all()
+    with pytest.raises(Refused, match="over 1 of its clients"):
+        answer(counts, **undone)
+    if "monotone" in how:
+        with pytest.raises(Refused, match="over 1 of its clients"):
+            answer(LinearModel("squared_error"), monotone=True, **undone)
+    with pytest.raises(Refused, match="over 1 of its clients"):
+        answer(LinearModel("squared_error"), steps=np.full(3, 20))
+
+
 #: Arguments of sums and draws of scores of one model.
 SCORED = {"theta": np.zeros((1, 3)), "labels": np.zeros(1, int), "counted": np.ones(1, bool)}
 SCORED |= {"within": False, "frame": None}
