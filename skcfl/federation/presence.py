@@ -149,12 +149,15 @@ class Presence:
             )
 
     def _refused(self, clients):
-        """What some clients never answered though they were there, for a message."""
-        never = [
-            f"{call!r} about some of their rows" if some_rows else repr(call)
-            for (call, some_rows), failed in self.failed.items()
-            if ((failed > 0) & ~self.answered[call, some_rows] & self.heard)[clients].all()
-        ]
+        """What some clients never answered though they were there, for a message.
+
+        A fit of classes may begin with parts of the rows: only the hello was answered then.
+        """
+        never = []
+        for (call, some_rows), failed in self.failed.items():
+            refused = (failed > 0) & ~self.answered[call, some_rows] & (self.heard | some_rows)
+            if refused[clients].all():
+                never.append(f"{call!r} about some of their rows" if some_rows else repr(call))
         if not never:
             return ""
         return (

@@ -6,14 +6,17 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost, named, parts_of
-from sklearn.base import clone
+from sklearn.base import clone, is_regressor
 from sklearn.metrics import get_scorer_names
+from sklearn.utils import Bunch
 
 from skcfl import (
     DittoRegressor,
     FedALARegressor,
     FedAvgRegressor,
+    IFCAClassifier,
     IFCARegressor,
+    LocalModels,
     LocalModelsRegressor,
     PartialPoolingRegressor,
 )
@@ -154,18 +157,20 @@ def test_calls_are_counted_in_all_fits():
 
 
 @pytest.mark.filterwarnings("ignore:No answer of")
+@pytest.mark.parametrize("model", [IFCARegressor(), IFCAClassifier()])
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_an_error_names_the_call_that_nobody_answers(elsewhere):
+def test_an_error_names_the_call_that_nobody_answers(elsewhere, model):
     """Parts of ten rows are too few for the policy, all of them are not."""
-    rows, policy = (DATA.X, DATA.y, DATA.groups), SitePolicy(min_rows=8)
+    policy = SitePolicy(min_rows=8)
+    data = DATA if is_regressor(model) else Bunch(**{**DATA, "y": DATA.y > 0.0})
     if elsewhere:
-        places = RemoteFederation([PickledHost(named(parts_of(DATA, 2)), policy=policy)])
+        places = RemoteFederation([PickledHost(named(parts_of(data, 2)), policy=policy)])
     else:
-        places = InProcessFederation(*rows, policy=policy)
+        places = InProcessFederation(data.X, data.y, data.groups, policy=policy)
     never = "have never answered '[a-z]*' about some of their rows, as where a policy"
     with pytest.raises(FederationError, match=never):
-        IFCARegressor().fit_federation(places)
-    FedAvgRegressor().fit_federation(places)
+        model.fit_federation(places)
+    LocalModels(LinearModel(model.loss)).fit_federation(places)
 
 
 def test_a_policy_in_one_of_two_places():
