@@ -13,6 +13,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
+from sklearn.utils import check_array
 
 from .._checks import about, is_missing
 from .._typing import Array
@@ -141,8 +142,8 @@ class TableColumns:
             verbose_feature_names_out=False,
         ).fit(X)
         self.user_names = np.array(X.columns, dtype=object)
-        #: Positions of the columns that hold text.
-        self._texts = [j for j in texts if is_text(X.iloc[:, j])]
+        # A level of each category by its position, unless all of its values are missing.
+        self._a_level = {j: levels[0] for j, levels in texts.items() if not is_missing(levels[0])}
         self.names = self.transformer.get_feature_names_out()
         ends = np.cumsum([len(levels) - 1 for levels in texts.values()])
         by_column = zip(texts, np.split(self.names, ends.astype(int)), strict=False)
@@ -184,17 +185,23 @@ class TableColumns:
     def made(self, X: Any) -> Any:
         """The features of rows, a frame if these are one."""
         is_frame = hasattr(X, "iloc")
-        for j in self._texts if is_frame else ():
-            column = X.iloc[:, j]
-            if column.dtype.kind in "biufc" and column.notna().any():
-                name = self.user_names[j]
-                raise ValueError(
-                    f"column {name!r} of X held text in fit, and holds numbers: read it as text, "
-                    f"as by X[{name!r}].astype(str)."
-                )
         with about("X"):
-            made = np.asarray(self.transformer.transform(_named(X) if is_frame else X))
+            rows = _named(X) if is_frame else check_array(X, dtype=object, ensure_all_finite=False)
+        for j, level in self._a_level.items():
+            self._require_kind(j, level, rows.iloc[:, j] if is_frame else rows[:, j])
+        with about("X"):
+            made = np.asarray(self.transformer.transform(rows))
         return type(X)(made, columns=self.names) if is_frame else made
+
+    def _require_kind(self, j: int, level: Any, column: Any) -> None:
+        """Raise an error if a level was text in fit and a value is none, or the reverse."""
+        was_text, name = isinstance(level, str), self.user_names[j]
+        for value in dict.fromkeys(column.tolist()):
+            if isinstance(value, str) != was_text and not is_missing(value):
+                held, way = f"{level!r} in fit, no text", "give it the type that it had"
+                if was_text:
+                    held, way = "text in fit", f"read it as text, as by X[{name!r}].astype(str)"
+                raise ValueError(f"column {name!r} of X held {held}, and holds {value!r}: {way}.")
 
 
 def _named(X: Any) -> Any:

@@ -302,13 +302,44 @@ def test_text_that_spells_numbers_is_text(dtype):
     z = pd.Series(["101", "205", "0309"] * 80, dtype=dtype)
     model = LocalModelsRegressor(alpha=1.0).fit(X[["age"]].assign(z=z), Y, groups=GROUPS)
     assert list(model.coef_names_) == ["z_101", "z_205", "age"]
-    with pytest.raises(ValueError, match="column 'z' of X held text in fit, and holds numbers"):
+    with pytest.raises(ValueError, match="column 'z' of X held text in fit, and holds 101"):
         model.predict(X[["age"]].assign(z=z.astype(int)), groups=GROUPS)
     # A column that has no value has the type of missing numbers.
     with pytest.warns(UserWarning, match="unknown categories"):
         nothing = model.predict(X[["age"]].assign(z=np.nan), groups=GROUPS)
     first = model.predict(X[["age"]].assign(z="0309"), groups=GROUPS)
     assert_array_equal(nothing, first)
+
+
+@pytest.mark.parametrize("kind", [int, float, bool])
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_levels_that_are_no_text_do_not_meet_text(kind):
+    """All rows would have the first level."""
+    levels = pd.Series([0, 1] * 120).astype(kind)
+    texts = pd.Series(["0", "1"] * 120)
+    of_levels, of_texts = (
+        X[["age"]].assign(z=levels.astype("category")),
+        X[["age"]].assign(z=texts),
+    )
+    model = LocalModelsRegressor(alpha=1.0).fit(of_texts, Y, groups=GROUPS)
+    for column in (levels.astype("category"), levels.astype(object), texts.where(levels == 0, 7)):
+        with pytest.raises(ValueError, match="column 'z' of X held text in fit, and holds"):
+            model.predict(X[["age"]].assign(z=column), groups=GROUPS)
+    with pytest.raises(ValueError, match="column 'z' of X held text in fit, and holds"):
+        model.predict(of_texts.astype(float).to_numpy(), groups=GROUPS)
+    model.fit(of_levels, Y, groups=GROUPS)
+    for rows in (of_texts, of_texts.astype({"z": "category"}), of_texts.to_numpy()):
+        with pytest.raises(
+            ValueError, match="column 'z' of X held .* in fit, no text, and holds '0'"
+        ):
+            model.predict(rows, groups=GROUPS)
+    wanted = model.predict(of_levels, groups=GROUPS)
+    for column in (levels, levels.astype(float), levels.astype(object)):
+        rows = X[["age"]].assign(z=column)
+        assert_array_equal(model.predict(rows, groups=GROUPS), wanted)
+    assert_array_equal(model.predict(rows.to_numpy(dtype=float), groups=GROUPS), wanted)
+    with pytest.warns(UserWarning, match="unknown categories"):
+        model.predict(X[["age"]].assign(z=pd.Series([None] * 240, dtype="str")), groups=GROUPS)
 
 
 def test_a_level_with_the_name_of_a_column():
