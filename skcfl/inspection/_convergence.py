@@ -60,7 +60,8 @@ class ConvergenceDisplay(Display):
     -----
     The gap of the fusion methods is that between the best models and the best dual solution so
     far, a bound of how much the objective exceeds its minimum: it never rises.  A gap of exactly
-    0 is drawn at the lower edge of the axes, an infinite one not at all.
+    0 is drawn at the lower edge of the axes, an infinite one not at all.  The change of models is
+    relative to their length, and infinite where they start at zero.
 
     Examples
     --------

@@ -9,6 +9,7 @@ from ..calls.curvatures import Solve
 from ..calls.first_order import LocalUpdate, Objectives
 from ..federation.result import Result
 from .alternate import Options
+from .loop import relative_change
 from .model_kinds import NETWORK_STEP, TRAINED, kind_of
 from .record import History
 
@@ -66,8 +67,7 @@ def _train(pool, options, history):
     with loop("round", options.max_iter) as progress:
         for t in progress:
             new = pool.ask(LocalUpdate, w, *how, last=t > 1, later=True)
-            moved, size = np.linalg.norm(new - w, axis=1), np.linalg.norm(w, axis=1)
-            change, w = float((moved / np.maximum(size, 1e-12)).max()), new
+            change, w = relative_change(w, new), new
             objective = _objective(pool, w)
             columns = _columns(pool, objective, change)
             now = {name: np.array([value]) for name, value in columns.items()}

@@ -125,9 +125,10 @@ def _known_labels(labels):
 
 
 def relative_change(old, new):
-    """Largest change of a model relative to its length."""
-    moved = new - old
-    size = np.einsum("kp,kp->k", old, old)
-    with np.errstate(invalid="ignore", over="ignore"):
-        distance = np.einsum("kp,kp->k", moved, moved)
-        return float(np.sqrt((distance / np.maximum(size.astype(float), SHORTEST)).max()))
+    """Largest change of a model relative to its length; infinite if a model was zero and moved."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        moved = new - old
+        size, distance = (np.einsum("kp,kp->k", w, w).astype(float) for w in (old, moved))
+        size[size < SHORTEST] = distance[distance < SHORTEST] = 0.0
+        ratios = np.divide(distance, size, out=np.zeros_like(size), where=distance != 0.0)
+        return float(np.sqrt(ratios.max()))

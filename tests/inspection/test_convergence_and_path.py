@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skcfl import ConvexClusteredFLRegressor, ConvexClustering, IFCARegressor
+from skcfl import ConvexClusteredFLRegressor, ConvexClustering, FedAvgRegressor, IFCARegressor
 from skcfl.datasets import make_clustered_regression
 from skcfl.graphs import chain_graph
 from skcfl.inspection import ClusterPathDisplay, ConvergenceDisplay, EmpiricalGraphDisplay
 from skcfl.model_selection import lam_path
+from skcfl.rounds.loop import relative_change
 
 plt = pytest.importorskip("matplotlib.pyplot")
 
@@ -184,6 +185,20 @@ def test_methods_without_a_gap_and_points():
     model = ConvexClustering(0.1).fit(np.random.default_rng(0).normal(size=(20, 2)))
     display = ConvergenceDisplay.from_estimator(model, x="round", y="gap")
     assert_array_equal(display.line_.get_xdata(), model.history_["round"])
+
+
+def test_a_change_from_zero_is_infinite_and_not_drawn():
+    model = FedAvgRegressor().fit(**ROWS)
+    change = model.history_["change"]
+    assert change[0] == np.inf
+    assert np.isfinite(change[1:]).all()
+    _, high = ConvergenceDisplay.from_estimator(model).ax_.get_ylim()
+    assert high < 100 * change[1:].max()
+    zero, one = np.zeros((2, 3)), np.array([[0.0, 0.0, 0.0], [3.0, 4.0, 0.0]])
+    assert relative_change(zero, zero) == 0.0
+    assert relative_change(zero, one) == np.inf
+    assert relative_change(one, zero) == 1.0
+    assert np.isnan(relative_change(one, one * np.nan))
 
 
 # ------------------------------------------------------------------ refusals
