@@ -389,6 +389,9 @@ def _planned(formula: str, client: str | None) -> _Plan:
         raise ValueError(f"formula {formula!r} cannot be read: {error}") from error
     if parsed.response is None:
         raise ValueError(f"formula must have a target before ~, got {formula!r}.")
+    for term in [*parsed.common_terms, *(term.expr for term in parsed.group_terms)]:
+        if term.name == "Intercept" and term.var_names:
+            raise _refused(formula, "Intercept", "the intercept has this name, rename the column")
     common = [term.name for term in parsed.common_terms]
     if "Intercept" not in common:
         raise _refused(formula, "0", "fits have a fixed intercept")

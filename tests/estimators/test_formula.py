@@ -232,6 +232,8 @@ def test_counts_have_dispersion_one():
         ("score ~ ses * sex + (1 | school) + (0 + ses + sex | school)", r"ses \+ sex \| school\)"),
         ("score ~ ses + age + (1 | school)", "no column 'age'; its columns are"),
         ("grade ~ ses + (1 | school)", "no column 'grade'"),
+        ("score ~ Intercept + (1 | school)", "Intercept cannot .* rename the column"),
+        ("score ~ ses + (Intercept | school)", "Intercept cannot .* rename the column"),
         ("score ~ (ses", r"formula 'score ~ \(ses' cannot be read"),
     ],
 )
