@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import gammaln
 from sklearn.base import BaseEstimator
+from sklearn.utils import ClassifierTags, RegressorTags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -159,6 +160,8 @@ class FormulaModel(BaseEstimator):
         Grouping of the clients.
     loglik_ : float
         Log-likelihood.
+    classes_ : ndarray of shape (2,)
+        Classes of a fit with ``family="binomial"``.
 
     See Also
     --------
@@ -238,6 +241,18 @@ class FormulaModel(BaseEstimator):
         fixed = X.drop(columns=[*groupings])
         self._n_collinear = fixed.shape[1] - _rank(fixed.to_numpy())
         return self
+
+    @property
+    def classes_(self) -> Any:
+        return self.estimator_.classes_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if _has_classes(self):
+            tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
+        else:
+            tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
+        return tags
 
     def _rows(self, data: Any) -> tuple[Any, Any]:
         """Columns of the fit and clients of the rows of a frame."""

@@ -8,10 +8,12 @@ import pandas as pd
 import pytest
 from lme4_tables import cbpp, dyestuff, pastes, penicillin
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import log_loss
 from statsmodels.regression.mixed_linear_model import MixedLM, MixedLMParams
 
 from skcfl import PartialPoolingRegressor, formula
 from skcfl.formula import FormulaModel
+from skcfl.model_selection import per_client_scores
 
 formulae = pytest.importorskip("formulae")
 
@@ -260,6 +262,25 @@ def test_models_go_through_pickle_and_transformed_targets_have_scores():
     assert_allclose(again.predict(frame[:9]), model.predict(frame)[:9])
     with pytest.raises(ValueError, match="no column 'amount'"):
         model.score(frame.drop(columns=["amount"]))
+
+
+@pytest.mark.parametrize(("family", "name"), [("gaussian", "r2"), ("binomial", "accuracy")])
+def test_clients_have_scores(family, name):
+    frame = schools()
+    if family == "binomial":
+        frame["score"] = (frame["score"] > frame["score"].median()).astype(int)
+    model = formula.fit("score ~ ses + (1 | school)", frame, family)
+    scores = per_client_scores(model, frame, frame["score"], frame["school"])
+    assert_array_equal(np.isnan(scores.scores), False)
+    for school, score in zip(scores.groups, scores.scores, strict=True):
+        assert_allclose(score, model.score(frame[frame["school"] == school]))
+    named = per_client_scores(model, frame, frame["score"], frame["school"], scoring=name)
+    assert_array_equal(named.scores, scores.scores)
+    if family == "binomial":
+        args = (model, frame, frame["score"], frame["school"])
+        losses = per_client_scores(*args, scoring="neg_log_loss")
+        mean = np.average(losses.scores, weights=losses.n_samples)
+        assert_allclose(-mean, log_loss(frame["score"], model.predict_proba(frame)))
 
 
 def test_a_refit_that_fails_leaves_the_fit_before():
