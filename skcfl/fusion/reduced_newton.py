@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg.lapack import dposv
+from scipy.linalg.lapack import dposv, dpotrf, dpotrs
 
 from ..calls.curvatures import HessianSolves, shows_rows
 from ..calls.first_order import ObjectivesGradients
@@ -266,7 +266,7 @@ class ReducedOracle(SummedHessians):
         given[single] = shift[:, None, None] * np.eye(d)
         if factored:
             blocks = self._diagonal_blocks(hessians + given)
-            solve = self._factored(blocks)
+            solve = self._factored(hessians + given, blocks)
         else:
             # The clients' half step only.
             inverse = np.linalg.inv(blocks)
@@ -294,9 +294,14 @@ class ReducedOracle(SummedHessians):
             product, scale, g, most, tol, precondition, split=True, memory=True
         )
 
-    def _factored(self, blocks):
+    def _factored(self, hessians, blocks):
         """Solves with the Hessian that has these blocks on its diagonal."""
         K, d = blocks.shape[:2]
+        if self.problem.graph.is_complete:
+            # No entry is zero: a dense factor takes a quarter of the time.
+            dense, info = dpotrf(self._hessian(hessians).T, overwrite_a=True, clean=False)
+            if not info:  # else rounding has left a pivot that is not positive
+                return lambda r: dpotrs(dense, r.ravel())[0].reshape(K, d)
         across = self.unit[:, :, None] * self.unit[:, None, :] - np.eye(d)
         across *= self.slope[:, None, None]
         values = np.concatenate([across, across, blocks])

@@ -21,6 +21,7 @@ from scipy.spatial.distance import pdist
 from trials import examples, some, spread
 
 import skcfl.fusion.flows
+import skcfl.fusion.reduced_newton
 import skcfl.graphs.edges
 from skcfl import GTVRegressor
 from skcfl.calls.curvatures import HessianProducts, Solve
@@ -237,6 +238,20 @@ def test_clients_of_few_rows_solve_seldom_where_models_nearly_meet(loss):
     product = problem.pool.ask(HessianProducts, theta, step, labels, np.ones(n), damping)
     missing = product + oracle._pull(step) + g.reshape(step.shape)
     assert np.linalg.norm(missing) <= 0.03 * np.linalg.norm(g)
+
+
+def test_directions_on_the_complete_graph_need_no_sparse_factor(monkeypatch):
+    """They are those of the same graph as a list of edges."""
+    n, labels, steps = 12, np.arange(12), []
+    for graph in (Graph(n, *np.triu_indices(n, 1)), complete_graph(n)):
+        problem = make_problem("squared_error", n, graph, n_rows=2, d=5, spread=0.3, alpha=0.01)
+        theta = problem.local_models()
+        oracle = ReducedOracle(problem, 0.1, labels, n, pairs_between(graph, labels, n, n), 1500)
+        _, g = oracle.at(theta.reshape(1, -1))
+        steps.append(oracle.direction(g, np.zeros(1)))
+        monkeypatch.setattr(skcfl.fusion.reduced_newton, "factor", None)
+    assert graph.is_complete
+    assert_allclose(*steps, rtol=1e-6)
 
 
 def test_too_large_a_reduced_problem_is_refused():
