@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from pickled_hosts import PickledHost
+from sklearn.base import clone
 from sklearn.utils.class_weight import compute_class_weight
 
 from skcfl import (
@@ -130,6 +131,9 @@ def test_old_rows_have_their_say_or_update_is_refused(how, monkeypatch):
         model.fit_federation(RemoteFederation([PickledHost(parts)]))
         with pytest.raises(ValueError, match="update needs the losses of the clients' old rows"):
             model.update(NEW_X, NEW_Y, groups=NEW_GROUPS)
+        own = LocalModelsRegressor().fit_federation(RemoteFederation([PickledHost(parts)]))
+        with pytest.raises(ValueError, match="update needs the curvature of the clients' old"):
+            own.update(NEW_X, NEW_Y, groups=NEW_GROUPS)
         return
     if how == "many":  # of more clients a report asks some
         monkeypatch.setattr("skcfl.reports.evidence.MOST_CLIENTS", 6)
@@ -169,6 +173,41 @@ def test_pulls_and_penalties_hold_for_new_rows(lam):
         assert_array_equal(updated.coef_[[0, 1, 3]], model.coef_[[0, 1, 3]])
         if lam < np.inf:
             assert np.abs(updated.coef_[2] - model.coef_[2]).max() > 0.1
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "poisson"])
+@pytest.mark.parametrize("standardize", [False, True])
+def test_updates_do_not_depend_on_units(loss, standardize):
+    model = LocalModelsRegressor(loss=loss, alpha=0.0, standardize=standardize)
+    ys = (Y, NEW_Y) if loss == "squared_error" else (np.abs(Y), np.abs(NEW_Y))
+    found = []
+    for unit in (1.0, np.array([100.0, 0.01])):
+        fit = model.fit(X * unit, ys[0], groups=GROUPS)
+        for some in (slice(0, 2), slice(2, 6)):
+            fit = fit.update(NEW_X[some] * unit, ys[1][some], groups=NEW_GROUPS[some])
+        found.append(fit.params_ * np.append(unit * np.ones(2), 1.0))
+    assert_allclose(*found, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("mean", [0.5, 50.0])
+@pytest.mark.parametrize(
+    "own", [LocalModelsRegressor(loss="poisson"), DittoRegressor(0.05, loss="poisson")]
+)
+def test_updates_by_counts_are_near_a_fit_of_all_rows(own, mean):
+    rng = np.random.default_rng(0)
+    groups, models = np.repeat(np.arange(12), 60), 0.4 * rng.normal(size=(12, 2))
+    rows = rng.normal(size=(720, 2))
+    y = rng.poisson(mean * np.exp((rows * models[groups]).sum(axis=1)))
+    old = np.arange(720) % 60 < 50
+    before = clone(own).fit(rows[old], y[old], groups=groups[old])
+    wanted = clone(own).fit(rows, y, groups=groups).params_
+    once = before.update(rows[~old], y[~old], groups=groups[~old])
+    steps = before
+    for k in range(50, 60):
+        one = np.arange(720) % 60 == k
+        steps = steps.update(rows[one], y[one], groups=groups[one])
+    away, *after = (np.abs(fit.params_ - wanted).mean() for fit in (before, once, steps))
+    assert max(after) < 0.5 * away
 
 
 def test_what_clients_share_stays_shared():

@@ -22,6 +22,7 @@ class MixturePredictions(BaseFederated):
     (n_clients, K), and sets ``_dispersion`` and ``_mean_shares`` (K,), the mean over its clients.
     """
 
+    _keeps_curvatures = False
     mixture_weights_: FloatArray
     _mean_shares: FloatArray
 

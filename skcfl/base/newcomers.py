@@ -34,7 +34,7 @@ from ..rounds.local_training import solve_local
 from ..search.alpha import alpha_unit, is_automatic, n_priors
 from .of_clients import check_new_ids
 from .predicting import NotReleased
-from .reporting import MOST_SEEN
+from .reporting import MOST_SEEN, curvatures_of
 
 if TYPE_CHECKING:
     from ..federation.federation import Federation
@@ -57,8 +57,6 @@ OF_THE_PROBLEM = {
     "tree_",
     "without_rows_",
 }
-# Curvature of the old rows' loss if the loss has no bound of it, as for counts.
-CURVATURE = 1.0
 # Largest share of parameters in rows that the noise of new clients is corrected for.
 MOST_FITTED = 0.9
 # Stands for losses that overflow.
@@ -91,6 +89,8 @@ class NewClients(Host):
     # Total weight of the rows of each client so far, and losses of these under each cluster.
     _seen_weights: FloatArray
     _seen_losses: FloatArray | None
+    # Curvatures of the objectives of clients with own linear models, one for each parameter.
+    _seen_curvatures: FloatArray | None
 
     def assign(
         self,
@@ -289,6 +289,9 @@ class NewClients(Host):
             adapted._seen_losses = np.vstack([self._seen_losses, losses])[order]
         else:
             adapted._seen_losses = None
+        if self._seen_curvatures is not None:
+            fresh = curvatures_of(pool, pool.units.from_user(params))
+            adapted._seen_curvatures = np.vstack([self._seen_curvatures, fresh])[order]
         adapted._set_coefficients("", adapted.params_)
         adapted._set_coefficients("cluster_", adapted.cluster_params_)
         self._take_in(adapted, pool, order)
@@ -307,9 +310,10 @@ class NewClients(Host):
         What the clients have in common stays as it was fitted: clusters' models, populations,
         graphs. A client with the model of its cluster moves to the cluster of least loss of its
         old and new rows together. A client with a separate linear model moves to the minimum of
-        the loss of its new rows, plus a parabola about its model in place of its old rows; pulls
-        and penalties hold as in the fit. Personal methods without a pull take the mean, by rows,
-        of its model and of the one that :meth:`adapt` finds for the new rows.
+        the loss of its new rows, plus a parabola about its model in place of its old rows, with
+        the curvature of their loss in each parameter; pulls and penalties hold as in the fit.
+        Personal methods without a pull take the mean, by rows, of its model and of the one that
+        :meth:`adapt` finds for the new rows.
         :class:`~skcfl.PartialPooling` gives each client its posterior given its old and its new
         rows: of squared error exactly that which :meth:`adapt` finds for a new client with all of
         these rows, of other losses with a normal distribution in the place of the old rows. Fit
@@ -390,6 +394,7 @@ class NewClients(Host):
             "cluster_sizes_": np.zeros(K, dtype=np.intp),
             "_seen_weights": np.zeros(0),
             "_seen_losses": None,
+            "_seen_curvatures": None,
             "_shared_params": False,
             "_is_private": False,
             # A client takes the model of least loss, as it did in the fit.
@@ -445,14 +450,22 @@ class NewClients(Host):
         if np.isinf(pull):
             return labels, centres
         models, older = self._models_before(pool, places)
+        seen = self._seen_curvatures
+        if seen is None or np.isnan(seen[places]).any():
+            raise ValueError(
+                f"{type(self).__name__}.update needs the curvature of the clients' old rows, "
+                "which is kept of rows in this process, and of clients that answered. Fit again "
+                "with all rows."
+            )
         # A pull and a given penalty are parts of the old model already: new rows add their share.
-        alpha = 0.0 if is_automatic(pool) else self.alpha_
-        curvature = pool.model.kernel.max_curvature
-        curvature = curvature if np.isfinite(curvature) else CURVATURE
-        kept = (curvature + alpha + pull) * older
-        rho = np.maximum(pull + kept, 1e-300)
-        centres = (pull * centres + kept[:, None] * models) / rho[:, None]
-        return labels, pool.penalised(alpha).ask(Prox, centres, rho)
+        pool = pool.penalised(0.0 if is_automatic(pool) else self.alpha_)
+        kept = (seen[places] + pull) * older[:, None]
+        metric = np.maximum(pull + kept, 1e-300)
+        centres = (pull * centres + kept * models) / metric
+        params = pool.ask(Prox, centres, 1.0, metric=metric)
+        self._seen_curvatures, fresh = seen.copy(), curvatures_of(pool, params)
+        self._seen_curvatures[places] += (fresh - seen[places]) / (1.0 + older)[:, None]
+        return labels, params
 
     def _pulls(self, pool: ClientPool, places: Array) -> tuple[float, Any]:
         """Strength of the pull of the clients' own models, and what they are pulled to."""

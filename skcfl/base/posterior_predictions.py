@@ -58,6 +58,7 @@ class PosteriorPredictions(BaseFederated):
     _covariances: Any
     _design = Design()
     _effects: Sequence[Effect] = ()
+    _keeps_curvatures = False
 
     def _gather(
         self, pool: ClientPool, n_clients: int, elsewhere: bool, rows: ClientPool | None = None

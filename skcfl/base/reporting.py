@@ -9,7 +9,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._checks import needs
 from .._typing import Array, FloatArray
+from ..calls.curvatures import HessianDiagonals
 from ..calls.first_order import Losses
+from ..numerics.matrices import slices
 from ..reports.evidence import gather
 from ..reports.words import effects_of, report_of
 from .predicting import needs_all_clients
@@ -25,6 +27,8 @@ else:  # a mixin
 
 # Losses of clients under clusters that a fit keeps for `update`.
 MOST_SEEN = 10**6
+# Most clients in one call for curvatures, which answers every block with a row for each client.
+CLIENTS_AT_ONCE = 1000
 
 
 class Reports(Host):
@@ -33,6 +37,9 @@ class Reports(Host):
     _how_sure: Any
     _seen_weights: FloatArray
     _seen_losses: FloatArray | None
+    _seen_curvatures: FloatArray | None
+    #: If True, `update` needs the curvature of own linear models' old rows.
+    _keeps_curvatures = True
 
     def _gather(
         self, pool: ClientPool, n_clients: int, elsewhere: bool, rows: ClientPool | None = None
@@ -57,6 +64,10 @@ class Reports(Host):
         whole = pool.model.fits_whole
         if several and self._seen_losses is None and (whole or not pool.travels):
             self._seen_losses = pool.lane().ask(Losses, theta, whole=whole)
+        self._seen_curvatures = None
+        linear = pool.can_answer("prox") and hasattr(pool.model, "kernel")
+        if linear and params is not None and self._keeps_curvatures and not pool.travels:
+            self._seen_curvatures = curvatures_of(pool.lane(), pool.units.from_user(params))
 
     def _deviations(self) -> Any:
         """Measure of differences of coefficients, see :func:`skcfl.reports.evidence.gather`."""
@@ -180,3 +191,19 @@ class Reports(Host):
                 if with_intercept:
                     columns[label, "intercept"] = self.intercept_[:, c]
         return pd.DataFrame(columns, index=pd.Index(self.groups_, name="client"))
+
+
+def curvatures_of(pool: ClientPool, models: Array) -> Array:
+    """Second derivatives of the clients' objectives in each parameter of their models.
+
+    They are NaN for clients that do not answer.
+    """
+    found = np.empty(models.shape)
+    for some in slices(pool.n_clients, CLIENTS_AT_ONCE):
+        part, mine = pool.subset(np.arange(pool.n_clients)[some]), np.arange(len(models[some]))
+        found[some] = part.ask(
+            HessianDiagonals, models[some], mine, np.ones(len(mine)), whole=False
+        )
+        if part.answered is not None:
+            found[some][~part.answered] = np.nan
+    return found

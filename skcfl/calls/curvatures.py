@@ -250,6 +250,8 @@ class Prox(Call):
     max_iter : int, default=100
         Most Newton steps where there is no closed form.  A solver that asks again from the
         last answer needs no more than one or two.
+    metric : ndarray of shape (n_clients, n_params), default=None
+        Factors of the strength, one for each parameter; None is 1.
 
     Returns
     -------
@@ -258,8 +260,8 @@ class Prox(Call):
         :class:`LocalUpdate` with `center` and `rho`, as long as the caller says.
     """
 
-    down = {"v": "n p", "rho": "n", "x0": "n p", "max_iter": "", "own": "n"}
-    defaults = {"x0": None, "max_iter": 100}
+    down = {"v": "n p", "rho": "n", "x0": "n p", "max_iter": "", "metric": "n p", "own": "n"}
+    defaults = {"x0": None, "max_iter": 100, "metric": None}
     up = {"x": "n p"}
     free = frozenset({"rho", "own", "max_iter"})
     most = {"max_iter": 1000}
@@ -274,7 +276,8 @@ class Prox(Call):
     def begin(cls, clients, answers, arguments):
         answers["x"][:] = arguments["v"]
 
-    def kernel(cls, clients, block, slots, v, rho, x0, max_iter):
+    def kernel(cls, clients, block, slots, v, rho, x0, max_iter, metric):
+        rho = rho if metric is None else rho[:, None] * metric
         return (clients.model.prox(block, v, rho, x0, max_iter)[0],)
 
     def fill(cls, pool, answers, lost, arguments, start, whole):

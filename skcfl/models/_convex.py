@@ -180,11 +180,14 @@ class ConvexModel(LocalModel):
         return x if known.all() else np.where(known, x, self._first_guess(block)), converged
 
     def prox(self, block, v, rho, x0=None, max_iter=100):
-        """``argmin f_i(x) + rho_i / 2 ||x - v_i||^2``: (c, p), (c,) -> (c, p), (c,)."""
+        """``argmin f_i(x) + rho_i / 2 ||x - v_i||^2``: (c, p), (c,) -> (c, p), (c,).
+
+        `rho` of shape (c, p) has a strength for each parameter.
+        """
         return self._minimise(block, v if x0 is None else x0, v=v, rho=rho, max_iter=max_iter)
 
     def _minimise(self, block, x0=None, v=None, rho=None, s=None, max_iter=100, allowed=np.inf):
-        x = self._closed_form(block, v, rho, s)
+        x = None if np.ndim(rho) == 2 else self._closed_form(block, v, rho, s)
         if x is not None:
             return x, np.ones(len(x), dtype=bool)
         block = block.astype(np.float64)
@@ -217,7 +220,7 @@ class _ClientOracle:
     def __init__(self, model, block, v, rho, s):
         self.model, self.block, self.v, self.s = model, block, v, s
         self.guess = model._first_guess(block)
-        self.rho = None if rho is None else np.asarray(rho, dtype=float)[:, None]
+        self.rho = None if rho is None else np.reshape(rho, (len(rho), -1)).astype(float)
         self.diagonal = np.tile(model.decay, (len(block.clients), 1))
         if rho is not None:
             self.diagonal += self.rho

@@ -444,7 +444,7 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
 
     def _minimise(self, block, x0=None, v=None, rho=None, s=None, max_iter=100, allowed=np.inf):
         convex = self.alpha_ > 0.0 or (rho is not None and (rho > 0.0).all())
-        space = self._row_space(block) if convex else None
+        space = self._row_space(block) if convex and np.ndim(rho) < 2 else None
         if space is None:
             return super()._minimise(block, x0, v, rho, s, max_iter, allowed)
         # Along all other directions penalty, pull and slope are all.

@@ -9,4 +9,5 @@ def without_reports(patch):
     """Let fits end without the questions of a report, which no ledger counts."""
     patch.setattr(evidence, "_ask", lambda *arguments: None)
     patch.setattr(reporting, "MOST_SEEN", 0)
+    patch.setattr(reporting, "curvatures_of", lambda pool, models: None)
     patch.setattr(KnownPosteriors, "of", classmethod(lambda cls, pool, stack: None))
