@@ -134,6 +134,10 @@ def test_old_rows_have_their_say_or_update_is_refused(how, monkeypatch):
         own = LocalModelsRegressor().fit_federation(RemoteFederation([PickledHost(parts)]))
         with pytest.raises(ValueError, match="update needs the curvature of the clients' old"):
             own.update(NEW_X, NEW_Y, groups=NEW_GROUPS)
+        mixed = FedEMRegressor(2, random_state=0)
+        mixed.fit_federation(RemoteFederation([PickledHost(parts)]))
+        with pytest.raises(ValueError, match="update needs what the clients' old rows say"):
+            mixed.update(NEW_X, NEW_Y, groups=NEW_GROUPS)
         return
     if how == "many":  # of more clients a report asks some
         monkeypatch.setattr("skcfl.reports.evidence.MOST_CLIENTS", 6)
@@ -233,6 +237,24 @@ def test_shares_of_mixtures_move():
     predicted = [fit.predict(many, groups=np.full(300, 3)) for fit in (moved, model)]
     away, before = np.abs(predicted - many @ MODELS[0]).mean(axis=1)
     assert away < before
+
+
+@pytest.mark.parametrize("kind", [0, 1, [0, 1]], ids=["its kind", "another", "both"])
+@pytest.mark.parametrize("size", [1, 60])
+def test_shares_of_mixtures_are_near_those_of_all_rows(kind, size):
+    rng = np.random.default_rng(0)
+    groups, x = np.repeat(np.arange(20), 40), rng.normal(size=(800, 1))
+    y = np.where(groups % 2, 1.0, -1.0) * x[:, 0] + rng.normal(size=800)
+    model = FedEMRegressor(2, random_state=0).fit(x, y, groups=groups)
+    more = rng.normal(size=(60, 1))
+    signs = np.where(rng.choice(kind, size=60) if isinstance(kind, list) else kind, 1.0, -1.0)
+    more_y = signs * more[:, 0] + rng.normal(size=60)
+    updated = model
+    for k in range(0, 60, size):
+        updated = updated.update(more[k : k + size], more_y[k : k + size], np.full(size, 4))
+    all_rows = np.vstack([x[groups == 4], more]), np.append(y[groups == 4], more_y)
+    wanted = model.adapt(*all_rows, groups=np.full(100, 99)).mixture_weights_[-1]
+    assert_allclose(updated.mixture_weights_[4], wanted, atol=0.1)
 
 
 def test_classes():

@@ -11,7 +11,7 @@ from .._typing import Array, FloatArray, Groups
 from ..federation.pool import ClientPool
 from ..models import LocalModel
 from ..models._mixed_outputs import mixed_decision
-from ..rounds.mixture import fit_shares
+from ..rounds.mixture import fit_shares, share_weights, update_shares
 from .federated import BaseFederated
 
 
@@ -25,6 +25,16 @@ class MixturePredictions(BaseFederated):
     _keeps_curvatures = False
     mixture_weights_: FloatArray
     _mean_shares: FloatArray
+    # Rows that say as much of each client's shares as its rows so far, see `share_weights`.
+    _share_weights: FloatArray | None
+
+    def _gather(
+        self, pool: ClientPool, n_clients: int, elsewhere: bool, rows: ClientPool | None = None
+    ) -> None:
+        super()._gather(pool, n_clients, elsewhere, rows)
+        theta = pool.units.from_user(self.mixture_params_)
+        about = theta, self._dispersion, self.mixture_weights_
+        self._share_weights = None if pool.travels else share_weights(pool.lane(), *about)
 
     # ----------------------------------------------------------------------------- new clients
 
@@ -51,12 +61,24 @@ class MixturePredictions(BaseFederated):
     def _take_in(self, adapted: Self, pool: ClientPool, order: Array) -> None:
         shares = np.vstack([self.mixture_weights_, self._shares_of(pool)])
         adapted.mixture_weights_ = shares[order]
+        if self._share_weights is not None:
+            theta = pool.units.from_user(self.mixture_params_)
+            fresh = share_weights(pool, theta, self._dispersion, shares[len(self.groups_) :])
+            adapted._share_weights = np.append(self._share_weights, fresh)[order]
 
     def _updated(self, pool: ClientPool, places: Array) -> tuple[Array, Array]:
-        # Rows that a client had have chosen as its shares say.
-        old, new = self._seen_weights[places, None], pool.client_weights[:, None]
-        shares = old * self.mixture_weights_[places] + new * self._shares_of(pool)
-        shares /= np.maximum(old + new, 1e-300)
+        known = self._share_weights
+        if known is None or np.isnan(known[places]).any():
+            raise ValueError(
+                f"{type(self).__name__}.update needs what the clients' old rows say of their "
+                "shares, which is kept of rows in this process, and of clients that answered. Fit "
+                "again with all rows."
+            )
+        theta = pool.units.from_user(self.mixture_params_)
+        about = self.mixture_weights_[places], known[places]
+        shares = update_shares(pool, theta, self._dispersion, *about)
+        self._share_weights = known.copy()
+        self._share_weights[places] += share_weights(pool, theta, self._dispersion, shares)
         self.mixture_weights_ = self.mixture_weights_.copy()
         self.mixture_weights_[places] = shares
         return self._mixed(pool, shares)

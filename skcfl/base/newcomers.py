@@ -313,11 +313,13 @@ class NewClients(Host):
         the loss of its new rows, plus a parabola about its model in place of its old rows, with
         the curvature of their loss in each parameter; pulls and penalties hold as in the fit.
         Personal methods without a pull take the mean, by rows, of its model and of the one that
-        :meth:`adapt` finds for the new rows.
-        :class:`~skcfl.PartialPooling` gives each client its posterior given its old and its new
-        rows: of squared error exactly that which :meth:`adapt` finds for a new client with all of
-        these rows, of other losses with a normal distribution in the place of the old rows. Fit
-        again once many clients have many new rows. :meth:`adapt` is for new clients.
+        :meth:`adapt` finds for the new rows. :class:`~skcfl.FedEM` gives each client shares by
+        maximum likelihood of its new rows, with as much weight of the old shares as the old rows
+        have information about them. :class:`~skcfl.PartialPooling` gives each client its posterior
+        given its old and its new rows: of squared error exactly that which :meth:`adapt` finds for
+        a new client with all of these rows, of other losses with a normal distribution in the
+        place of the old rows. Fit again once many clients have many new rows. :meth:`adapt` is for
+        new clients.
 
         Parameters
         ----------

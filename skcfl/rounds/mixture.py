@@ -40,7 +40,7 @@ from .state import Answers, Draw, State, weighted_mean
 from .stop import StopRule
 from .update import UpdateRule
 
-__all__ = ["Responsibilities", "fit_mixture", "fit_shares"]
+__all__ = ["Responsibilities", "fit_mixture", "fit_shares", "share_weights", "update_shares"]
 
 # Least dispersion, relative to that of the start.
 LEAST = 1e-10
@@ -48,6 +48,8 @@ LEAST = 1e-10
 SHARE_CALLS = 20
 # Iterations of the shares in one exchange.
 SHARE_STEPS = 10
+# Part of the way to other shares, at which their likelihood has its curvature.
+AWAY = 0.05
 # Change of the shares in one exchange that ends them.
 SHARE_TOL = 1e-6
 
@@ -264,3 +266,51 @@ def fit_shares(pool, theta, dispersion, start):
         if moved < SHARE_TOL:
             break
     return shares
+
+
+def update_shares(pool, theta, dispersion, before, older):
+    """Shares of clients with new rows, (n_clients, K): maximum likelihood, by EM.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The clients with their new rows.
+    theta : ndarray of shape (K, n_params)
+        Models, which stay.
+    dispersion : float
+        Dispersion of the losses.
+    before : ndarray of shape (n_clients, K)
+        Shares so far: the mean responsibilities of the old rows, which are kept.
+    older : ndarray of shape (n_clients,)
+        Weights of the old rows, see :func:`share_weights`.
+    """
+    # The likelihood is concave, and EM never leaves a share of zero.
+    shares = 0.5 * (before + 1.0 / len(theta))
+    part = (pool.client_weights / np.maximum(pool.client_weights + older, 1e-300))[:, None]
+    for _ in range(SHARE_CALLS * SHARE_STEPS):
+        q = pool.ask(Mixture, theta, shares, dispersion)[0]
+        new = before + part * (np.where(q.any(axis=1, keepdims=True), q, shares) - before)
+        moved, shares = np.abs(new - shares).max(), new
+        if moved < SHARE_TOL / SHARE_STEPS:
+            break
+    return shares
+
+
+def share_weights(pool, theta, dispersion, shares):
+    """How many rows of known models say as much of the shares as the clients' rows, (n_clients,).
+
+    The weights of the rows less the share of missing information, which is the rate of EM: how
+    much of a step away from the shares is left after an iteration.  Weights of clients that do not
+    answer are NaN.
+    """
+    K = len(theta)
+    start = (1.0 - AWAY) * shares + AWAY / K
+    before = pool.ask(Mixture, theta, start, dispersion)[0]
+    missing = size = 0.0
+    for vertex in np.eye(K):
+        step = AWAY * (vertex - start)
+        moved = pool.ask(Mixture, theta, start + step, dispersion)[0] - before
+        missing = missing + (step * moved / start).sum(axis=1)
+        size = size + (step * step / start).sum(axis=1)
+    weights = pool.client_weights * np.maximum(1.0 - missing / size, 0.0)
+    return weights if pool.answered is None else np.where(pool.answered, weights, np.nan)

@@ -1,6 +1,6 @@
 """Fits without reports, where messages are measured or fits are many."""
 
-from skcfl.base import reporting
+from skcfl.base import mixture_predictions, reporting
 from skcfl.pooling.updates import KnownPosteriors
 from skcfl.reports import evidence
 
@@ -10,4 +10,5 @@ def without_reports(patch):
     patch.setattr(evidence, "_ask", lambda *arguments: None)
     patch.setattr(reporting, "MOST_SEEN", 0)
     patch.setattr(reporting, "curvatures_of", lambda pool, models: None)
+    patch.setattr(mixture_predictions, "share_weights", lambda *arguments: None)
     patch.setattr(KnownPosteriors, "of", classmethod(lambda cls, pool, stack: None))
