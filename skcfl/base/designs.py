@@ -53,7 +53,7 @@ class Design:
         return self.columns.made(X)[:, : len(self.columns.names)]
 
     def encoded(self, X: Any, positions: Iterable[int] | None = None) -> Any:
-        """X with codes in the place of levels that floats do not hold.
+        """X with codes in the place of levels that floats do not hold, below 0 if not seen.
 
         With positions of the columns of the groupings their levels are learned.
         """
@@ -85,6 +85,8 @@ class Design:
                         f"{levels.dtype} in fit: pass levels of the type of the fit."
                     )
                 codes, _ = locate(levels, ids)
+                unseen = codes < 0
+                codes[unseen] = -1 - encode(ids[unseen])[1]
             else:
                 self.encodings[j], codes = encode(ids)
             if is_frame:
@@ -219,6 +221,10 @@ class Effect:
     def targets(self, estimator: Any, X: Any, y: Any, groups: Any) -> Any:
         """Targets of new rows without the effect, if it can be taken from them."""
         return y
+
+    def weights(self, estimator: Any, X: Any, groups: Any, weights: Any) -> Any:
+        """Weights of new rows, less where the effect is not known."""
+        return weights
 
     def beside(self, estimator: Any, pool: Any) -> Any:
         """A pool in the units of the fit, with the effect beside the predictions of its models."""

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array
-from ..clients.ids import check_ids, locate
+from ..clients.ids import check_ids, encode, locate
+from ..federation.checking import check_weights
 from .designs import Effect
 
 
@@ -125,6 +126,27 @@ class LevelEffects(Effect):
             )
         rows = estimator._user_rows(X, groups)
         return np.asarray(y, dtype=float) - self._sums(estimator, *rows)
+
+    def weights(self, estimator: Any, X: Any, groups: Any, weights: Any) -> Any:
+        """Weights of new rows: the effect of a level not seen in fit is noise that they share."""
+        rows, ids = estimator._user_rows(X, groups)
+        columns = estimator._design.columns
+        unseen = columns.codes(rows) < 0
+        if not unseen.any():
+            return weights
+        weights = check_weights(weights, rows)
+        weights = np.ones(len(rows)) if weights is None else weights
+        clients = np.zeros(len(rows)) if ids is None else encode(check_ids(ids))[1]
+        variances = np.zeros(len(rows))
+        steps = columns.recipe[-columns.n_codes :]
+        for k, (_, column, _) in enumerate(steps):
+            # Exact for a level of one row, and for the intercept; else rows have less weight than
+            # they could have, as the rows of one level share one effect.
+            level = np.unique(np.c_[clients, rows[:, column]], axis=0, return_inverse=True)[1]
+            together = np.bincount(level, weights)[level]
+            variances += unseen[:, k] * together * self.level_variances[k]
+        phi = estimator._stack.dispersion
+        return weights * np.where(variances > 0, phi / np.maximum(phi + variances, 1e-300), 1.0)
 
     def beside(self, estimator: Any, pool: Any) -> Any:
         """A pool without the levels; new clients' targets are without their effects already."""

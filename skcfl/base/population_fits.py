@@ -159,7 +159,8 @@ class PopulationFits(Host):
         competed; empty where straight lines left nothing to explain.
     crossed_effects_ : dict of str to dict
         With ``crossed``: for each grouping the effect of each level, an expectation given the
-        rows. A level not seen in fit has the effect 0.
+        rows. A level not seen in fit has the effect 0 in predictions, and is noise in ``adapt``
+        and ``update``.
     crossed_effects_std_ : dict of str to dict
         Standard deviation of the error of each of these effects, given the variances. It includes
         the error of the fixed effects.

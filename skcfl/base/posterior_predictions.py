@@ -163,6 +163,7 @@ class PosteriorPredictions(BaseFederated):
         if with_targets and y is not None:
             for effect in self._effects:
                 y = effect.targets(self, X, y, groups)
+                sample_weight = effect.weights(self, X, groups, sample_weight)
         pool, clients = super()._new_clients(X, y, groups, sample_weight, with_targets)
         return self._beside(pool), clients
 

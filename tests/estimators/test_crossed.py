@@ -312,6 +312,41 @@ def test_new_clients_have_the_posterior_of_their_rows(columns):
     assert np.isfinite(updated.predict(X, groups=groups)).all()
 
 
+@pytest.mark.parametrize("names", [False, True], ids=["numbers", "names"])
+def test_levels_not_seen_are_noise_of_new_rows(names):
+    """The posterior is that of rows which share the effects of their levels."""
+    X, y, groups = generated()
+
+    def table(x, levels):
+        names_of = [f"level {k:g}" for k in levels] if names else levels
+        return pd.DataFrame({"x": x, "level": names_of})
+
+    model = PartialPoolingRegressor(crossed=["level"], random="intercept", **ML)
+    model.fit(table(X[:, 0], X[:, 1]), y, groups=groups)
+    effects, theta = model.crossed_effects_["level"], model.cluster_params_[0]
+    phi, v, variance = (
+        model.dispersion_,
+        model.covariance_[-1, -1],
+        model.level_variances_["level"],
+    )
+    x, targets = np.linspace(-1, 1, 5), np.array([3.0, 1.0, 4.0, 1.0, 5.0])
+    for levels in ([3, 5, 3, 5, 2], [3, 97, 98, 98, 99]):
+        known = np.isin(levels, X[:, 1])
+        name = "level {:g}" if names else "{}"
+        seen = [effects[name.format(k) if names else float(k)] if k < 90 else 0.0 for k in levels]
+        same = (np.array(levels)[:, None] == np.array(levels)) & ~known
+        V = phi * np.eye(5) + variance * same + v
+        residuals = targets - x * theta[0] - theta[1] - seen
+        weights = v * np.linalg.solve(V, np.ones(5))
+        adapted = model.adapt(table(x, levels), targets, groups=np.full(5, 1000))
+        assert_allclose(adapted.intercept_[-1], theta[1] + weights @ residuals, rtol=1e-8)
+        # Two lots of rows that share no level.
+        steps = model.adapt(table(x[:2], levels[:2]), targets[:2], groups=np.full(2, 1000))
+        steps = steps.update(table(x[2:], levels[2:]), targets[2:], groups=np.full(3, 1000))
+        assert_allclose(steps.params_[-1], adapted.params_[-1], rtol=1e-8)
+        assert_allclose(steps.params_std_[-1], adapted.params_std_[-1], rtol=1e-8)
+
+
 @pytest.mark.parametrize(
     ("kind", "levels", "covariance"),
     [
