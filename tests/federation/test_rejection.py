@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from fits_alone import without_reports
 from numpy.testing import assert_allclose, assert_array_equal
 
 import skcfl
@@ -188,6 +189,7 @@ def test_last_values_that_are_not_finite_reject_their_client(name, monkeypatch):
         return answers
 
     monkeypatch.setattr(InProcessSite, "answer", noted)
+    without_reports(monkeypatch)
     model.fit_federation(federation())
     last = len(asked) - asked[::-1].index(True)
     asked.clear()
