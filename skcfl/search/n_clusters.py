@@ -76,9 +76,9 @@ NOISY_ROWS = 1.0, 2.0
 # take many times the seconds. Benchmark: benchmarks/generated.py --kinds "30 f" "40 f" "100 f"
 # --first 100 --draws 6: of 18 draws IFCA is exact on 17 (10 without).
 MOST_DRAWN = 6
-# Times that a model is replaced by a client's where that lowers the losses. Benchmark:
-# benchmarks/generated.py --kinds "8 c" "12 c" --first 100 --draws 5: of the 14 draws that can be
-# exact IFCA is on 10 (5 without), CLoVE on 10 (9).
+# Times that a model is replaced by a client's where that lowers the losses.
+# Benchmark: benchmarks/generated.py --kinds "8 c" "12 clu" --first 200 --draws 12: of the 29 draws
+# that can be exact IFCA is on 19 (13 without), CLoVE on 19 (17).
 MOST_SWAPS = 5
 # Final fits that lose this part of what clusters gained on rows held out have too few. Benchmark:
 # benchmarks/robust.py --methods CFL --attacks noise --seeds 4: the index of the honest clients'
