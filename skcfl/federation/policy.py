@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 from contextlib import contextmanager, nullcontext
-from functools import cached_property
 from os import PathLike
 
 import numpy as np
@@ -16,6 +15,7 @@ from ..calls.call import CALLS
 from ..calls.letters import sizes_of
 from ..numerics.by_cluster import weight_by_cluster
 from ..numerics.matrices import quotient
+from ..numerics.once import once
 from .checking import check_positions
 from .privacy import ClientPrivacy
 from .query_log import QueryLog
@@ -530,7 +530,7 @@ class PolicySite(WrappedSite):
             few |= self._few_of_class
         return few & (sizes > 0)
 
-    @cached_property
+    @once
     def _few_of_class(self):
         """Clients that do not answer about the classes of their rows."""
         y, guard = self._rows.y, self.guard.guard

@@ -1,6 +1,6 @@
 """Edges within the clusters of a partition, flows on them and the bounds of their loads."""
 
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 from scipy import sparse
@@ -10,6 +10,7 @@ from ..graphs.edges import EdgeList, square_tiles
 from ..numerics.by_cluster import components_of, membership
 from ..numerics.conjugate_gradients import solve_columns
 from ..numerics.matrices import factor
+from ..numerics.once import once
 
 # Nodes up to which Laplacian systems are factorised.
 MAX_FACTOR = 3000
@@ -101,13 +102,13 @@ class Inside:
         self.free = np.flatnonzero(free)
         self._adjacency = A
 
-    @cached_property
+    @once
     def tree(self):
         """Spanning trees of the clusters, of the heaviest edges."""
         (block,) = self.blocks
         return _Forest(block.heads, block.tails, block.weights, self.held, self.n)
 
-    @cached_property
+    @once
     def _solve(self):
         """Maps outflows of the free nodes to their potentials, the others held at 0."""
         # Beside heavy edges light ones are lost, and it may be singular as stored: flows are

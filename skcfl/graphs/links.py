@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 from scipy.spatial import cKDTree
 
 from .._typing import Array
 from ..numerics.by_cluster import components_of
+from ..numerics.once import once
 
 # Points up to which a group is looked up in one tree of all points, where that many neighbours
 # and one more are bound to hold a point of another group.
@@ -102,7 +101,7 @@ class _Group:
         self.points, self.index = points[index], index
         self.low, self.high = self.points.min(axis=0), self.points.max(axis=0)
 
-    @cached_property
+    @once
     def tree(self) -> cKDTree:
         """For looking up neighbours."""
         return cKDTree(self.points)

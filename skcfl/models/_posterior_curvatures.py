@@ -7,11 +7,12 @@ The rows tell ``P = H - H L A^-1 L' H`` of the prior's mean.  Of few rows, with 
 and M is of the rows' size.
 """
 
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 
 from ..numerics.matrices import product, sandwich
+from ..numerics.once import once
 
 # Order of an einsum of three arrays, which takes long to find for small ones.
 IN_TURN = ["einsum_path", (0, 1), (0, 1)]
@@ -99,7 +100,7 @@ class DenseCurvature:
                 out[:, :, a, b] = out[:, :, b, a] = forms
         return out
 
-    @cached_property
+    @once
     def information(self):
         half = self.hessian * self.root if self.root.ndim == 1 else self.hessian @ self.root
         inner, (*_, at) = of_varying(self.root, self.inner)
@@ -148,7 +149,7 @@ class RowCurvature:
         self.largest = np.einsum("cii->ci", G).max(initial=0.0)
         self._inverse_of_inner = plus_one(G)
 
-    @cached_property
+    @once
     def _inverse(self):
         A = self._inverse_of_inner
         if self.root.any():
@@ -248,27 +249,27 @@ class FewRowsCurvature(DenseCurvature):
     def __init__(self, rows):
         self.root, self.log_det, self._by_rows = rows.root, rows.log_det, rows
 
-    @cached_property
+    @once
     def _half(self):
         return self._by_rows.half()
 
-    @cached_property
+    @once
     def _bent_half(self):
         return gather(self.root, self._half)
 
-    @cached_property
+    @once
     def hessian(self):
         return _squares(self._half)
 
-    @cached_property
+    @once
     def bent(self):
         return _squares(self._bent_half)
 
-    @cached_property
+    @once
     def inner(self):
         return plus_one(-_squares(self._bent_half, self._by_rows.inner))
 
-    @cached_property
+    @once
     def information(self):
         return _squares(self._half, self._by_rows.inner)
 

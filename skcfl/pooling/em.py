@@ -28,13 +28,13 @@ for wide models.
 """
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 
 from .._progress import loop
 from ..calls.posteriors_asked import Posteriors, PosteriorSums
 from ..numerics.newton import MAX_DENSE
+from ..numerics.once import once
 from .heavy_tails import expected_df
 from .normal_equations import (
     degrees_of_freedom,
@@ -178,7 +178,7 @@ class Fit:
         """Marginal log-likelihood."""
         return float(self.sums["evidence"])
 
-    @cached_property
+    @once
     def value(self):
         """Log-likelihood minus the penalty of the means."""
         return self.loglik - self.population.penalty

@@ -40,7 +40,7 @@ rows are few, or clients have fewer rows than parameters and clusters are few.  
 loss vectors, which knows no single cluster, is not used.
 """
 
-from functools import cached_property, partial
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -49,6 +49,7 @@ from .._progress import loop, quiet, series
 from ..calls.first_order import Losses, OwnLosses
 from ..federation.lanes import asked_at_once, lanes_of, together
 from ..federation.presence import comparing
+from ..numerics.once import once
 from ..numerics.optimism import with_all_rows
 from ..numerics.quantiles import weighted_quantile
 from .alpha import is_automatic
@@ -528,7 +529,7 @@ class _Fold:
                 starts.append(theta)
         return starts
 
-    @cached_property
+    @once
     def _candidates(self):
         """Models that may become those of clusters, the clients', and all clients' losses."""
         train, (least, most) = self.train, NOISY_ROWS

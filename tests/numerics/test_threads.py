@@ -1,6 +1,7 @@
 """Small work starts no threads, and leaves those of others as they were."""
 
 from contextlib import nullcontext
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from skcfl import FedAvgRegressor
 from skcfl.federation.hosted_parts import ROOT, Host, HostedParts
 from skcfl.numerics import kmeans
+from skcfl.numerics.once import once
 from skcfl.numerics.threads import BLAS, at_once, one_thread
 
 
@@ -85,3 +87,17 @@ def test_those_who_leave_first_take_no_threads_from_others():
         assert of_one(threads())
         second.__exit__(None, None, None)
         assert threads() == before and not of_one(before)
+
+
+def test_properties_of_two_objects_are_computed_at_the_same_time():
+    """Such as those of two folds that take turns: neither ends before the other begins."""
+    both = Barrier(2, timeout=20)
+
+    class Found:
+        @once
+        def value(self):
+            return both.wait()
+
+    found = [Found(), Found()]
+    assert sorted(at_once(lambda each: each.value, found, 2)) == [0, 1]
+    assert sorted(each.value for each in found) == [0, 1]
