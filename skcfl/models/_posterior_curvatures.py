@@ -185,9 +185,15 @@ class RowCurvature:
 
     def covariance_times(self, g):
         """``A^-1 g``: (c, p) -> (c, p)."""
-        t = self._to_rows(self._predictions(spread(self.root, g)))
-        t = solved(self._inverse_of_inner, t[:, :, 0])[:, :, None]
-        return g - gather(self.root, self._back(t))
+        return g - self._taken(g, lambda t: product(self.inner, t))
+
+    def direction(self, g):
+        """``-A^-1 g``, for which M is not made."""
+        return self._taken(g, lambda t: solved(self._inverse_of_inner, t)) - g
+
+    def _taken(self, g, product_with_inner):
+        t = self._to_rows(self._predictions(spread(self.root, g)))[:, :, 0]
+        return gather(self.root, self._back(product_with_inner(t)[:, :, None]))
 
     def hessian_times(self, v):
         """``H v``: (c, p) -> (c, p)."""

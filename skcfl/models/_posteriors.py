@@ -195,7 +195,7 @@ class _PosteriorOracle:
         """Newton directions."""
         rows = self._by_rows(damping)
         if rows is not None:
-            return -rows.covariance_times(g)
+            return rows.direction(g)
         A, (*_, at) = of_varying(self.root, sandwich(self.root, self._hessian(damping)))
         direction = -g
         direction[:, at] = -solved(plus_one(A), g[:, at])
