@@ -367,10 +367,11 @@ class PopulationFits(Host):
                 f"nested groupings, got loss={pool.model.loss!r} with {pool.model.n_outputs} "
                 "outputs."
             )
+        scatter = ("'auto'", ("auto",)) if exact else ("'auto' or 1", ("auto", 1))
         allowed = (
             ("n_clusters", self.n_clusters, "'auto' or 1", ("auto", 1)),
             ("df", self.df, "'auto' or numpy.inf", ("auto", np.inf)),
-            ("dispersion", self.dispersion, "'auto'", ("auto",) if exact else ("auto", 1)),
+            ("dispersion", self.dispersion, *scatter),
             ("prior", self.prior, "'auto' or numpy.inf", ("auto", np.inf)),
             ("covariance", self.covariance, "no 'spherical'", KINDS),
         )

@@ -15,6 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from .._checks import needs
+from ..base.designs import grouped
 from ..estimators import PartialPoolingClassifier, PartialPoolingRegressor
 from ..federation.wrong_columns import DATES, days_of, kind_of
 
@@ -97,8 +98,8 @@ def fit(
     family : {"gaussian", "binomial", "poisson", "gamma"}, default="gaussian"
         Distribution of the target. The link is canonical, and the logarithm for "gamma". A
         binomial target is a column of two classes, ``won[no]`` (1 where ``won`` is "no", else 0)
-        or ``prop(successes, trials)``. Counts have dispersion 1, as in lme4;
-        ``dispersion="auto"`` estimates it, and the summary shows it.
+        or ``prop(successes, trials)``. Counts have dispersion 1, as in lme4; with one grouping
+        ``dispersion="auto"`` estimates it, and the summary shows it unless it is 1.
     client : str, default=None
         Grouping of the clients, where several have random intercepts and none has slopes; None
         is the first one.
@@ -231,7 +232,14 @@ class FormulaModel(BaseEstimator):
             )
         if weights is not None and self.family != "binomial":
             raise ValueError(f"The target {plan.response} needs family='binomial'.")
-        estimator = cls(**{**settings, **(self.parameters or {})})
+        given = self.parameters or {}
+        estimator = cls(**{**settings, **given})
+        counts = estimator._local_model().describe_loss().overdispersed
+        if counts and grouped(estimator) and given.get("dispersion") == "auto":
+            raise ValueError(
+                "dispersion must be 1 for counts with crossed or nested groupings, which have no "
+                "estimate of it, got dispersion='auto'."
+            )
         X, groups = _frame(plan, common, data).iloc[rows], np.asarray(data[plan.client])[rows]
         self.estimator_ = estimator.fit(X, y, groups=groups, sample_weight=weights)
         self._plan, self._common, self._response = plan, common, response

@@ -220,6 +220,21 @@ def test_counts_have_dispersion_one():
     assert f"{2 * 3 - 2 * two.loglik_:10.1f} " in two.summary()
 
 
+@pytest.mark.parametrize("term", ["(1 | item)", "(1 | school:room)"])
+def test_dispersion_with_several_groupings_is_refused(term):
+    """It was taken for 1 in silence; other families estimate it, or have none."""
+    frame = schools()
+    frame["count"] = np.random.default_rng(0).integers(2, size=400)
+    text, known = f"count ~ ses + (1 | school) + {term}", {"client": "school"}
+    with pytest.raises(ValueError, match="dispersion must be 1 for counts with crossed or nested"):
+        formula.fit(text, frame, "poisson", **known, dispersion="auto")
+    with pytest.raises(ValueError, match=r"dispersion must be 'auto' or 1 .*dispersion=2"):
+        formula.fit(text, frame, "poisson", **known, dispersion=2)
+    for family in ["gaussian", "binomial"]:
+        given = formula.fit(text, frame, family, **known, dispersion="auto")
+        assert given.loglik_ == formula.fit(text, frame, family, **known).loglik_
+
+
 @pytest.mark.parametrize(
     ("text", "term"),
     [
