@@ -242,7 +242,7 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
             If True, the fit goes on from the checkpoint, if it is there.
         evidence : bool, default=False
             If True, clients in other places are asked at the end for the sums that the tests and
-            intervals of ``report`` need, in ten to fifty exchanges more. Clients here always are.
+            intervals of ``report`` need, in ten to eighty exchanges more. Clients here always are.
 
         Returns
         -------

@@ -119,8 +119,9 @@ class NewClients(Host):
         Returns
         -------
         labels : ndarray of shape (n_new_clients,)
-            The cluster of least mean loss for each client, or the most probable one where
-            clients have posteriors, in the order of ``np.unique(groups)``.
+            The cluster of least mean loss for each client, the most probable one where clients
+            have posteriors, or the nearest one in :class:`~skcfl.FlexCFL` and
+            :class:`~skcfl.PACFL`, in the order of ``np.unique(groups)``.
 
         Raises
         ------
@@ -227,13 +228,14 @@ class NewClients(Host):
         """Copy of this estimator that also knows some new clients.
 
         A few labelled rows per client are enough. Each new client belongs to the cluster of least
-        mean loss. Its linear model is the mean of the clusters' models by the probabilities that
-        its rows give them: the mean of all if they say little, its cluster's if they say enough.
-        Fused methods and networks give it the model of its cluster, and
-        :class:`~skcfl.LocalModels` fits one to its rows. :class:`~skcfl.PartialPooling` gives it
-        its posterior: the mean of the population, as far as its rows do not say otherwise.
-        :class:`~skcfl.FedEM` gives it shares of the models that are there, by maximum likelihood.
-        Nothing else changes, and this estimator stays as it is.
+        mean loss; of nearest direction in :class:`~skcfl.FlexCFL`, and of nearest subspace in
+        :class:`~skcfl.PACFL`. Its linear model is the mean of the clusters' models by the
+        probabilities that its rows give them: the mean of all if they say little, its cluster's if
+        they say enough. Fused methods, FlexCFL, PACFL and networks give it the model of its
+        cluster. :class:`~skcfl.LocalModels` and personal methods fit one to its rows.
+        :class:`~skcfl.PartialPooling` gives it its posterior: the mean of the population, as far
+        as its rows do not say otherwise. :class:`~skcfl.FedEM` gives it shares of the models that
+        are there, by maximum likelihood. Nothing else changes, and this estimator stays as it is.
 
         Parameters
         ----------

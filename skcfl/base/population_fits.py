@@ -85,9 +85,10 @@ class PopulationFits(Host):
         ``params_``: of each output the coefficients, then the intercept. Diagonal for
         standardised features need not be diagonal here. A sparse array with more than 256
         parameters, unless it is full. Of a stack the mean of its populations'.
-    covariance_type_ : {"diag", "full", "spherical", "none", "stacked"}
-        Kind of ``covariance_``: what ``covariance="auto"`` chose, and "none" for clusters
-        without variance.
+    covariance_type_ : {"diag", "full", "spherical", "intercept", "none", "stacked"}
+        Kind of ``covariance_``: what ``covariance="auto"`` chose, "none" for clusters without
+        variance; with ``crossed`` or ``nested`` the one of least BIC, also where "stacked" was
+        asked for.
     stacking_shares_ : dict of str to float
         How much each fit counts in all parameters. With ``covariance="stacked"`` and one
         cluster "diag", "full", "intercept" and "none", as far as there are such: the shares
@@ -101,13 +102,14 @@ class PopulationFits(Host):
         of the population, ``covariance_``, ``dispersion_`` and ``prior_variance_`` are means
         over the shares.
     params_std_ : ndarray of shape (n_clients, n_params)
-        Posterior standard deviations of ``params_``, given the variances: of a client about
-        its cluster's mean, and of that mean, which is all there is where clusters have no
-        variance inside. With ``crossed`` or ``nested`` they are given the effects of the levels,
-        and less than the errors. With more than 256 parameters of a covariance that is not full
-        they are given the means too. If the clients' covariances would take more than 256 MB
-        they are NaN for intercepts of centred features, and too large with three or more
-        classes, as they include the variance of a vector added to all classes.
+        Posterior standard deviations of ``params_``, given the variances: of a client about its
+        cluster's mean, and of that mean, which is all there is where clusters have no variance
+        inside. With ``crossed`` or ``nested`` they are given the effects of the levels, and less
+        than the errors. With more than 256 parameters (1024 where a typical client has a row for
+        each) of a covariance that is not full they are given the means too. If the clients'
+        covariances would take more than 256 MB they are NaN for intercepts of centred features,
+        and too large with three or more classes, as they include the variance of a vector added to
+        all classes.
     mixture_weights_ : ndarray of shape (n_clusters_,)
         Probabilities of the clusters.
     responsibilities_ : ndarray of shape (n_clients, n_clusters_)
@@ -134,19 +136,19 @@ class PopulationFits(Host):
         correlation counts ``n / (n + s)``, as its prior is worth s clients: two for each
         coefficient that varies, none with ``prior=numpy.inf``.
     bic_path_ : dict of str to ndarray
-        "n_clusters", "covariance_type", "loglik", "bic", "icl" and "n_iter" of each fit that
-        was tried: several clusters with variance and without ("none"), one with a full
-        covariance where that is part of a stack or a rival of several clusters, the stack's
-        other parts ("intercept", "none") where they are rivals. ICL is BIC
-        with the rows as the sample of the clusters' means, plus twice the entropy of the
-        responsibilities. It is infinite for what is no cluster: too many clients that are one
-        each, no more clients than coefficients vary, of clusters without variance less than
-        two rows for each coefficient, and gamma losses where most rows go into means.
+        "n_clusters", "covariance_type", "df", "loglik", "bic", "icl" and "n_iter" of each fit that
+        was tried: several clusters with variance and without ("none"), one with a full covariance
+        where that is part of a stack or a rival of several clusters, the stack's other parts
+        ("intercept", "none") where they are rivals. ICL is BIC with the rows as the sample of the
+        clusters' means, plus twice the entropy of the responsibilities. It is infinite for what is
+        no cluster: too many clients that are one each, no more clients than coefficients vary, of
+        clusters without variance less than two rows for each coefficient, and gamma losses where
+        most rows go into means.
     standard_errors_ : ndarray of shape (n_clusters_, n_params)
         Standard errors of ``cluster_params_``, given the covariance and the prior, which
         shrinks them with the means; those of maximum likelihood with ``prior=numpy.inf``. NaN
-        with more than 256 parameters of a covariance that is not full, as clients send no
-        curvatures then.
+        with more than 256 parameters (1024 where a typical client has a row for each) of a
+        covariance that is not full, as clients send no curvatures then.
     basis_ : {"linear", "splines", "shared splines", "trees"}
         What predictions are a sum of: straight lines, each client's curves, curves that all
         clients share, or straight lines and trees.

@@ -82,12 +82,12 @@ class FusionMixin:
     dual_coef_ : ndarray of shape (n_clients, n_params)
         Force of the penalty on each client, the net outflow of the dual solution: minus the
         gradient of the client's objective at the solution.
-    partition_optimal_ : bool
-        True if ``labels_`` are proved to be the partition of the exact solution at ``lam_``,
-        in exact arithmetic. That is no proof that the clusters are real. False only says that
-        no proof was found, or that rounding decides: then ``labels_`` are the equal models of
-        the iterate that reached ``tol``, and another start or a smaller ``tol`` may show
-        others.
+    partition_optimal_ : bool or None
+        True if ``labels_`` are proved to be the partition of the exact solution at ``lam_``, in
+        exact arithmetic. That is no proof that the clusters are real. False only says that no
+        proof was found, or that rounding decides: then ``labels_`` are the equal models of the
+        iterate that reached ``tol``, and another start or a smaller ``tol`` may show others. None:
+        a client is missing.
     objective_ : float
         Value of the penalised objective at ``fusion_params_``.
     n_iter_ : int

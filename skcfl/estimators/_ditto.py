@@ -50,6 +50,12 @@ class Ditto(PersonalMethod):
         ``OracleClusters(labels=...)``: clients are pulled to the model of their cluster. Its
         local model and random state are not used, but those of this estimator; parameters of
         the rounds are its own. None is one shared model, by federated averaging.
+    unseen : {"error", "average", "largest"}
+        What to do in prediction about ids not seen in fit. "error" refuses them; "average"
+        uses the mean of the clients' models, weighted by their rows, and the mean output of
+        several clusters' networks; "largest" uses the shared model, or with ``within`` that of
+        the largest cluster. :meth:`adapt` fits a new client a model of its own to some of its
+        labelled rows.
 
     Attributes
     ----------
@@ -59,6 +65,12 @@ class Ditto(PersonalMethod):
         With ``lam="auto"``, "lam" and "held_out_loss" of what was tried (several clients).
     labels_ : ndarray of shape (n_clients,)
         Zeros; with ``within`` the clusters of the clients.
+    cluster_coef_ : ndarray of shape (n_clusters_, n_features) or (n_clusters_, n_classes, \
+    n_features)
+        Coefficients of the shared model, or with ``within`` of the clusters' models (linear
+        models only).
+    cluster_params_ : ndarray of shape (n_clusters_, n_params)
+        Parameter vectors of these models.
 
     See Also
     --------

@@ -111,8 +111,8 @@ class FPFC(LamChoiceMixin, BaseFederated):
 
     See Also
     --------
-    FPFCClassifier : The same with a linear classifier.
-    FPFCRegressor : The same with a linear regressor.
+    FPFCClassifier : The same with a linear classifier or a network.
+    FPFCRegressor : The same with a linear regressor or a network.
     ConvexClusteredFL : Convex fusion, with certificates.
     IFCA : Number of clusters given.
 

@@ -43,12 +43,12 @@ class GTV(Fusion):
     Parameters
     ----------
     lam : "auto" or float
-        Weight of the penalty, not negative: 0 gives every client its own model, a large value
-        one model to all (of each component of the graph). No number suits all data, so "auto"
-        looks for one as ``search`` says, and chooses what else is left open with it: ``refit``
-        and ``alpha`` of "auto". The values tried go from 0 to where everything fuses, and
-        others are tried around the best one. With networks it fits eight values to four fifths
-        of each client's rows and takes the one of least loss on the others.
+        Weight of the penalty, not negative: 0 gives every client its own model, a large value one
+        model to all (of each component of the graph). No number suits all data, so "auto" looks
+        for one as ``search`` says, and chooses what else is left open with it: ``refit`` and
+        ``alpha`` of "auto". The values tried go from 0 to where everything fuses, and others are
+        tried around the best one. With networks it begins with eight values, and
+        fits to four fifths of each client's rows are judged by the loss on the others.
     solver : {"auto", "admm", "primal_dual", "pdmm"} or Solver
         Algorithm; all give the same solution. "admm" is the alternating direction method of
         multipliers with an automatic step and exact partitions, which needs fewest iterations.
@@ -93,11 +93,11 @@ class GTV(Fusion):
     dual_gap_ : float
         Bound of how much ``objective_`` exceeds the minimum, from a dual solution; infinite
         with networks: their problem has no dual.
-    partition_optimal_ : bool
-        True if ``labels_`` are proved to be the partition of the exact solution at ``lam_``.
-        That is no proof that the clusters are real. False only says that no proof was found:
-        then ``labels_`` are the equal models of the iterate that reached ``tol``, and another
-        start or a smaller ``tol`` may show others. Always False with networks.
+    partition_optimal_ : bool or None
+        True if ``labels_`` are proved to be the partition of the exact solution at ``lam_``. That
+        is no proof that the clusters are real. False only says that no proof was found: then
+        ``labels_`` are the equal models of the iterate that reached ``tol``, and another start or
+        a smaller ``tol`` may show others. Always False with networks; None: a client is missing.
     history_ : dict of str to ndarray
         What happened at ``lam_`` from check to check: objective, duality gap (or, with
         networks, residual), number of clusters, numbers sent to and by the server.

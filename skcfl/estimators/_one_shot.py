@@ -39,9 +39,9 @@ class ClustersOfModels:
     n_clusters : int or "auto"
         Number of clusters. "auto" leaves it to a `clusterer` that has no such parameter
         (``ConvexClustering``, ``DBSCAN``); for others it tries 1, 2, ... on three quarters of
-        every client's rows, four times over, for as long as the loss on the others falls by
-        more than its standard error and 1 %, then a model for each client. ``search_`` has
-        what was tried.
+        every client's rows, four times over (linear models with fewer than 500 rows in all: nine
+        tenths, ten times), for as long as the loss on the others falls by more than its standard
+        error and 1 %, then a model for each client. ``search_`` has what was tried.
     clusterer : {"auto", "kmeans", "trimmed", "median"} or clusterer
         What clusters the models that the clients send, unless ``rounds=0`` in coordinates in
         which linear models are as far apart as their predictions. "kmeans" is k-means

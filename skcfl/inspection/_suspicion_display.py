@@ -1,4 +1,4 @@
-"""Who was set aside by a robust aggregation."""
+"""Clients that a robust aggregation or a bounded client loss set aside."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class SuspicionDisplay(Display):
     Parameters
     ----------
     suspicion : ndarray of shape (n_clients,)
-        As ``suspicion_`` of an estimator with an ``aggregation`` other than "mean".
+        As ``suspicion_`` of an estimator with an ``aggregation`` other than "mean", or with a
+        ``client_loss``.
     labels : ndarray of shape (n_clients,)
         Clusters of the clients.
     groups : ndarray of shape (n_clients,)
@@ -71,7 +72,7 @@ class SuspicionDisplay(Display):
         Parameters
         ----------
         estimator : estimator
-            Fitted under a robust ``aggregation``.
+            Fitted under a robust ``aggregation`` or a ``client_loss``.
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a figure.
         **scatter_kw : dict

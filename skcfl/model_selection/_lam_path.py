@@ -48,7 +48,7 @@ def lam_max(
         Below `lower` not everything is fused, from `upper` on it is (but for rounding: ask for a
         little more), and the fit is the pooled one with every client counting once. On a
         disconnected graph, the same of each component. Equal on trees, with one parameter, and
-        with ``penalty="l1"``; elsewhere within about a thousandth. Both are 0 if nothing is
+        with ``penalty="l1"``; elsewhere within a few thousandths. Both are 0 if nothing is
         compared or all clients agree, both infinite with ``penalty="squared_l2"``, which never
         makes models equal. For :class:`skcfl.FPFC` with a concave penalty they bound the value at
         which equal models become a stationary point, which a fit from local models may not end in.
@@ -220,7 +220,7 @@ def lam_path(
     Notes
     -----
     The largest lam where "squared_l2" is the penalty, which fuses nothing, makes it 100 times as
-    strong as the clients' own objectives; the least is 10000 times smaller.
+    strong as the clients' own objectives; the least makes it a ten-thousandth as strong.
 
     Examples
     --------

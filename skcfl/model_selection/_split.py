@@ -53,7 +53,8 @@ class ClientKFold(GroupsConsumerMixin, BaseCrossValidator):
     singletons : {"train", "test"}, default="train"
         Fold of the row of a client with a single row. "train" keeps it in all training folds, and
         it is never tested. "test" deals it like any other; while it is tested, its client is
-        missing from the training rows, so the estimator needs ``unseen="largest"``.
+        missing from the training rows, so the estimator needs ``unseen="average"`` or
+        ``"largest"``.
 
     Raises
     ------

@@ -70,12 +70,12 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         If True, fit an intercept.
     standardize : bool, default=True
         True if an estimator trains on features of mean 0 and variance 1 over the rows of all
-        clients, of which they send counts, sums and sums of squares once.  The penalty and the
-        distances of models then do not depend on the units of the features; fitted coefficients
-        are in the user's units all the same.  Sparse features, and those of models without an
-        intercept, are scaled and not centred.  Training of a regressor with an intercept starts
-        from the mean of the targets, found likewise, so that a constant added to y changes no
-        cluster.  False reproduces the papers.
+        clients.  They send the number and the sums of their rows, and then the sums of squared
+        differences from the means.  The penalty and the distances of models then do not depend on
+        the units of the features; fitted coefficients are in the user's units all the same.
+        Sparse features, and those of models without an intercept, are scaled and not centred.
+        Training of a regressor with an intercept starts from the mean of the targets, found
+        likewise, so that a constant added to y changes no cluster.  False reproduces the papers.
     class_weight : {"balanced"}, dict or None, default=None
         Factor of the weights of each class's rows, for classifiers.  "balanced" gives all
         classes the same total weight over all clients.

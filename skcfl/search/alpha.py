@@ -33,10 +33,10 @@ def alpha_unit(pool):
     """Local penalty that is a standard normal prior of one model that all clients share.
 
     It is one over the weight of all rows.  If the dispersion of the loss is unknown, coefficients
-    have the units of the targets, and it is multiplied by the residual variance of the pooled
-    model over the variance of the targets, each with its degrees of freedom.  Networks have no
-    residuals before they are trained and take a usual value; models too large for this or that
-    interpolate take 1, and so do those of a single client, as it would show its rows.
+    have the units of the targets, and it is multiplied by the mean loss of the pooled model over
+    that of a constant, each with its degrees of freedom, see ``Loss.prior_unit``.  Networks have
+    no residuals before they are trained and take a usual value, and so do models too large for
+    this.  A single client with fewer rows than parameters takes 1, as it would show its rows.
 
     Parameters
     ----------
