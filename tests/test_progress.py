@@ -292,6 +292,15 @@ def test_progress_of_a_long_stage_is_told_on_the_way(capsys, monkeypatch):
     assert re.search(r"start 1 of 2: objective \S+ \(\S+ s, about \S+ s left\)", out)
 
 
+def test_stages_of_trees_are_counted(capsys):
+    """Five trees are a stage: as many stages were announced as there are trees."""
+    X, y, groups = NUMBERS.X, NUMBERS.y, NUMBERS.groups
+    model = skcfl.PartialPoolingRegressor(1, basis=skcfl.TreeBasis(7), verbose=1)
+    model.fit(X, y, groups=groups)
+    stages = re.findall(r"stage (\d+) of at most (\d+)", capsys.readouterr().out)
+    assert stages == [("1", "2"), ("2", "2")]
+
+
 def test_printing_does_not_depend_on_threads(capsys):
     """Folds that are judged in threads are told of in their order, and none of their rounds."""
     printed = []

@@ -78,7 +78,7 @@ class FusionMixin:
         The graph of the fit, its nodes in the order of ``groups_``.
     dual_gap_ : float
         Bound of how much ``objective_`` exceeds the minimum, from a dual solution, the
-        rounding of its own arithmetic included.
+        rounding of its own arithmetic included. Infinite if a client is missing.
     dual_coef_ : ndarray of shape (n_clients, n_params)
         Force of the penalty on each client, the net outflow of the dual solution: minus the
         gradient of the client's objective at the solution.

@@ -92,7 +92,7 @@ class GTV(Fusion):
         ``sample_labels`` gives one label per row.
     dual_gap_ : float
         Bound of how much ``objective_`` exceeds the minimum, from a dual solution; infinite
-        with networks: their problem has no dual.
+        with networks, as their problem has no dual, and if a client is missing.
     partition_optimal_ : bool or None
         True if ``labels_`` are proved to be the partition of the exact solution at ``lam_``. That
         is no proof that the clusters are real. False only says that no proof was found: then

@@ -357,7 +357,8 @@ def grown(pool, cuts, basis, options):
     about = cuts, basis, options
     if basis.n_trees != "auto":
         booster = Booster(pool, *about)
-        with series("trees", "stage", basis.n_trees) as progress:
+        most = -(-basis.n_trees // TREES_A_STAGE)
+        with series("trees", "stage", most, sure=False) as progress:
             while booster.n_rounds < basis.n_trees and not (booster.done or progress.stopped):
                 with progress.item():
                     booster.stage(min(TREES_A_STAGE, basis.n_trees - booster.n_rounds))
@@ -371,8 +372,10 @@ def grown(pool, cuts, basis, options):
     begun = [partial(Booster, lane, *about) for lane in lanes]
     boosters = list(together(begun, lanes, pool.ledger))
     path, left = [], []
-    with series("trees", "stage", MOST_TREES // TREES_A_STAGE) as progress:
-        for n_rounds in [0] + MOST_TREES // TREES_A_STAGE * [TREES_A_STAGE]:
+    # The first stage judges straight lines.
+    stages = [0] + MOST_TREES // TREES_A_STAGE * [TREES_A_STAGE]
+    with series("trees", "stage", len(stages), sure=False) as progress:
+        for n_rounds in stages:
             with progress.item():
                 tasks = [
                     partial(_judged, *pair, n_rounds) for pair in zip(boosters, held, strict=True)
