@@ -42,7 +42,7 @@ class FedEM(FromStarts, MixturePredictions):
         Number of shared models. "auto" tries 1, 2, ... on three quarters of every client's rows,
         four times over (linear models with fewer than 500 rows in all: nine tenths, ten times),
         for as long as the log-likelihood of the others under the client's mixture rises by more
-        than its standard error.
+        than its standard error and 1 % (regressions: 1 % of the rise so far).
     max_iter : "auto" or int
         Largest number of communication rounds; "auto" is 300 for linear models, 50 for
         networks.
