@@ -157,7 +157,7 @@ class GeneratedSite(Site):
         self.last = self.centers
         return {"w": self.centers.copy(), "converged": np.ones(self.n_clients, dtype=bool)}
 
-    def _prox(self, v, rho, x0, own, max_iter):
+    def _prox(self, v, rho, x0, own, max_iter, metric=None):
         self.last = (self.centers + rho[:, None] * v) / (1.0 + rho[:, None])
         return {"x": self.last.copy()}
 

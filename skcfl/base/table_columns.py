@@ -196,7 +196,7 @@ class TableColumns:
     def _require_kind(self, j: int, level: Any, column: Any) -> None:
         """Raise an error if a level was text in fit and a value is none, or the reverse."""
         was_text, name = isinstance(level, str), self.user_names[j]
-        for value in dict.fromkeys(column.tolist()):
+        for value in column.tolist():
             if isinstance(value, str) != was_text and not is_missing(value):
                 held, way = f"{level!r} in fit, no text", "give it the type that it had"
                 if was_text:

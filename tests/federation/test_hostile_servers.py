@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from site_tables import Given, Wire
 
@@ -441,3 +441,14 @@ def test_every_step_of_a_scaling_counts():
     replies = [server.ask(rows, "moments", "features", *step) for step in asked]
     assert [status for status, _ in replies] == ["done", "done", "refused"]
     assert "max_calls=2" in replies[2][1]
+
+
+@pytest.mark.parametrize("call", ["trained_moves", "nearest_moves"])
+def test_clients_at_their_minimum_count(call):
+    """Where there is no noise all move by rounding, and some by nothing."""
+    rows, theta = rows_of([20, 20, 20], SitePolicy(min_clients=3)), np.array([[0.7, -1.3, 0.4]])
+    rows.y[:] = rows.X @ theta[0, :2] + theta[0, 2]
+    rows.y[20:] += 1e-15 * np.sign(rows.y[20:])
+    site = rows.site(LinearModel().bind(2))
+    moves = site.answer(call, {**MOVED[call], "theta": theta, "step_size": 0.1 * ALL})["moves"]
+    assert_allclose(moves, 0.0, atol=1e-12)

@@ -59,13 +59,23 @@ def test_clusters_are_found_where_clients_hardly_know_their_own_models(n_feature
 
 # The same of searches in which no model is replaced.
 @pytest.mark.parametrize(("n_rows", "seed"), [(20, 3), (20, 13), (30, 12)])
-def test_models_that_two_clusters_share_are_replaced(n_rows, seed):
+def test_models_that_two_clusters_share_are_replaced(n_rows, seed, monkeypatch):
     """Starts from fewer clusters end where two clusters have one model, and a third has two."""
+    fitted, rounds = _n_clusters._Fold._fit, []
+
+    def counted(*about):
+        result = fitted(*about)
+        rounds.append(len(result.history["objective"]))
+        return result
+
+    monkeypatch.setattr(_n_clusters._Fold, "_fit", counted)
     rng = np.random.default_rng(seed)
     labels = np.arange(48) % 8
     X, y, groups = lines(rng.normal(size=(8, 5))[labels], n_rows, rng)
     model = IFCARegressor(random_state=seed).fit(X, y, groups=groups)
     assert adjusted_rand_score(labels, model.labels_) == 1.0
+    assert len(rounds) > 4 * (len(model.search_["n_clusters"]))
+    assert np.count_nonzero(model.history_["searched"]) == sum(rounds)
 
 
 @pytest.mark.parametrize("Method", some(METHODS, 1))
