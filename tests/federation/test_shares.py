@@ -103,7 +103,7 @@ def test_a_site_answers_under_one_cap_that_few_clients_reach():
 
 @pytest.mark.parametrize("where_from", ["here", "sites", "folds"])
 def test_released_second_moments_keep_the_limits_of_their_federation(where_from, tmp_path):
-    X, ids = np.random.RandomState(0).uniform(-1, 1, (640, 2)), np.repeat(np.arange(4), 160)
+    X, ids = np.random.RandomState(0).choice([-1.0, 1.0], (640, 2)), np.repeat(np.arange(4), 160)
     ids[ids == 1] = 0  # half of the rows are one client's
     y = np.where(ids == 0, 1.0, -1.0) * X[:, 0]
     bounds = {"features": (-2, 2), "target": (-2, 2)}
