@@ -25,8 +25,10 @@ from skcfl import (
     PerFedAvgRegressor,
     PFedMeRegressor,
 )
-from skcfl.federation import InProcessFederation
+from skcfl.calls import CALLS
+from skcfl.federation import InProcessFederation, SitePolicy
 from skcfl.federation.remote import RemoteFederation
+from skcfl.federation.row_calls import ROW_CALLS
 from skcfl.models import MLP
 
 RNG = np.random.default_rng(0)
@@ -148,6 +150,40 @@ def test_old_rows_have_their_say_or_update_is_refused(how, monkeypatch):
     assert moved.labels_[one] == model.labels_[3] != model.labels_[one]
 
 
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"min_clients": 3},
+        {"calls": {*CALLS, *ROW_CALLS} - {"hessian_diagonals", "score_draws"}},
+    ],
+    ids=["min_clients", "calls"],
+)
+def test_fits_go_on_where_sites_refuse_what_updates_need(limits):
+    federation = InProcessFederation(X, Y, GROUPS, policy=SitePolicy(**limits))
+    for own in (LocalModelsRegressor(), DittoRegressor(0.1), PFedMeRegressor(0.1)):
+        own.fit_federation(federation)
+        assert not len(own.missing_clients_)
+        with pytest.raises(ValueError, match="update needs the curvature of the clients' old"):
+            own.update(NEW_X, NEW_Y, groups=NEW_GROUPS)
+        assert own.adapt(NEW_X, NEW_Y, groups=NEW_GROUPS + 100).params_.shape == (15, 3)
+    step = PerFedAvgRegressor().fit_federation(federation)
+    assert step.update(NEW_X, NEW_Y, groups=NEW_GROUPS).params_.shape == (12, 3)
+    for mixed in (FedEMRegressor(2, random_state=0), PartialPoolingRegressor(1)):
+        mixed.fit_federation(federation)
+
+
+def test_a_report_whose_models_overflow_takes_no_update_away():
+    """Clients answer nothing that overflows, and are out from then on."""
+    rng = np.random.default_rng(0)
+    groups, rows = np.repeat(np.arange(20), 25), rng.normal(size=(500, 2))
+    models = rng.normal(size=(20, 3))
+    rates = np.exp((rows * models[groups, :2]).sum(axis=1) + models[groups, 2] - 4.0)
+    old, y = np.arange(500) % 25 < 20, rng.poisson(rates)
+    model = LocalModelsRegressor(loss="poisson").fit(rows[old], y[old], groups=groups[old])
+    updated = model.update(rows[~old], y[~old], groups=groups[~old])
+    assert np.isfinite(updated.params_).all()
+
+
 def test_new_clients_whose_posteriors_are_too_large_cannot_be_updated(monkeypatch):
     model = PartialPoolingRegressor(1, basis="linear").fit(X, Y, groups=GROUPS)
     monkeypatch.setattr("skcfl.pooling.updates.MOST_BYTES", 0)
@@ -255,6 +291,12 @@ def test_shares_of_mixtures_are_near_those_of_all_rows(kind, size):
     all_rows = np.vstack([x[groups == 4], more]), np.append(y[groups == 4], more_y)
     wanted = model.adapt(*all_rows, groups=np.full(100, 99)).mixture_weights_[-1]
     assert_allclose(updated.mixture_weights_[4], wanted, atol=0.1)
+
+
+def test_mixtures_of_one_model_are_updated():
+    model = FedEMRegressor(1, random_state=0).fit(X, Y, groups=GROUPS)
+    updated = model.update(NEW_X, NEW_Y, groups=NEW_GROUPS)
+    assert_array_equal(updated.params_, model.params_)
 
 
 def test_classes():

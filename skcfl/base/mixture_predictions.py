@@ -11,6 +11,7 @@ from .._typing import Array, FloatArray, Groups
 from ..federation.pool import ClientPool
 from ..models import LocalModel
 from ..models._mixed_outputs import mixed_decision
+from ..reports.evidence import if_answered
 from ..rounds.mixture import fit_shares, share_weights, update_shares
 from .federated import BaseFederated
 
@@ -31,10 +32,12 @@ class MixturePredictions(BaseFederated):
     def _gather(
         self, pool: ClientPool, n_clients: int, elsewhere: bool, rows: ClientPool | None = None
     ) -> None:
+        self._share_weights = None
+        if not pool.travels:
+            theta = pool.units.from_user(self.mixture_params_)
+            about = pool.lane(), theta, self._dispersion, self.mixture_weights_
+            self._share_weights = if_answered(share_weights, *about)
         super()._gather(pool, n_clients, elsewhere, rows)
-        theta = pool.units.from_user(self.mixture_params_)
-        about = theta, self._dispersion, self.mixture_weights_
-        self._share_weights = None if pool.travels else share_weights(pool.lane(), *about)
 
     # ----------------------------------------------------------------------------- new clients
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from .._typing import Array, FloatArray
 from ..calls.curvatures import HessianDiagonals
 from ..calls.first_order import Losses
 from ..numerics.matrices import slices
-from ..reports.evidence import gather
+from ..reports.evidence import gather, if_answered
 from ..reports.words import effects_of, report_of
 from .predicting import needs_all_clients
 
@@ -38,7 +39,7 @@ class Reports(Host):
     _seen_weights: FloatArray
     _seen_losses: FloatArray | None
     _seen_curvatures: FloatArray | None
-    #: If True, `update` needs the curvature of own linear models' old rows.
+    #: If True, `update` needs the curvature of linear models' old rows.
     _keeps_curvatures = True
 
     def _gather(
@@ -53,6 +54,12 @@ class Reports(Host):
         theta = pool.units.from_user(self.cluster_params_[:, : pool.n_params])
         params = None if self._shared_params else self.params_
         about = self._deviations(), elsewhere, rows
+        # Asked first: clients that overflow at a report's common model answer nothing more.
+        self._seen_curvatures = None
+        linear = pool.can_answer("prox") and hasattr(pool.model, "kernel")
+        if linear and params is not None and self._keeps_curvatures and not pool.travels:
+            models = pool.units.from_user(params)
+            self._seen_curvatures = if_answered(curvatures_of, pool.lane(), models)
         evidence = gather(pool, self.labels_, theta, params, *about)
         evidence.ids = self.groups_[evidence.clients]
         evidence.weights = pool.client_weights[evidence.clients]
@@ -63,11 +70,8 @@ class Reports(Host):
         several = self._has_clusters and 1 < len(theta) <= MOST_SEEN / pool.n_clients
         whole = pool.model.fits_whole
         if several and self._seen_losses is None and (whole or not pool.travels):
-            self._seen_losses = pool.lane().ask(Losses, theta, whole=whole)
-        self._seen_curvatures = None
-        linear = pool.can_answer("prox") and hasattr(pool.model, "kernel")
-        if linear and params is not None and self._keeps_curvatures and not pool.travels:
-            self._seen_curvatures = curvatures_of(pool.lane(), pool.units.from_user(params))
+            ask = partial(pool.lane().ask, whole=whole)
+            self._seen_losses = if_answered(ask, Losses, theta)
 
     def _deviations(self) -> Any:
         """Measure of differences of coefficients, see :func:`skcfl.reports.evidence.gather`."""

@@ -49,8 +49,8 @@ class PersonalMethod(Averaging):
 
     # Clients make models of their own when the rounds have ended.
     _publishes_rounds = False
-    #: If True, their models are pulled to a shared one by `lam_`.
-    _keeps_pull = False
+    #: If True, models are pulled to a shared one by `lam_`, in updates too.
+    _keeps_curvatures = False
     _option_names = {"training": SHARED_ROUNDS}
 
     def _average(self, pool):
@@ -68,7 +68,7 @@ class PersonalMethod(Averaging):
         return self.lam_, theta[self.labels_[places]].astype(float)
 
     def _updated(self, pool, places):
-        if self._keeps_pull:
+        if self._keeps_curvatures:
             return super()._updated(pool, places)
         # Means by rows of what clients have, and would have as new ones.
         models, older = self._models_before(pool, places)

@@ -107,7 +107,7 @@ class Ditto(PersonalMethod):
         "within": [BaseFederated, None],
     }
     _option_names = {"training": ROUNDS}
-    _keeps_pull = True
+    _keeps_curvatures = True
 
     lam: float | Literal["auto"] = "auto"
     _: KW_ONLY

@@ -99,7 +99,7 @@ class PFedMe(PersonalMethod):
         "local_rounds": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     }
 
-    _local_steps, _keeps_pull = PROX_STEPS, True
+    _local_steps, _keeps_curvatures = PROX_STEPS, True
 
     lam: float | Literal["auto"] = "auto"
     _: KW_ONLY

@@ -9,6 +9,7 @@ from sklearn.utils import check_random_state
 from ..calls.first_order import LeastLosses, Losses, OwnLosses
 from ..exceptions import FederationError
 from ..federation.presence import needing_all
+from ..federation.sites import Refused
 from ..numerics.newton import MAX_DENSE
 from .differences import CommonModels, DifferenceTest, centre_of, common_models, differences
 
@@ -16,6 +17,8 @@ from .differences import CommonModels, DifferenceTest, centre_of, common_models,
 MOST_CLIENTS, MOST_NUMBERS = 2000, 2e7
 # Clusters up to which each client says how well each cluster's model fits it.
 MOST_CLUSTERS = 64
+# Errors of sites that do not answer. A refusal is not silence where the rows are in this process.
+NO_ANSWER = FederationError, Refused
 
 
 @dataclass
@@ -117,7 +120,7 @@ def gather(pool, labels, cluster_params, params, deviations=None, elsewhere=Fals
     try:
         with needing_all(pool):
             _ask(pool, rows, evidence, labels, cluster_params, params, deviations)
-    except (FederationError, np.linalg.LinAlgError, NotImplementedError) as error:
+    except (*NO_ANSWER, np.linalg.LinAlgError, NotImplementedError) as error:
         evidence.reason = f"the clients could not be asked: {error}"
     if pool.presence.absences.n_silences > silences:
         # Sums of one call and the next are not of the same clients.
@@ -164,6 +167,14 @@ def _ask(pool, rows, evidence, labels, cluster_params, params, deviations):
         evidence.cluster_losses = np.asarray(pool.ask(Losses, cluster_params), dtype=float)
     if deviations is not None:
         evidence.deviations = deviations(pool, pooled, evidence.centre, evidence.spread)
+
+
+def if_answered(ask, *arguments):
+    """Answers of the clients, None if they refuse or too few answer."""
+    try:
+        return ask(*arguments)
+    except NO_ANSWER:
+        return None
 
 
 def memberships(losses, sizes, weights, dispersion):

@@ -289,7 +289,7 @@ def update_shares(pool, theta, dispersion, before, older):
     part = (pool.client_weights / np.maximum(pool.client_weights + older, 1e-300))[:, None]
     for _ in range(SHARE_CALLS * SHARE_STEPS):
         q = pool.ask(Mixture, theta, shares, dispersion)[0]
-        new = before + part * (np.where(q.any(axis=1, keepdims=True), q, shares) - before)
+        new = before + part * (q - before)
         moved, shares = np.abs(new - shares).max(), new
         if moved < SHARE_TOL / SHARE_STEPS:
             break
@@ -312,5 +312,7 @@ def share_weights(pool, theta, dispersion, shares):
         moved = pool.ask(Mixture, theta, start + step, dispersion)[0] - before
         missing = missing + (step * moved / start).sum(axis=1)
         size = size + (step * step / start).sum(axis=1)
-    weights = pool.client_weights * np.maximum(1.0 - missing / size, 0.0)
+    # One model has no other shares.
+    known = 1.0 - np.divide(missing, size, out=np.zeros_like(size), where=size > 0)
+    weights = pool.client_weights * np.maximum(known, 0.0)
     return weights if pool.answered is None else np.where(pool.answered, weights, np.nan)
