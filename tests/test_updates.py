@@ -1,6 +1,7 @@
 """New rows of known clients."""
 
 from inspect import signature
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,10 +27,11 @@ from skcfl import (
     PFedMeRegressor,
 )
 from skcfl.calls import CALLS
-from skcfl.federation import InProcessFederation, SitePolicy
+from skcfl.federation import Faults, InProcessFederation, SitePolicy
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.row_calls import ROW_CALLS
 from skcfl.models import MLP
+from skcfl.rounds.mixture import share_weights
 
 RNG = np.random.default_rng(0)
 GROUPS = np.repeat(np.arange(12), 10)
@@ -118,6 +120,37 @@ def test_clients_that_did_not_answer_for_their_old_rows_are_not_moved():
     with pytest.raises(ValueError, match="of clients that answered. Fit again"):
         model.update(NEW_X[:3], NEW_Y[:3], groups=NEW_GROUPS[:3])
     assert_array_equal(model.update(NEW_X[3:], NEW_Y[3:], NEW_GROUPS[3:]).labels_, model.labels_)
+
+
+@pytest.mark.filterwarnings("ignore::skcfl.exceptions.MissingClientWarning")
+def test_what_one_client_did_not_answer_is_kept_of_the_others():
+    faults = Faults(dead=[3], calls=["hessian_diagonals"])
+    model = LocalModelsRegressor()
+    model.fit_federation(InProcessFederation(X, Y, GROUPS, faults=faults))
+    with pytest.raises(ValueError, match="of clients that answered. Fit again"):
+        model.update(NEW_X[:3], NEW_Y[:3], groups=NEW_GROUPS[:3])
+    updated = model.update(NEW_X[3:], NEW_Y[3:], groups=NEW_GROUPS[3:])
+    assert np.abs(updated.params_[5] - model.params_[5]).max() > 1e-3
+    pool = SimpleNamespace(
+        client_weights=np.ones(2),
+        answered=np.array([True, False]),
+        ask=lambda call, theta, shares, dispersion: (shares,),
+    )
+    weights = share_weights(pool, np.zeros((2, 1)), 1.0, np.full((2, 2), 0.5))
+    assert_array_equal(weights, [0.0, np.nan])
+
+
+@pytest.mark.parametrize("model", [LocalModelsRegressor(), FedEMRegressor(2, random_state=0)])
+def test_the_place_of_a_new_client_does_not_matter(model):
+    model.fit(X, Y, groups=GROUPS)
+    first, last = (
+        model.adapt(NEW_X[:3], NEW_Y[:3], np.full(3, client)).update(
+            NEW_X[3:], NEW_Y[3:], np.full(3, client)
+        )
+        for client in (-1, 99)
+    )
+    assert_allclose(first.params_[0], last.params_[-1], rtol=1e-9)
+    assert_array_equal(first.params_[1:], model.params_)
 
 
 @pytest.mark.parametrize("how", ["elsewhere", "many", "network"])
@@ -227,6 +260,15 @@ def test_updates_do_not_depend_on_units(loss, standardize):
             fit = fit.update(NEW_X[some] * unit, ys[1][some], groups=NEW_GROUPS[some])
         found.append(fit.params_ * np.append(unit * np.ones(2), 1.0))
     assert_allclose(*found, rtol=1e-5, atol=1e-7)
+
+
+def test_curvatures_are_those_of_all_rows_so_far():
+    model = LocalModelsRegressor(alpha=0.0).fit(X, Y, groups=GROUPS)
+    wide = 5.0 * NEW_X[:3]
+    updated = model.update(wide, NEW_Y[:3], groups=np.full(3, 3))
+    all_rows = np.vstack([X[GROUPS == 3], wide]), np.append(Y[GROUPS == 3], NEW_Y[:3])
+    wanted = model.adapt(*all_rows, groups=np.full(13, 99))._seen_curvatures[-1]
+    assert_allclose(updated._seen_curvatures[3], wanted, rtol=1e-9)
 
 
 @pytest.mark.parametrize("mean", [0.5, 50.0])

@@ -303,16 +303,20 @@ def share_weights(pool, theta, dispersion, shares):
     much of a step away from the shares is left after an iteration.  Weights of clients that do not
     answer are NaN.
     """
+
+    def asked(at):
+        q = pool.ask(Mixture, theta, at, dispersion)[0]
+        return q if pool.answered is None else np.where(pool.answered[:, None], q, np.nan)
+
     K = len(theta)
     start = (1.0 - AWAY) * shares + AWAY / K
-    before = pool.ask(Mixture, theta, start, dispersion)[0]
+    before = asked(start)
     missing = size = 0.0
     for vertex in np.eye(K):
         step = AWAY * (vertex - start)
-        moved = pool.ask(Mixture, theta, start + step, dispersion)[0] - before
+        moved = asked(start + step) - before
         missing = missing + (step * moved / start).sum(axis=1)
         size = size + (step * step / start).sum(axis=1)
     # One model has no other shares.
     known = 1.0 - np.divide(missing, size, out=np.zeros_like(size), where=size > 0)
-    weights = pool.client_weights * np.maximum(known, 0.0)
-    return weights if pool.answered is None else np.where(pool.answered, weights, np.nan)
+    return pool.client_weights * np.maximum(known, 0.0)

@@ -345,6 +345,10 @@ def test_levels_not_seen_are_noise_of_new_rows(names):
         steps = steps.update(table(x[2:], levels[2:]), targets[2:], groups=np.full(3, 1000))
         assert_allclose(steps.params_[-1], adapted.params_[-1], rtol=1e-8)
         assert_allclose(steps.params_std_[-1], adapted.params_std_[-1], rtol=1e-8)
+        # Clients share no noise: each has its posterior beside others as by itself.
+        both = table(np.tile(x, 2), levels * 2), np.append(targets, -targets)
+        both = model.adapt(*both, groups=np.repeat([1000, 1001], 5))
+        assert_allclose(both.params_[-2], adapted.params_[-1], rtol=1e-8)
 
 
 @pytest.mark.parametrize(
