@@ -271,6 +271,24 @@ def test_curvatures_are_those_of_all_rows_so_far():
     assert_allclose(updated._seen_curvatures[3], wanted, rtol=1e-9)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.05])
+def test_one_row_of_another_class_turns_no_client_over(alpha):
+    y = (Y > 0) & (GROUPS != 0)
+    rows, groups = np.tile(X, (2, 1)), np.tile(GROUPS, 2)
+    model = LocalModelsClassifier(alpha=alpha).fit(rows, np.tile(y, 2), groups=groups)
+    updated = model.update(NEW_X[:1], [True], groups=[0])
+    assert updated.predict(X[GROUPS == 0], groups=np.zeros(10, dtype=int)).mean() < 0.5
+
+
+def test_a_column_of_zeros_keeps_its_coefficient():
+    rows = np.where((GROUPS == 3)[:, None] & [True, False], 0.0, X)
+    model = LocalModelsRegressor(alpha=0.0).fit(rows, Y, groups=GROUPS)
+    new = np.where([True, False], 0.0, NEW_X[:3])
+    updated = model.update(new, NEW_Y[:3], groups=NEW_GROUPS[:3])
+    moved = np.abs(updated.coef_[3] - model.coef_[3])
+    assert moved[0] < 10**-0.5  # a standard error of ten rows that vary
+
+
 @pytest.mark.parametrize("mean", [0.5, 50.0])
 @pytest.mark.parametrize(
     "own", [LocalModelsRegressor(loss="poisson"), DittoRegressor(0.05, loss="poisson")]

@@ -59,6 +59,10 @@ OF_THE_PROBLEM = {
 }
 # Largest share of parameters in rows that the noise of new clients is corrected for.
 MOST_FITTED = 0.9
+# Least curvature of old rows in a parameter, relative to a client's mean over its parameters, and
+# least such mean, relative to all clients'. Errors to a fit of all rows with 0, .1, .2 and .5, row
+# by row: KL of classes .27, .003, .018, .024; rmse with rare columns .148, .139, .098, .077.
+CURVATURE_FLOOR = 0.1
 # Stands for losses that overflow.
 TOO_LARGE = 1e200
 
@@ -313,15 +317,15 @@ class NewClients(Host):
         graphs. A client with the model of its cluster moves to the cluster of least loss of its
         old and new rows together. A client with a separate linear model moves to the minimum of
         the loss of its new rows, plus a parabola about its model in place of its old rows, with
-        the curvature of their loss in each parameter; pulls and penalties hold as in the fit.
-        Personal methods without a pull take the mean, by rows, of its model and of the one that
-        :meth:`adapt` finds for the new rows. :class:`~skcfl.FedEM` gives each client shares by
-        maximum likelihood of its new rows, with as much weight of the old shares as the old rows
-        have information about them. :class:`~skcfl.PartialPooling` gives each client its posterior
-        given its old and its new rows: of squared error exactly that which :meth:`adapt` finds for
-        a new client with all of these rows, of other losses with a normal distribution in the
-        place of the old rows. Fit again once many clients have many new rows. :meth:`adapt` is for
-        new clients.
+        the curvature of their loss in each parameter, which is never nearly zero; pulls and
+        penalties hold as in the fit. Personal methods without a pull take the mean, by rows, of
+        its model and of the one that :meth:`adapt` finds for the new rows. :class:`~skcfl.FedEM`
+        gives each client shares by maximum likelihood of its new rows, with as much weight of the
+        old shares as the old rows have information about them. :class:`~skcfl.PartialPooling`
+        gives each client its posterior given its old and its new rows: of squared error exactly
+        that which :meth:`adapt` finds for a new client with all of these rows, of other losses
+        with a normal distribution in the place of the old rows. Fit again once many clients have
+        many new rows. :meth:`adapt` is for new clients.
 
         Parameters
         ----------
@@ -463,7 +467,7 @@ class NewClients(Host):
             )
         # A pull and a given penalty are parts of the old model already: new rows add their share.
         pool = pool.penalised(0.0 if is_automatic(pool) else self.alpha_)
-        kept = (seen[places] + pull) * older[:, None]
+        kept = (_least_curvatures(seen, self._seen_weights, places) + pull) * older[:, None]
         metric = np.maximum(pull + kept, 1e-300)
         centres = (pull * centres + kept * models) / metric
         params = pool.ask(Prox, centres, 1.0, metric=metric)
@@ -549,3 +553,15 @@ class NewClients(Host):
         rng = check_random_state(self.random_state)
         about = {"n_jobs": self.n_jobs, "random_state": rng, "scaling": self._scaling}
         return open_rows(self.model_, X, y, codes, n_clients, weights, **about), clients
+
+
+def _least_curvatures(seen: Array, weights: Array, places: Array) -> Array:
+    """Curvatures of some clients' old rows, those near zero raised, see CURVATURE_FLOOR.
+
+    At rows of one class, and along a column that is almost constant, a loss is flat only nearby.
+    """
+    known = ~np.isnan(seen).any(axis=1)
+    mean = np.maximum(np.average(seen[known], axis=0, weights=weights[known]), 1e-300)
+    relative = (seen[places] / mean).mean(axis=1, keepdims=True)
+    floor = CURVATURE_FLOOR * np.maximum(relative, CURVATURE_FLOOR) * mean
+    return np.maximum(seen[places], floor)
