@@ -183,6 +183,7 @@ def test_old_rows_have_their_say_or_update_is_refused(how, monkeypatch):
     assert moved.labels_[one] == model.labels_[3] != model.labels_[one]
 
 
+@pytest.mark.reports
 @pytest.mark.parametrize(
     "limits",
     [
@@ -205,6 +206,7 @@ def test_fits_go_on_where_sites_refuse_what_updates_need(limits):
         mixed.fit_federation(federation)
 
 
+@pytest.mark.reports
 def test_a_report_whose_models_overflow_takes_no_update_away():
     """Clients answer nothing that overflows, and are out from then on."""
     rng = np.random.default_rng(0)

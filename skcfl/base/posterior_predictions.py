@@ -17,6 +17,7 @@ from ..federation.made import MadeFederation
 from ..federation.pool import ClientPool
 from ..numerics.matrices import product, slices
 from ..pooling.updates import KnownPosteriors
+from ..reports.evidence import if_answered
 from .curve_effects import mean_row, rows_along, spread_along
 from .designs import Design, Draft, Effect, groupings
 from .federated import BaseFederated
@@ -68,7 +69,7 @@ class PosteriorPredictions(BaseFederated):
         super()._gather(pool, n_clients, elsewhere, rows)
         self._known = None
         if self._covariances is not None and not pool.travels:
-            self._known = KnownPosteriors.of(pool.lane(), self._stack)
+            self._known = if_answered(KnownPosteriors.of, pool.lane(), self._stack)
 
     # ------------------------------------------------------------------------------- columns
 
