@@ -70,13 +70,8 @@ class MixturePredictions(BaseFederated):
             adapted._share_weights = np.append(self._share_weights, fresh)[order]
 
     def _updated(self, pool: ClientPool, places: Array) -> tuple[Array, Array]:
-        known = self._share_weights
-        if known is None or np.isnan(known[places]).any():
-            raise ValueError(
-                f"{type(self).__name__}.update needs what the clients' old rows say of their "
-                "shares, which is kept of rows in this process, and of clients that answered. Fit "
-                "again with all rows."
-            )
+        what = "what the clients' old rows say of their shares"
+        known = self._of_old_rows(self._share_weights, places, what)
         theta = pool.units.from_user(self.mixture_params_)
         about = self.mixture_weights_[places], known[places]
         shares = update_shares(pool, theta, self._dispersion, *about)

@@ -458,13 +458,9 @@ class NewClients(Host):
         if np.isinf(pull):
             return labels, centres
         models, older = self._models_before(pool, places)
-        seen = self._seen_curvatures
-        if seen is None or np.isnan(seen[places]).any():
-            raise ValueError(
-                f"{type(self).__name__}.update needs the curvature of the clients' old rows, "
-                "which is kept of rows in this process, and of clients that answered. Fit again "
-                "with all rows."
-            )
+        seen = self._of_old_rows(
+            self._seen_curvatures, places, "the curvature of the clients' old rows"
+        )
         # A pull and a given penalty are parts of the old model already: new rows add their share.
         pool = pool.penalised(0.0 if is_automatic(pool) else self.alpha_)
         kept = (_least_curvatures(seen, self._seen_weights, places) + pull) * older[:, None]
@@ -489,6 +485,15 @@ class NewClients(Host):
         models = pool.units.from_user(self.params_[places]).astype(float)
         return models, self._seen_weights[places] / np.maximum(pool.client_weights, 1e-300)
 
+    def _of_old_rows(self, values: Array | None, places: Array, what: str) -> Array:
+        """What a fit keeps of its rows for updates, if it does of the clients at some places."""
+        if values is None or np.isnan(values[places]).any():
+            raise ValueError(
+                f"{type(self).__name__}.update needs {what}, kept of rows in this process and of "
+                "clients that answered. Fit again with all rows."
+            )
+        return values
+
     def _updated_clusters(self, pool: ClientPool, places: Array) -> Array:
         """Clusters of least loss of the clients' rows so far."""
         losses = np.asarray(
@@ -496,13 +501,8 @@ class NewClients(Host):
         )
         if self._seen_losses is None and losses.shape[1] == 1:
             return self.labels_[places]
-        if self._seen_losses is None or np.isnan(self._seen_losses[places]).any():
-            raise ValueError(
-                f"{type(self).__name__}.update needs the losses of the clients' old rows under "
-                "each cluster, which are kept of rows in this process, up to "
-                f"{MOST_SEEN:,} of them, and of clients that answered. Fit again with all rows."
-            )
-        self._seen_losses = self._seen_losses.copy()
+        what = f"the losses of the clients' old rows under each cluster, up to {MOST_SEEN:,}"
+        self._seen_losses = self._of_old_rows(self._seen_losses, places, what).copy()
         old, new = self._seen_weights[places, None], pool.client_weights[:, None]
         total = old * self._seen_losses[places] + new * losses
         self._seen_losses[places] = total / np.maximum(old + new, 1e-300)
