@@ -130,6 +130,8 @@ def test_released_second_moments_keep_the_limits_of_their_federation(where_from,
     assert_allclose(found, -0.2, atol=0.05)
     with pytest.raises(ValueError, match=r"max_share must be None for pooled\(\), got 0.4"):
         released.pooled()
+    released.max_share = None
+    assert released.pooled().min_clients == federation.min_clients
 
 
 @pytest.mark.parametrize("limit", [{"max_share": 0.5}, {"min_clients": 3}])

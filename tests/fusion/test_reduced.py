@@ -243,15 +243,19 @@ def test_clients_of_few_rows_solve_seldom_where_models_nearly_meet(loss):
 def test_directions_on_the_complete_graph_need_no_sparse_factor(monkeypatch):
     """They are those of the same graph as a list of edges."""
     n, labels, steps = 12, np.arange(12), []
-    for graph in (Graph(n, *np.triu_indices(n, 1)), complete_graph(n)):
+    failed = np.full((n * 5, n * 5), np.nan), 1
+    for graph in (Graph(n, *np.triu_indices(n, 1)), *2 * [complete_graph(n)]):
         problem = make_problem("squared_error", n, graph, n_rows=2, d=5, spread=0.3, alpha=0.01)
         theta = problem.local_models()
         oracle = ReducedOracle(problem, 0.1, labels, n, pairs_between(graph, labels, n, n), 1500)
         _, g = oracle.at(theta.reshape(1, -1))
         steps.append(oracle.direction(g, np.zeros(1)))
         monkeypatch.setattr(skcfl.fusion.reduced_newton, "factor", None)
+        if len(steps) == 2:  # a pivot that is not positive
+            monkeypatch.undo()
+            monkeypatch.setattr(skcfl.fusion.reduced_newton, "dpotrf", lambda *_, **__: failed)
     assert graph.is_complete
-    assert_allclose(*steps, rtol=1e-6)
+    assert_allclose(steps[1:], [steps[0], steps[0]], rtol=1e-6)
 
 
 def test_too_large_a_reduced_problem_is_refused():

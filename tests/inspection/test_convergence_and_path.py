@@ -198,6 +198,8 @@ def test_a_change_from_zero_is_infinite_and_not_drawn():
     assert relative_change(zero, zero) == 0.0
     assert relative_change(zero, one) == np.inf
     assert relative_change(one, zero) == 1.0
+    assert relative_change(1e-60 * one, one) == np.inf
+    assert relative_change(1e-60 * one, zero) == 0.0
     assert np.isnan(relative_change(one, one * np.nan))
 
 

@@ -1,6 +1,7 @@
 """The search for the number of clusters: folds, candidates, and what decides."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import clustered
 import numpy as np
@@ -76,6 +77,32 @@ def test_models_that_two_clusters_share_are_replaced(n_rows, seed, monkeypatch):
     assert adjusted_rand_score(labels, model.labels_) == 1.0
     assert len(rounds) > 4 * (len(model.search_["n_clusters"]))
     assert np.count_nonzero(model.history_["searched"]) == sum(rounds)
+
+
+@pytest.mark.parametrize(("gain", "replaced"), [(0.03, False), (0.05, True)])
+def test_models_are_replaced_where_losses_fall_by_a_hundredth(gain, replaced):
+    """The third client's model serves the second client better than what it has."""
+    left = np.array([[1.0, 9.0], [1.0, 9.0], [9.0, 1.0], [9.0, 1.0]])
+    losses = np.array([[9.0], [9.0], [0.0], [1.0 - gain]])
+    fold = _n_clusters._Fold.__new__(_n_clusters._Fold)
+    fold.search = SimpleNamespace(min_gain=_n_clusters.MIN_GAIN)
+    fold.train = SimpleNamespace(client_weights=np.ones(4))
+    fold._candidates = np.array([2]), np.array([[7.0]]), losses
+    found = fold._swapped(np.array([[5.0], [6.0]]), left)
+    # Its own rows count as those of the median client.
+    assert (found is not None) == replaced
+    assert found is None or found.tolist() == [[5.0], [7.0]]
+
+
+def test_replacements_that_end_in_larger_losses_are_not_taken(monkeypatch):
+    data, found = regression(1, n_clusters=3, noise=1.0, n_samples=45), []
+    for swap in (lambda fold, theta, left: None, lambda fold, theta, left: 0.0 * theta):
+        monkeypatch.setattr(_n_clusters._Fold, "_swapped", swap)
+        found.append(fit(IFCARegressor(random_state=0), data))
+    # Beyond the three clusters that there are others may be as good by chance.
+    one, other = (model.search_["held_out_loss"][:3] for model in found)
+    np.testing.assert_array_equal(one, other)
+    assert found[1].n_iter_ > found[0].n_iter_
 
 
 @pytest.mark.parametrize("Method", some(METHODS, 1))
