@@ -77,9 +77,10 @@ UNITS = ["raw", "standardised"]
 class Table:
     """A grouped table: where it is, what is predicted, whose rows, from what.
 
-    ``derive`` makes columns of columns (name: expression), ``categorical`` names numeric columns
-    that are categories. Clients with fewer than ``least`` rows are left out; ``sample`` takes that
-    many of the others.
+    ``features`` of "*" and names are all other complete columns but these. ``derive`` makes
+    columns of columns (name: expression), ``categorical`` names numeric columns that are
+    categories. Clients with fewer than ``least`` rows are left out; ``sample`` takes that many
+    of the others.
     """
 
     source: str
@@ -498,12 +499,49 @@ ASIDE = {
     ),
     "ais": Table("DAAG/ais", "pcBfat", "sport", "ht wt hc rcc ferr sex"),
 }
+# All columns that a table has: 19 to 245 features.
+WIDE = {
+    "ames wide": Table(
+        "modeldata/ames",
+        "lprice",
+        "Neighborhood",
+        "* Sale_Price",
+        derive={"lprice": "log(Sale_Price)"},
+    ),
+    "attrition": Table("modeldata/attrition", "Attrition", "JobRole", "*", loss=LOG),
+    "deliveries": Table("modeldata/deliveries", "time_to_delivery", "day", "*"),
+    "epa2021": Table(
+        "openintro/epa2021",
+        "comb_mpg",
+        "mfr_name",
+        "* city_mpg hwy_mpg mfr_code model_name division carline",
+        least=4,
+    ),
+    "hotel_rates": Table(
+        "modeldata/hotel_rates",
+        "avg_price_per_room",
+        "country",
+        "* arrival_date agent company",
+        least=20,
+    ),
+    "lending_club": Table(
+        "modeldata/lending_club", "Class", "addr_state", "*", loss=LOG, least=20
+    ),
+    "loans wide": Table(
+        "openintro/loans_full_schema",
+        "interest_rate",
+        "state",
+        "* grade sub_grade installment emp_title",
+        least=4,
+    ),
+    "stackoverflow": Table("modeldata/stackoverflow", "Remote", "Country", "*", loss=LOG),
+}
 # FLamby's Fed-Heart-Disease: the same rows and features, its own split (34 % tested). Its figures
 # are accuracies (mean over hospitals, pooled test rows): FedAvg .685 / .748, its best federated
 # method .732 / .779, pooled training .735 / .795.
 FLAMBY = "heart (FLamby)"
 TABLES[FLAMBY] = TABLES["heart"]
-TABLES |= ASIDE  # by name only
+TABLES |= ASIDE | WIDE  # by name only
 
 
 @dataclass
@@ -522,6 +560,9 @@ def numbers(frame, table, seed=0):
     frame = frame.rename(columns=lambda name: str(name).replace(".", "_"))
     frame = frame.assign(**{k: frame.eval(e, engine="python") for k, e in table.derive.items()})
     features = table.features.split()
+    if features[0] == "*":
+        left_out = {"rownames", table.client, table.target, *features[1:]}
+        features = [name for name in frame.dropna(axis=1) if name not in left_out]
     frame = frame[[table.client, table.target, *features]]
     frame = frame.replace([np.inf, -np.inf], np.nan).dropna()
     sizes = frame[table.client].value_counts().sort_index()
@@ -532,6 +573,7 @@ def numbers(frame, table, seed=0):
     X = frame[features].astype(dict.fromkeys(table.categorical, "category"))
     kinds = [name for name in X if not pd.api.types.is_numeric_dtype(X[name])]
     X = pd.get_dummies(X, columns=kinds, drop_first=True).astype(float)
+    X = X.loc[:, X.nunique() > 1]
     y = frame[table.target]
     y = pd.factorize(y, sort=True)[0] if table.loss == LOG else y.to_numpy(float)
     ids = pd.factorize(frame[table.client], sort=True)[0]
@@ -1387,7 +1429,7 @@ def main():
     key = ("data", "units", "rows", "split", "method")
     done = {tuple(record[name] for name in key) for record in records}
     failed = {(r["data"], r["units"], r["rows"], r["method"]) for r in records if "error" in r}
-    names = args.data or [name for name in TABLES if name not in ASIDE]
+    names = args.data or [name for name in TABLES if name not in ASIDE | WIDE]
     if args.heart is None:
         names = [name for name in names if TABLES[name].source != "heart"]
     tasks = [

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from clustered import lines
 from numpy.testing import assert_allclose
+from scipy import sparse
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import log_loss
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -110,6 +112,36 @@ def test_automatic_penalty_of_least_squares_has_the_ratio_of_the_noise():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(6, 8)), rng.normal(size=6)
     assert skcfl.FedAvgRegressor().fit(X, y, groups=[0] * 6).alpha_ == pytest.approx(1 / 6)
+
+
+def test_automatic_penalty_of_many_features_bounds_what_predictions_vary_by():
+    rng = np.random.default_rng(0)
+    X, y, groups = rng.normal(size=(90, 40)), rng.integers(0, 2, 90), np.repeat(np.arange(3), 30)
+    model = skcfl.FedAvgClassifier().fit(X, y, groups=groups)
+    assert model.alpha_ == pytest.approx((40 - 10) / 2 / 90)
+    for d in (1, 12):
+        few = skcfl.FedAvgClassifier().fit(X[:, :d], y, groups=groups)
+        assert few.alpha_ == pytest.approx(1 / 90)
+    assert skcfl.LocalModelsClassifier().fit(X, y, groups=groups).alpha_ == 3 * model.alpha_
+    # Of sparse features that outnumber the rows the values that are not zero count.
+    X = sparse.random_array((90, 400), density=0.1, rng=rng, format="csr")
+    model = skcfl.FedAvgClassifier().fit(X, y, groups=groups)
+    assert model.alpha_ == pytest.approx((X.nnz / 90 - 10) / 2 / 90)
+
+
+@pytest.mark.parametrize("kind", ["Regressor", "Classifier"])
+def test_columns_of_noise_leave_one_model_for_all_near_a_constant(kind):
+    rng = np.random.default_rng(1)
+    X, groups = rng.normal(size=(400, 150)), np.repeat(np.arange(4), 100)
+    y = rng.normal(size=400) if kind == "Regressor" else rng.integers(0, 2, 400)
+    train = np.tile(np.arange(100) < 50, 4)
+    model = everyday("FedAvg", kind).fit(X[train], y[train], groups=groups[train])
+    if kind == "Regressor":
+        found = model.predict(X[~train], groups=groups[~train])
+        assert np.mean((found - y[~train]) ** 2) < 1.5 * y[~train].var()
+    else:
+        found = model.predict_proba(X[~train], groups=groups[~train])
+        assert log_loss(y[~train], found) < 1.3 * np.log(2)
 
 
 def test_standardising_is_booked_and_can_be_left_out():

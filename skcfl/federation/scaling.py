@@ -58,10 +58,13 @@ class Scaling:
         What is taken away; zeros where features are not centred.
     scale : ndarray of shape (n_features,)
         What the difference is divided by; of constant features their size, or 1 for 0.
+    squared_norm : float or None
+        Mean squared norm of a scaled row, where it is not the number of features.
     """
 
     mean: np.ndarray
     scale: np.ndarray
+    squared_norm: float | None = None
 
     @classmethod
     def of_parts(cls, ask, centred=True, of="features"):
@@ -112,7 +115,8 @@ class Scaling:
         constant = variance <= rounding
         if all(are_sparse) and total < len(mean):
             size = np.sqrt((variance + mean**2) * quotient(total, sum(stored)))
-            return cls(np.zeros_like(mean), np.where(size > 0.0, size, 1.0))
+            norm = float(sum(stored).sum() / total)
+            return cls(np.zeros_like(mean), np.where(size > 0.0, size, 1.0), norm)
         # What a constant feature, however large, differs from its mean by is rounding.
         size = np.where(np.abs(mean) > LEAST, np.abs(mean), 1.0)
         scale = np.where(constant, size, np.sqrt(variance))

@@ -118,6 +118,16 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
         """
         return share
 
+    def prior_variance(self, squared_norm: float) -> float:
+        """Variance of the parameters under the prior of ``alpha="auto"``.
+
+        Parameters
+        ----------
+        squared_norm : float
+            Mean squared norm of a row's features.
+        """
+        return 1.0
+
     def spared(self, scaling: Any) -> Any:
         """Scaling of all columns of the rows that leaves those that are no features unchanged."""
         return scaling

@@ -1,4 +1,4 @@
-"""The unit of ``alpha="auto"``: a standard normal prior of one model that all clients share."""
+"""The unit of ``alpha="auto"``: a normal prior of one model that all clients share."""
 
 import numpy as np
 
@@ -30,11 +30,12 @@ def n_priors(pool, n_clusters):
 
 
 def alpha_unit(pool):
-    """Local penalty that is a standard normal prior of one model that all clients share.
+    """Local penalty that is a normal prior of one model that all clients share.
 
-    It is one over the weight of all rows.  If the dispersion of the loss is unknown, coefficients
-    have the units of the targets, and it is multiplied by the mean loss of the pooled model over
-    that of a constant, each with its degrees of freedom, see ``Loss.prior_unit``.  Networks have
+    It is one over the weight of all rows, and over the variance of the prior, see
+    ``ModelSpec.prior_variance``.  If the dispersion of the loss is unknown, coefficients have the
+    units of the targets, and it is multiplied by the mean loss of the pooled model over that of a
+    constant, each with its degrees of freedom, see ``Loss.prior_unit``.  Networks have
     no residuals before they are trained and take a usual value, and so do models too large for
     this.  A single client with fewer rows than parameters takes 1, as it would show its rows.
 
@@ -47,8 +48,10 @@ def alpha_unit(pool):
     -------
     unit : float
     """
-    unit = _noise_ratio(pool) / max(pool.client_weights[~pool.rejected].sum(), 1e-300)
-    return max(unit, LEAST_ALPHA)
+    norm = None if pool.scaling is None else pool.scaling.squared_norm
+    precision = 1.0 / pool.model.prior_variance(pool.model.n_features if norm is None else norm)
+    n = max(pool.client_weights[~pool.rejected].sum(), 1e-300)
+    return max(_noise_ratio(pool) * precision / n, LEAST_ALPHA)
 
 
 def _noise_ratio(pool):
