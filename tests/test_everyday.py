@@ -114,19 +114,27 @@ def test_automatic_penalty_of_least_squares_has_the_ratio_of_the_noise():
     assert skcfl.FedAvgRegressor().fit(X, y, groups=[0] * 6).alpha_ == pytest.approx(1 / 6)
 
 
-def test_automatic_penalty_of_many_features_bounds_what_predictions_vary_by():
+def test_automatic_penalty_of_many_features_is_the_one_that_predicts_rows_held_out():
     rng = np.random.default_rng(0)
-    X, y, groups = rng.normal(size=(90, 40)), rng.integers(0, 2, 90), np.repeat(np.arange(3), 30)
-    model = skcfl.FedAvgClassifier().fit(X, y, groups=groups)
-    assert model.alpha_ == pytest.approx((40 - 10) / 2 / 90)
-    for d in (1, 12):
-        few = skcfl.FedAvgClassifier().fit(X[:, :d], y, groups=groups)
-        assert few.alpha_ == pytest.approx(1 / 90)
-    assert skcfl.LocalModelsClassifier().fit(X, y, groups=groups).alpha_ == 3 * model.alpha_
+    X, groups = rng.normal(size=(150, 40)), np.repeat(np.arange(3), 50)
+    noise, classes = rng.integers(0, 2, 150), (X[:, 0] > 0).astype(int)
+    model = skcfl.FedAvgClassifier().fit(X, noise, groups=groups)
+    assert model.alpha_ == pytest.approx((40 - 10) / 2 / 150)
+    few = skcfl.FedAvgClassifier().fit(X[:, :12], noise, groups=groups)
+    assert few.alpha_ == pytest.approx(1 / 150)
+    assert skcfl.LocalModelsClassifier().fit(X, noise, groups=groups).alpha_ == 3 * model.alpha_
+    clear = skcfl.FedAvgClassifier().fit(np.vstack([X] * 9), np.tile(classes, 9), [*groups] * 9)
+    assert clear.alpha_ == pytest.approx(1 / (9 * 150))
+    # Clients of one row hold none out, and networks are not tried.
+    rows = skcfl.FedAvgClassifier().fit(X, noise, groups=np.arange(150))
+    assert rows.alpha_ == pytest.approx(15**0.5 / 150)
+    network = skcfl.FedAvgClassifier(hidden_layer_sizes=2, random_state=0)
+    network.fit(X, noise, groups=groups)
+    assert network.alpha_ == pytest.approx(0.3 * 15**0.5 / 150)
     # Of sparse features that outnumber the rows the values that are not zero count.
-    X = sparse.random_array((90, 400), density=0.1, rng=rng, format="csr")
-    model = skcfl.FedAvgClassifier().fit(X, y, groups=groups)
-    assert model.alpha_ == pytest.approx((X.nnz / 90 - 10) / 2 / 90)
+    X = sparse.random_array((150, 400), density=0.1, rng=rng, format="csr")
+    model = skcfl.FedAvgClassifier().fit(X, noise, groups=groups)
+    assert model.alpha_ == pytest.approx((X.nnz / 150 - 10) / 2 / 150)
 
 
 @pytest.mark.parametrize("kind", ["Regressor", "Classifier"])

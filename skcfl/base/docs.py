@@ -36,7 +36,7 @@ class Shared:
     alpha : "auto" or float
         Strength of the L2 penalty: ``alpha / 2`` times the squared norm of the coefficients is
         added to each client's mean loss, as in ``Ridge(alpha=alpha * n_samples)``. The intercept
-        is free. "auto" is a standard normal prior on standardised coefficients, narrower with
+        is free. "auto" is a standard normal prior on standardised coefficients, or narrower with
         more than twelve features, once per model (see the user guide).
     standardize : bool
         If True, models are trained on features of mean 0 and variance 1 over the rows of all

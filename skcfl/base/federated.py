@@ -39,6 +39,7 @@ from ..federation.result import Result
 from ..models import LinearModel, LocalModel, TorchModel
 from ..models._network import Network
 from ..numerics.by_cluster import numbered_by_size
+from ..rounds.polish import solve_pooled
 from ..search.alpha import alpha_unit, is_automatic
 from .absent import options_of, with_absent
 from .checkpointing import checkpointed
@@ -381,7 +382,7 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
         robust |= getattr(self, "client_loss", None) is not None
         pool, folds = clients.open_with_folds(model, random_state, hello, robust, before)
         if is_automatic(pool):
-            pool = pool.penalised(self._n_priors(pool, options) * alpha_unit(pool))
+            pool = pool.penalised(self._n_priors(pool, options) * alpha_unit(pool, solve_pooled))
             folds = folds.penalised(pool.model)
         return Task(header, pool, groups, classes, options, folds, federation, hello)
 

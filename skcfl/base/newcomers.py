@@ -31,6 +31,7 @@ from ..federation.pool import ClientPool
 from ..federation.presence import Presence
 from ..reports.evidence import memberships
 from ..rounds.local_training import solve_local
+from ..rounds.polish import solve_pooled
 from ..search.alpha import alpha_unit, is_automatic, n_priors
 from .of_clients import check_new_ids
 from .predicting import NotReleased
@@ -427,7 +428,8 @@ class NewClients(Host):
         """
         if self._is_local:
             if is_automatic(pool):
-                pool = pool.penalised(n_priors(pool, pool.n_clients) * alpha_unit(pool))
+                unit = alpha_unit(pool, solve_pooled)
+                pool = pool.penalised(n_priors(pool, pool.n_clients) * unit)
             return np.zeros(pool.n_clients, dtype=np.intp), solve_local(pool).cluster_params
         labels, theta = self._clusters_of(pool), pool.units.from_user(self.cluster_params_)
         linear = self.model_.coefficients(np.zeros((1, self.model_.n_params)))

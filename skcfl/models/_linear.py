@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from .losses import Loss
 
 EPS = np.finfo(float).eps
-# Features up to which the automatic prior is standard normal, and the variance of predictions with
-# many more, over the targets' or in logits (doc/benchmarks/real_data.rst).
-STANDARD_FEATURES, PREDICTED_VARIANCE = 10, 2.0
 # Rows of a prediction are computed in chunks of about this many bytes.
 CHUNK_BYTES = 2**21
 # Clients with at most this many rows or columns have their eigenvalues computed in full.
@@ -66,10 +63,9 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         values of its parameters, or is a loss of your own: see :mod:`skcfl.models.losses`.
     alpha : "auto" or float, default="auto"
         L2 penalty of the coefficients; the intercept is free.  "auto" leaves it to the
-        estimator, which sets a standard normal prior once per model, with more than twelve
-        features one of variance ``2 / (n_features - 10)`` (see
-        :meth:`skcfl.federation.ClientPool.penalised`); a model that is bound outside of an
-        estimator has none until then.
+        estimator, which sets a standard normal prior once per model, or a narrower one with
+        more than twelve features (see :meth:`skcfl.federation.ClientPool.penalised`); a model
+        that is bound outside of an estimator has none until then.
     fit_intercept : bool, default=True
         If True, fit an intercept.
     standardize : bool, default=True
@@ -259,10 +255,6 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
         mask = np.zeros((self.n_outputs, self.n_columns), dtype=bool)
         mask[:, : self.n_features] = True
         return mask.ravel()
-
-    def prior_variance(self, squared_norm):
-        """1 with few features; with many that at which predictions vary as targets do."""
-        return PREDICTED_VARIANCE / max(squared_norm - STANDARD_FEATURES, PREDICTED_VARIANCE)
 
     @property
     def n_representation(self):

@@ -118,8 +118,8 @@ class ModelSpec(DocLinkMixin, TakesOptions, BaseEstimator, metaclass=ABCMeta):
         """
         return share
 
-    def prior_variance(self, squared_norm: float) -> float:
-        """Variance of the parameters under the prior of ``alpha="auto"``.
+    def least_prior_variance(self, squared_norm: float) -> float:
+        """Least variance of the parameters under the prior of ``alpha="auto"``.
 
         Parameters
         ----------

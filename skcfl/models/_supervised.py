@@ -17,6 +17,9 @@ LOSS_CONSTRAINTS = {
     "loss": [StrOptions(set(LOSSES)), Loss],
     "class_weight": [StrOptions({"balanced"}), dict, None],
 }
+# Features up to which the automatic prior is standard normal, and least variance of predictions
+# with more, relative to the targets' or in logits (doc/benchmarks/real_data.rst).
+STANDARD_FEATURES, PREDICTED_VARIANCE = 10, 2.0
 
 
 def of_loss(name, doc):
@@ -87,6 +90,10 @@ class SupervisedMixin:
     def prior_unit(self, share, around):
         """Penalty that is a standard normal prior of the coefficients, times the rows."""
         return self.kernel.prior_unit(share, around)
+
+    def least_prior_variance(self, squared_norm):
+        """1 with few features; with many that at which predictions vary as targets do."""
+        return PREDICTED_VARIANCE / max(squared_norm - STANDARD_FEATURES, PREDICTED_VARIANCE)
 
     def check_target(self, y):
         """Raise a ValueError if the targets do not suit the loss."""

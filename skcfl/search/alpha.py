@@ -1,8 +1,11 @@
 """The unit of ``alpha="auto"``: a normal prior of one model that all clients share."""
 
+from functools import partial
+
 import numpy as np
 
 from ..calls.curvatures import Hessians, shows_rows
+from ..calls.first_order import Losses
 from ..calls.summed import GradientSums
 from ..federation.lanes import asked_at_once
 from ..numerics.newton import MAX_DENSE
@@ -15,6 +18,10 @@ LEAST_NOISE = 1e-6
 SETTLED_NOISE = 1e-12
 # Most halvings of a step in the line search.
 MOST_HALVINGS = 30
+# Folds of each client's rows that judge priors for many features.
+PRIOR_FOLDS = 3
+# Squared Newton decrement of their models, relative to the objective.
+COMPARED = 1e-3
 # Least automatic penalty; below, it is rounding beside the curvature of standardised features.
 LEAST_ALPHA = 1e-20
 
@@ -29,33 +36,67 @@ def n_priors(pool, n_clusters):
     return 1 if n_clusters == "auto" else min(n_clusters, int((pool.client_weights > 0).sum()))
 
 
-def alpha_unit(pool):
+def alpha_unit(pool, minimise):
     """Local penalty that is a normal prior of one model that all clients share.
 
-    It is one over the weight of all rows, and over the variance of the prior, see
-    ``ModelSpec.prior_variance``.  If the dispersion of the loss is unknown, coefficients have the
-    units of the targets, and it is multiplied by the mean loss of the pooled model over that of a
-    constant, each with its degrees of freedom, see ``Loss.prior_unit``.  Networks have
-    no residuals before they are trained and take a usual value, and so do models too large for
-    this.  A single client with fewer rows than parameters takes 1, as it would show its rows.
+    It is one over the weight of all rows, and over the variance of the prior: 1, or with many
+    features a smaller one that predicts rows held out better, see :func:`_precision`.  If the
+    dispersion of the loss is unknown, coefficients have the units of the targets, and it is
+    multiplied by the mean loss of the pooled model over that of a constant, each with its degrees
+    of freedom, see ``Loss.prior_unit``.  Networks have no residuals before they are trained and
+    take a usual value, and so do models too large for this.  A single client with fewer rows than
+    parameters takes 1, as it would show its rows.
 
     Parameters
     ----------
     pool : ClientPool
         The clients.
+    minimise : callable
+        ``minimise(pool, labels, theta, tol=)`` finds the models of clusters, its first result.
 
     Returns
     -------
     unit : float
     """
-    norm = None if pool.scaling is None else pool.scaling.squared_norm
-    precision = 1.0 / pool.model.prior_variance(pool.model.n_features if norm is None else norm)
-    n = max(pool.client_weights[~pool.rejected].sum(), 1e-300)
-    return max(_noise_ratio(pool) * precision / n, LEAST_ALPHA)
+    unit = _noise_ratio(pool) / max(_weight(pool), 1e-300)
+    return max(_precision(pool, unit, minimise) * unit, LEAST_ALPHA)
+
+
+def _weight(pool):
+    return pool.client_weights[~pool.rejected].sum()
+
+
+def _precision(pool, unit, minimise):
+    """One over the variance of the prior under which one model for all predicts rows held out.
+
+    Networks, and clients of one row, take the geometric mean of the least and the most.
+    """
+    model, norm = pool.model, getattr(pool.scaling, "squared_norm", None)
+    most = 1.0 / model.least_prior_variance(model.n_features if norm is None else norm)
+    tried = np.array([1.0, np.sqrt(most), most])
+    if most == 1.0 or not (pool.can_answer("hessians") and (pool.client_sizes > 1).any()):
+        return tried[1]
+    together, start = np.zeros(pool.n_clients, dtype=np.intp), pool.model.origin[None]
+    asked, folds = [], pool.deal_folds(PRIOR_FOLDS, pool.random_state)
+    for train, _ in folds:
+        alphas = unit * tried * (_weight(pool) / _weight(train))
+        question = partial(minimise, labels=together, theta=start, tol=COMPARED)
+        asked += [(train.penalised(alpha, book=False), question) for alpha in alphas]
+    found = [result[0][0] for result in asked_at_once(*asked, ledger=pool.ledger)]
+    found = np.reshape(found, (len(folds), len(tried), -1))
+    asked = [(pool, partial(_losses, models=W)) for (_, pool), W in zip(folds, found, strict=True)]
+    return tried[np.sum(asked_at_once(*asked, ledger=pool.ledger), axis=0).argmin()]
+
+
+def _losses(pool, models):
+    """Total losses of the clients that answer under some models, without the penalty."""
+    losses = pool.ask(Losses, models)
+    answered = ~np.isnan(losses).any(axis=1)
+    return pool.client_weights[answered] @ losses[answered]
 
 
 def _noise_ratio(pool):
-    model, n = pool.model, pool.client_weights[~pool.rejected].sum()
+    model, n = pool.model, _weight(pool)
     p = model.n_free
     known = pool.can_answer("hessians") and model.unknown_scale
     if not (known and p <= MAX_DENSE and n > p + 1):
@@ -73,7 +114,7 @@ def _noise_ratio(pool):
     moved = constant, ~np.zeros_like(constant)
     searches = [(lambda pool, m=m: _least_loss(pool, m, start, *loss, H)) for m in moved]
     losses = asked_at_once(*((free, search) for search in searches))
-    n = pool.client_weights[~pool.rejected].sum()
+    n = _weight(pool)
     around, residual = losses[0] / max(n - 1.0, 1.0), losses[1] / max(n - p, 1.0)
     if not around > 0.0 or not np.isfinite([around, residual]).all():
         return 1.0
