@@ -16,6 +16,7 @@ from skcfl import (
     FedAvg,
     FedEMRegressor,
     FedRepRegressor,
+    FlexCFLRegressor,
     IFCAClassifier,
     IFCARegressor,
     LocalModels,
@@ -112,6 +113,34 @@ def test_clusters_are_those_of_old_and_new_rows():
     for client, place in ((3, 4), (-1, 0)):
         moved = larger.update(many, many @ MODELS[0], groups=np.full(300, client))
         assert moved.labels_[place] == model.labels_[0] != larger.labels_[place]
+
+
+@pytest.mark.reports
+@pytest.mark.parametrize("kind", [IFCARegressor, CLoVERegressor, FlexCFLRegressor, FedEMRegressor])
+def test_certainties_are_those_of_the_rows_so_far(kind):
+    """A client that moved kept the losses of the fit, and new clients were sure."""
+    model = kind(2, random_state=0).fit(X, Y, groups=GROUPS)
+    many = RNG.normal(size=(300, 2))
+    moved = model.update(many, many @ MODELS[0], groups=np.full(300, 3))
+    assert moved.labels_[3] == model.labels_[0] and not moved.report().findings["unsure"]
+    larger = model.adapt(np.zeros((2, 2)), np.zeros(2), groups=[-1, 100])
+    assert_array_equal(np.sort(larger.report().findings["unsure"]), [-1, 100])
+    assert "certainty of" not in str(larger.report().findings["not_settled"])
+
+
+@pytest.mark.reports
+def test_certainties_that_are_not_known_are_no_numbers():
+    model = IFCARegressor(2, random_state=0).fit(X, Y, groups=GROUPS)
+    odd = np.arange(12)[:, None] % 2 == 1  # as of clients that are silent at the end
+    model._seen_losses = np.where(odd, np.nan, model._seen_losses)
+    report = model.report()
+    assert "the certainty of 6 clients: " in str(report.findings["not_settled"])
+    (members,) = [s.parts[0].rows for s in report.sections if "in which" in s.title]
+    assert ["unknown" in row for row in members] == [k == model.labels_[1] for k in range(2)]
+    model._seen_losses = None  # of more clients than losses are kept of
+    assert "certainty of" not in str(model.report())
+    larger = model.adapt(NEW_X, NEW_Y, groups=NEW_GROUPS + 100).report()
+    assert "the certainty of 3 clients: " in str(larger) and "nan" not in larger._repr_html_()
 
 
 def test_clients_that_did_not_answer_for_their_old_rows_are_not_moved():

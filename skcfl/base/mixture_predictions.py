@@ -79,6 +79,8 @@ class MixturePredictions(BaseFederated):
         self._share_weights[places] += share_weights(pool, theta, self._dispersion, shares)
         self.mixture_weights_ = self.mixture_weights_.copy()
         self.mixture_weights_[places] = shares
+        if self._seen_losses is not None:
+            self._losses_so_far(pool, places, self._seen_losses)
         return self._mixed(pool, shares)
 
     # -------------------------------------------------------------------------------- predict

@@ -498,17 +498,20 @@ class NewClients(Host):
 
     def _updated_clusters(self, pool: ClientPool, places: Array) -> Array:
         """Clusters of least loss of the clients' rows so far."""
-        losses = np.asarray(
-            pool.ask(Losses, pool.units.from_user(self.cluster_params_)), dtype=float
-        )
-        if self._seen_losses is None and losses.shape[1] == 1:
+        if self._seen_losses is None and self.n_clusters_ == 1:
             return self.labels_[places]
         what = f"the losses of the clients' old rows under each cluster, up to {MOST_SEEN:,}"
-        self._seen_losses = self._of_old_rows(self._seen_losses, places, what).copy()
+        seen = self._of_old_rows(self._seen_losses, places, what)
+        return self._losses_so_far(pool, places, seen).argmin(axis=1)
+
+    def _losses_so_far(self, pool: ClientPool, places: Array, seen: FloatArray) -> FloatArray:
+        """Mean losses under each cluster of the clients' old and new rows, which are kept."""
+        losses = pool.ask(Losses, pool.units.from_user(self.cluster_params_))
         old, new = self._seen_weights[places, None], pool.client_weights[:, None]
-        total = old * self._seen_losses[places] + new * losses
+        total = old * seen[places] + new * losses
+        self._seen_losses = seen.copy()
         self._seen_losses[places] = total / np.maximum(old + new, 1e-300)
-        return total.argmin(axis=1)
+        return total
 
     def _noise(self, pool: ClientPool) -> float:
         """Dispersion of a new client's rows about its cluster's model, 1 where it is known."""

@@ -212,7 +212,8 @@ class _Words:
             mine = np.flatnonzero(est.labels_ == k)
             row = [str(k), len(mine), _list([str(est.groups_[i]) for i in mine], SHOWN)]
             if shares is not None:
-                row.append(float(np.nanmean(shares[mine, k])))
+                known = shares[mine, k][~np.isnan(shares[mine, k])]
+                row.append(float(known.mean()) if len(known) else "unknown")
             rows.append(row)
         columns = ["cluster", "clients", "who", *["mean certainty"] * (shares is not None)]
         section.parts.append(Table(columns, rows))
@@ -229,10 +230,16 @@ class _Words:
             + (f": {some}." if unsure else ".")
             + " Certainties are given the clusters, which they cannot question."
         )
+        unknown = np.isnan(certainty).sum()
+        if unknown:
+            self.open.append(
+                f"the certainty of {_count(unknown, 'client')}: their losses under each cluster "
+                "were not kept, or not answered"
+            )
         return section
 
     def _shares(self):
-        """Probabilities of the clusters of all clients, None where nothing says them."""
+        """Probabilities of the clusters of all clients, NaN of unknown ones; None if all are."""
         est, known = self.est, self.known
         shares = getattr(est, "responsibilities_", None)
         if shares is not None:
@@ -240,15 +247,13 @@ class _Words:
         loss = getattr(getattr(est.model_, "kernel", None), "is_likelihood", False)
         if known.cluster_losses is None or not loss:
             return None
-        shares = memberships(
-            known.cluster_losses, known.weights, est.cluster_sizes_, self._dispersion()
-        )
-        every = np.full((len(est.groups_), est.n_clusters_), np.nan)
-        every[self._places()] = shares
-        # Newcomers and clients that were not asked have their own cluster for sure.
-        lost = np.isnan(every[:, 0])
-        every[lost] = np.eye(est.n_clusters_)[est.labels_[lost]]
-        return every
+        losses = est._seen_losses
+        if losses is None:
+            losses = np.full((len(est.groups_), est.n_clusters_), np.nan)
+            losses[self._places()] = known.cluster_losses
+        shares = memberships(losses, est._seen_weights, est.cluster_sizes_, self._dispersion())
+        shares[np.isnan(losses).all(axis=1)] = np.nan
+        return shares
 
     def _places(self):
         """Positions of the clients that were asked among those of the estimator."""
@@ -384,7 +389,7 @@ class _Words:
         if not est._converged:
             self.open.append("the fit stopped before it reached its tolerance")
         shares = self._shares() if self.several and self.known.cluster_losses is not None else None
-        if shares is not None and entropy(shares).mean() > 0.5:
+        if shares is not None and np.nanmean(entropy(shares)) > 0.5:
             self.open.append("the clusters: most clients could be in several")
         if self.known.reason and self.known.no_difference is not None:
             self.open.append(self.known.reason)
