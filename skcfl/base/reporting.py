@@ -113,6 +113,11 @@ class Reports(Host):
             ``print(report)`` shows it as text, a notebook as HTML. ``report.findings`` has the
             numbers by name, such as "p_no_difference".
 
+        Raises
+        ------
+        ValueError
+            If ``stability`` is about other clients or clusters.
+
         Notes
         -----
         The tests need a linear model of up to 256 parameters. They compare the clients' scores

@@ -107,8 +107,9 @@ class ClusterStability:
 
     @property
     def is_stable(self) -> bool:
-        """True if the mean adjusted Rand index is at least 0.8."""
-        return self.ari >= STABLE
+        """True if several clusters, not one for each client, have an ``ari`` of at least 0.8."""
+        several = 1 < len(np.unique(self.labels)) < len(self.labels)
+        return several and self.ari >= STABLE
 
 
 def cluster_stability(

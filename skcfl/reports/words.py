@@ -2,6 +2,7 @@
 
 import numpy as np
 from scipy.stats import t
+from sklearn.metrics import adjusted_rand_score
 
 from .differences import centred
 from .evidence import entropy, memberships
@@ -37,7 +38,21 @@ def report_of(est, stability=None):
     Returns
     -------
     report : Report
+
+    Raises
+    ------
+    ValueError
+        If `stability` is about other clients or clusters.
     """
+    if stability is not None:
+        fitted = est._seen_weights > 0
+        same = np.array_equal(est.groups_[fitted], stability.groups)
+        if not same or adjusted_rand_score(est.labels_[fitted], stability.labels) < 1.0:
+            raise ValueError(
+                f"stability= is about other {'clusters' if same else 'clients'} than this "
+                f"{type(est).__name__}'s: pass what cluster_stability of this estimator returns, "
+                "with the rows of all its clients."
+            )
     words = _Words(est, stability)
     return Report(words.title(), words.sections(), words.findings)
 
@@ -151,6 +166,7 @@ class _Words:
     def _number(self):
         est, section = self.est, Section("How many clusters?")
         self.findings["n_clusters"] = est.n_clusters_
+        self.findings["stability"] = None if self.stability is None else self.stability.ari
         if est.n_clusters_ == len(est.groups_):
             section.parts.append("Each client has a model of its own.")
         else:
@@ -176,7 +192,6 @@ class _Words:
 
     def _stable(self):
         stability = self.stability
-        self.findings["stability"] = None if stability is None else stability.ari
         if stability is None:
             self.open.append(
                 "whether the clusters are stable: see skcfl.inspection.cluster_stability, and "

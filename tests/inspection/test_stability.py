@@ -1,6 +1,7 @@
 """Whether clusters are found again."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from skcfl import (
     FedAvgRegressor,
     GTVRegressor,
     IFCARegressor,
+    LocalModelsRegressor,
     PartialPoolingRegressor,
 )
 from skcfl.datasets import make_clustered_regression
@@ -83,6 +85,32 @@ def test_rows_that_are_drawn_twice_are_no_copies():
     assert crisp.is_stable and crisp.ari > 0.9
 
 
+def test_no_clusters_and_clients_that_are_clusters_are_not_stable():
+    """Nor does a report say so."""
+    for labels in (np.zeros(4, dtype=int), np.arange(4)):
+        found = ClusterStability(np.arange(4), labels, np.ones(2), np.full(2, 4), np.eye(4))
+        assert not found.is_stable
+    X, y, groups = draw(False)
+    model = LocalModelsRegressor().fit(X, y, groups=groups)
+    found = cluster_stability(model, X, y, groups, n_resamples=1)
+    report = model.report(stability=found)
+    assert found.ari == report.findings["stability"] == 1.0
+    assert not found.is_stable and "table:" not in str(report)
+
+
+def test_reports_refuse_the_stability_of_other_clusters_and_clients():
+    X, y, groups = draw(True)
+    model = IFCARegressor(3, random_state=0).fit(X, y, groups=groups)
+    found = cluster_stability(model, X, y, groups, n_resamples=1)
+    # Numbers of clusters are names.
+    assert "Stable" in str(model.report(stability=replace(found, labels=2 - found.labels)))
+    other = cluster_stability(IFCARegressor(2, random_state=0), X, y, groups, n_resamples=1)
+    fewer = cluster_stability(model, X[12:], y[12:], groups[12:], n_resamples=1)
+    for wrong, of in ((other, "clusters"), (fewer, "clients")):
+        with pytest.raises(ValueError, match=f"stability= is about other {of}"):
+            model.report(stability=wrong)
+
+
 def test_bad_arguments():
     X, y, groups = draw(True)
     with pytest.raises(ValueError, match="n_resamples must be an integer of at least 1"):
@@ -122,3 +150,4 @@ def test_nodes_of_a_graph_without_rows():
     fitted = model.fit(*rows[:2], groups=rows[2])
     again = cluster_stability(fitted, *rows, n_resamples=2)
     assert_array_equal(again.labels, np.delete(fitted.labels_, [2, 7]))
+    assert fitted.report(stability=again).findings["stability"] == 1.0
