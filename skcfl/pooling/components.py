@@ -250,12 +250,14 @@ def _entry(fit, n_clusters, criterion, pool, options):
 def _may_correlate(pool, common, options):
     """Whether a full covariance says more than a diagonal one, is not too large, and may pay.
 
-    Correlations that cost more than the model for all loses, where losses are not below zero, have
+    More correlations than rows change no score that was measured, and take half the time of a fit
+    (benchmarks/real.py, "ames wide", "loans wide"). Correlations that cost more than the model for all loses, where losses are not below zero, have
     no share of a stack; BIC and ICL, where they cost more still, refuse them.
     """
     n_varying = n_free(pool, options.varying)
+    small = pool.n_params <= MAX_DENSE and n_varying * (n_varying - 1) / 2 <= pool.n_samples
     pays = not pool.model.n_classes or price_of_pairs(n_varying) < -common.loglik
-    return options.correlated and pool.n_params <= MAX_DENSE and n_varying > 1 and pays
+    return options.correlated and small and n_varying > 1 and pays
 
 
 def _one_cluster(pool, common, kind, options):

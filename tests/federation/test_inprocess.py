@@ -40,6 +40,7 @@ from skcfl.exceptions import RowsShownError
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel, Location
 from skcfl.numerics import threads
+from skcfl.rounds.polish import solve_pooled
 from skcfl.search.alpha import alpha_unit
 
 seeds = st.integers(0, 2**32 - 1)
@@ -712,7 +713,7 @@ def test_the_size_of_the_noise_takes_few_exchanges(loss, most, monkeypatch):
     y = np.exp(0.4 * X[:, 0]) * rng.gamma(3.0, size=240)
     pool, seen = open_rows(LinearModel(loss=loss).bind(4), X, y, codes, 6), spied(monkeypatch)
     before = pool.ledger.calls
-    unit = alpha_unit(pool)
+    unit = alpha_unit(pool, solve_pooled)
     assert pool.ledger.calls - before <= most
     asked = [tuple(sent["theta"].ravel()) for call, sent, _ in seen if call == "hessians"]
     assert len(set(asked)) == len(asked) > 4 * (loss != "squared_error")
