@@ -176,8 +176,8 @@ def refuse_columns(X):
         )
 
 
-def check_features(X, dtype=FLOATS, estimator=None):
-    """Features as an array or a CSR matrix of finite numbers."""
+def check_features(X, dtype=FLOATS, estimator=None, finite=True):
+    """Features as an array or a CSR matrix of numbers, which are finite unless said otherwise."""
     with about("X"):
         if isinstance(X, np.ndarray) and X.dtype.kind in "mM":
             raise ValueError(
@@ -186,9 +186,8 @@ def check_features(X, dtype=FLOATS, estimator=None):
         dtype = list(dtype) if isinstance(dtype, tuple) else dtype
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
             try:
-                X = check_array(
-                    X, accept_sparse="csr", dtype=dtype, estimator=estimator, input_name="X"
-                )
+                how = {"estimator": estimator, "input_name": "X", "ensure_all_finite": finite}
+                X = check_array(X, accept_sparse="csr", dtype=dtype, **how)
             except (TypeError, ValueError) as error:
                 text = describe_wrong_columns(X, estimator)
                 if not text:
@@ -196,7 +195,8 @@ def check_features(X, dtype=FLOATS, estimator=None):
                 kind = TypeError if isinstance(error, TypeError) else ValueError
                 first = str(error).splitlines()[0].partition(". ")[0].rstrip(".")
                 raise kind(f"X is not valid: {first}. {text}") from error
-    check_size(X, "X")
+    if finite:
+        check_size(X, "X")
     return X
 
 

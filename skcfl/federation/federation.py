@@ -23,6 +23,7 @@ from ..clients.ids import check_ids, encode, locate
 from ..exceptions import PrivacyError
 from ..numerics.by_cluster import weight_by_cluster
 from ..numerics.matrices import quotient
+from . import wrong_rows
 from .checking import as_rows, check_features, check_targets, check_weights, refuse_columns
 from .fanout import joined
 from .faults import Faults
@@ -319,6 +320,8 @@ class InProcessFederation(Federation):
     _guard: Guard | None = None
     _keys: Sequence[bytes] = ()
     _account: Account | None = None
+    #: Rows of a site with noise that may count, None of others.
+    _right: Array | None = None
 
     def __init__(
         self,
@@ -338,6 +341,10 @@ class InProcessFederation(Federation):
         with about("X"):
             self.names = _get_feature_names(X)
         refuse_columns(X)
+        check_policy(policy)
+        declared = None if policy is None else policy.privacy
+        if declared is not None and declared.epsilon < np.inf and not sparse.issparse(X):
+            X, sample_weight, self._right = wrong_rows.features_and_weights(X, sample_weight)
         self.X = X = check_features(X)
         self.y: Any = y
         if y is not None and len(np.shape(y)) and np.shape(y)[0] != X.shape[0]:
@@ -348,11 +355,9 @@ class InProcessFederation(Federation):
         self._checked: dict[Kind, Any] = {}  # targets of each kind that was asked for
         if faults is not None and not isinstance(faults, Faults):
             raise TypeError(f"faults must be Faults or None, got {type(faults).__name__}.")
-        check_policy(policy)
         self._guard = None if policy is None else Guard(policy)
         if policy is not None and policy.query_log is not None:
             self._keys = row_keys(X, y, self.ids, self.codes, sample_weight)
-        declared = None if policy is None else policy.privacy
         self._account = None if declared is None else self._opened(declared)
         self.min_clients, self.retries, self.max_share = checked(min_clients, retries, max_share)
 
@@ -403,9 +408,25 @@ class InProcessFederation(Federation):
     def _targets(self, kind: Kind) -> Any:
         """Targets checked as those of a kind, whatever kind was asked for before."""
         if kind not in self._checked:
-            y = self.y if self._account is None else self._account.within(self.y, kind)
-            self._checked[kind] = check_targets(y, self.X, kind)
+            self._checked[kind] = check_targets(self._private_targets(kind)[0], self.X, kind)
         return self._checked[kind]
+
+    @property
+    def _noisy(self) -> Account | None:
+        """The account if an error about rows would be an answer without noise."""
+        return self._account if self._account and self._account.is_noisy else None
+
+    def _private_targets(self, kind: Kind) -> tuple[Any, Any]:
+        """Targets, and a mask of the rows that may count, instead of an error under privacy."""
+        if self._noisy is None or self.y is None or kind is None:
+            return self.y, True
+        bounds, silent = self._noisy.privacy.bounds, self._right is not None
+        return wrong_rows.targets(self.y, kind, bounds, self.X.dtype, silent)
+
+    def right_rows(self, kind: Kind) -> Array:
+        """Mask of the rows that fits of a kind take, (n_rows,)."""
+        every = np.ones(len(self.codes), dtype=bool) if self._right is None else self._right
+        return every & self._private_targets(kind)[1]
 
     def hello(self, kind: Kind = None) -> Handshake:
         """Ask the clients who they are; see :meth:`Federation.hello`."""
@@ -451,12 +472,17 @@ class InProcessFederation(Federation):
         """
         if self._account is not None:
             self._account.check_unit()
-        X, weights = self.X, self.sample_weight
-        y = self._checked.get(model.estimator_type, self.y)
-        classifier = model.estimator_type == "classifier"
+        X, codes, weights, kind = self.X, self.codes, self.sample_weight, model.estimator_type
+        if (noisy := self._noisy) is not None:
+            if not noisy.declares(kind):
+                raise Refused(f"its bounds declare nothing of a {kind}")
+            y = None if kind is None or self.y is None else self._targets(kind)
+        else:
+            y = self._checked.get(kind, self.y)
+        classifier = kind == "classifier"
         if classes is not None and not classifier:
             raise Refused(f"classes are those of classifiers, the model is {model!r:.80}")
-        if model.estimator_type is None or (classifier and classes is None):
+        if kind is None or (classifier and classes is None):
             y = None  # without classes predictions can be made
         elif classes is not None:
             # An answer about classes that the server chooses would tell the targets, one by one.
@@ -469,22 +495,26 @@ class InProcessFederation(Federation):
         check_float(dtype)  # integers would cut values off where the server chooses
         X = X if X.dtype == dtype else X.astype(dtype)
         # An error about rows would be an answer without noise.
-        noisy = self._account is not None and self._account.privacy.epsilon < np.inf
-        if np.dtype(model.dtype) != X.dtype and not noisy:  # networks are in single precision
+        if np.dtype(model.dtype) != X.dtype and noisy is None:  # networks are in single precision
             numbers = {"X": X, "y": None if classes is not None else y}
             for name, values in {**numbers, "sample_weight": weights}.items():
                 if values is not None:
                     check_size(values, name, model.dtype)
         if y is not None:
-            model.check_target(self._account.declared_target if noisy else y)
+            model.check_target(y if noisy is None else noisy.declared_target)
         if self._account is not None:
-            rows = Rows(X, y, self.codes, weights, places, self.n_jobs)
+            if noisy is not None:
+                right = self.right_rows(None if y is None else kind)
+                if y is not None and not classifier:
+                    right &= wrong_rows.suit(model, y)
+                X, y, codes, weights = wrong_rows.without(right, X, y, codes, weights)
+            rows = Rows(X, y, codes, weights, places, self.n_jobs)
             # The place of a policy is one party.
             return PrivateRows(rows, self._account, model, self.ids, self._guard is None)
         wraps = [] if self.faults is None else [self.faults.wrapper(self.ids, places)]
         guard = None if self._guard is None else FitGuard(self._guard)
         about = self.n_jobs, wraps, guard, self._keys
-        return Rows(X, y, self.codes, weights, places, *about)
+        return Rows(X, y, codes, weights, places, *about)
 
 
 class FanOutFederation(Federation):

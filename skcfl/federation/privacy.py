@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._checks import LEAST, whole_number
+from .._checks import whole_number
 from .._typing import Array
 from ..calls.answers import check_arguments
 from ..calls.call import CALLS
@@ -64,8 +64,8 @@ class ClientPrivacy:
         Ranges in which nearly all values lie, from public knowledge: "features", a pair (low,
         high) of numbers or of arrays with one number a feature; for regressors "target", a pair of
         numbers; for classifiers "classes", a list. They are units, and never measured: a value
-        outside is allowed. With an infinite `epsilon` None is allowed, for fits that measure
-        units by masked sums; classifiers still need "classes".
+        outside is allowed. Rows of other classes add nothing at a site. With an infinite `epsilon`
+        None is allowed, for fits that measure units by masked sums; classifiers need "classes".
     masked : int or None, default=None
         Fewest places that a sum is over, where the server sees sums over all places only, behind
         masks; at least 2. Each place then adds its share of the noise, so that sums over as many
@@ -350,22 +350,18 @@ class Account:
         return self.privacy.terms(self.spent)
 
     @property
+    def is_noisy(self) -> bool:
+        """Whether answers have noise."""
+        return bool(np.isfinite(self.privacy.epsilon))
+
+    @property
     def declared_target(self) -> Array:
         """The declared bounds of the target, none where they are not declared."""
         return np.asarray((self.privacy.bounds or {}).get("target", ()), dtype=float)
 
     def declares(self, kind: Any) -> bool:
         """Whether targets of a kind have declared bounds: others are not looked at."""
-        noisy = bool(np.isfinite(self.privacy.epsilon))
-        return _undeclared(self.privacy.bounds or {}, kind, noisy) is None
-
-    def within(self, y: Any, kind: Any) -> Any:
-        """Targets of a kind within their declared bounds, so that no error tells of them."""
-        numeric = np.asarray(y).dtype.kind in "biuf"
-        if not (np.isfinite(self.privacy.epsilon) and kind == "regressor" and numeric):
-            return y
-        y = np.clip(np.asarray(y, dtype=float), *self.declared_target)
-        return np.where(np.abs(y) < LEAST, 0.0, y)
+        return _undeclared(self.privacy.bounds or {}, kind, self.is_noisy) is None
 
     def charge(self, multiplier: float) -> None:
         """Book a release before it is computed; raise Refused if the budget does not allow it."""

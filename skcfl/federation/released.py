@@ -24,13 +24,14 @@ from ..calls.releases import rounded
 from ..exceptions import FederationError, PrivacyError
 from ..numerics.gaussian_mechanism import multiplier_of
 from .bounds import check_ids, require
-from .checking import check_features, check_targets
+from .checking import check_features
 from .federation import InProcessFederation, limits_of
 from .file_lock import locked, write_whole
 from .privacy import BOUNDS, DEVIATIONS, ClientPrivacy
 from .private_sums import private_copy
 from .rows import Rows
 from .sites import PlaceLost, Refused, WrappedSite
+from .wrong_rows import without
 
 if TYPE_CHECKING:
     from ..models import LocalModel
@@ -308,7 +309,8 @@ def release_moments(
     if federation.sample_weight is not None:
         raise ValueError("sample_weight must be None where second moments are released.")
     X = check_features(federation.X, dtype=float)
-    y = check_targets(federation.y, X, "regressor")
+    y, right = federation._targets("regressor"), federation.right_rows("regressor")
+    X, y, codes = without(right, X, y, federation.codes)
     low, high = privacy.bounds["target"]
     scaled = (np.asarray(y, dtype=float) - 0.5 * (low + high)) * (DEVIATIONS / (high - low))
     Z, _ = clipped_rows(np.column_stack([_design(X, privacy), scaled]))
@@ -316,7 +318,7 @@ def release_moments(
     rng = federation._noise_rng(privacy)
     fold = rng.integers(n_folds, size=len(Z))
     moments = np.zeros((n_folds, n, q, q))
-    np.add.at(moments, (fold, federation.codes), Z[:, :, None] * Z[:, None, :])
+    np.add.at(moments, (fold, codes), Z[:, :, None] * Z[:, None, :])
     sd = _noise_of(privacy, q)
     draws = rng.standard_normal(moments.shape)
     upper = np.triu(draws / np.sqrt(2.0), 1)
