@@ -215,7 +215,7 @@ class Release:
         site: Any,
         arguments: dict[str, Any],
         multiplier: float,
-        rng: np.random.Generator,
+        rng: Any,
         drawn: np.ndarray | None = None,
     ) -> dict[str, np.ndarray]:
         """Noisy sums over the clients of a site.
@@ -228,7 +228,7 @@ class Release:
             What the server has sent, checked.
         multiplier : float
             The multiplier of the noise; 0 is no noise, and no bounds.
-        rng : Generator
+        rng : Generator or SecretNumbers
             Source of the noise, which the server must not know.
         drawn : ndarray of shape (n_clients,) of bool, default=None
             Clients of the sums; None is all.
@@ -247,7 +247,7 @@ class Release:
         }
 
 
-def noisy(total: np.ndarray, sd: float, rng: np.random.Generator) -> np.ndarray:
+def noisy(total: np.ndarray, sd: float, rng: Any) -> np.ndarray:
     """A sum with Gaussian noise."""
     return rounded(total + sd * rng.standard_normal(total.shape), sd)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -38,6 +37,7 @@ from .query_log import row_keys
 from .recording import recorded
 from .rows import Rows
 from .scaling import Scaling, outlying
+from .secret_numbers import SecretNumbers
 from .shares import check_share, largest_weight
 from .sites import Refused, ask_each
 from .turns import in_turns
@@ -368,10 +368,10 @@ class InProcessFederation(Federation):
         vars(self).update(checked, _checked={kind: checked["y"]})
         return self
 
-    def _noise_rng(self, privacy: ClientPrivacy) -> np.random.Generator:
+    def _noise_rng(self, privacy: ClientPrivacy) -> np.random.Generator | SecretNumbers:
         """Source of the noise of these clients: places with the same seed draw by their rows."""
         if privacy.random_state is None:
-            return np.random.default_rng(secrets.randbits(256))
+            return SecretNumbers()
         digest = blake2b(repr(self.ids.tolist()).encode())
         digest.update(np.sort(mixed(self.codes, fingerprints(self.X))).tobytes())
         return np.random.default_rng([privacy.random_state, int(digest.hexdigest(), 16)])

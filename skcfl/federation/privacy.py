@@ -27,6 +27,7 @@ from .books import read_books, write_books
 from .file_lock import locked
 from .masks import INFINITE, MaskParty, encoded, rooms_of, scale_of
 from .scaling import Scaling
+from .secret_numbers import SecretNumbers
 from .serialization import dumps, loads
 from .sites import Endpoint, Refused
 
@@ -309,14 +310,17 @@ class Account:
     ----------
     privacy : ClientPrivacy
         What was declared.
-    rng : Generator
+    rng : Generator or SecretNumbers
         Source of the noise.
     before : Account, default=None
         The clients' account so far, which stays theirs behind masks.
     """
 
     def __init__(
-        self, privacy: ClientPrivacy, rng: np.random.Generator, before: Account | None = None
+        self,
+        privacy: ClientPrivacy,
+        rng: np.random.Generator | SecretNumbers,
+        before: Account | None = None,
     ) -> None:
         self.privacy = privacy
         self._multiplier, self._lock = privacy.multiplier, threading.Lock()

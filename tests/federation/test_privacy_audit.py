@@ -1,9 +1,12 @@
 """An audit by membership: what releases show of a client is less than what is promised."""
 
+import secrets
+
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from private_clients import moves, places_of
-from scipy.stats import beta
+from scipy.stats import beta, kstest
 
 from skcfl.calls.releases import (
     RELEASES,
@@ -86,6 +89,19 @@ def test_a_release_shows_less_than_is_promised(release, arguments, epsilon):
     assert audited(release, arguments, z, epsilon) < epsilon
     # The test would find too little noise.
     assert audited(release, arguments, z / 8, epsilon) > epsilon
+
+
+def test_noise_without_a_seed_is_of_the_generator_for_cryptography(monkeypatch):
+    """A state that goes on from number to number is found from numbers of known sums."""
+    clients = InProcessFederation(np.zeros((30, 2)), np.zeros(30), np.arange(30))
+    bounds = {"features": (-2, 2), "target": (-2, 2)}
+    rng = clients.private(1.0, bounds=bounds)._account.rng
+    for drawn, law in ((rng.standard_normal((50, 400)), "norm"), (rng.uniform(20_000), "uniform")):
+        assert kstest(drawn.ravel(), law).pvalue > 1e-6
+    assert_array_equal(np.unique(rng.integers(3, 1000)), range(3))
+    for byte in (b"\x00", b"\xff"):  # the largest numbers are finite
+        monkeypatch.setattr(secrets, "token_bytes", byte.__mul__)
+        assert np.abs(rng.standard_normal((2,))).max() < 9.0 and 0.0 <= rng.uniform(1)[0] < 1.0
 
 
 # ------------------------------------------------------------------ clients by themselves
