@@ -108,6 +108,13 @@ class Release:
         """
         return arguments
 
+    @staticmethod
+    def _of_counted(arguments: dict[str, Any], least: int, counted: bool) -> dict[str, Any]:
+        """Arguments with a mask of the models of enough clients in the place of their sizes."""
+        sizes = arguments["sizes"] if counted else None
+        there = np.zeros(len(arguments["theta"])) if sizes is None else sizes
+        return {**arguments, "sizes": there >= least}
+
     # ------------------------------------------------------------------------- both sides
 
     @classmethod
@@ -130,6 +137,8 @@ class Release:
                 raise ValueError(f"{cls.name} takes a finite {name}.")
         if not 1 <= K <= MOST_MODELS:
             raise ValueError(f"{cls.name} takes 1 to {MOST_MODELS} models, got {K}.")
+        if (sizes := arguments.get("sizes")) is not None and np.shape(sizes) != (K,):
+            raise ValueError(f"{cls.name} takes a size of each model, or none.")
         cls.check_settings(model, arguments)
 
     @classmethod
@@ -343,6 +352,8 @@ class PosteriorMoments(Release):
         As of :class:`~skcfl.calls.posteriors_asked.PosteriorSums`.
     scatters : bool
         Whether the dispersion is estimated.
+    sizes : ndarray of shape (K,) or None
+        As of :class:`Moves`, sums of responsibilities: exact arrays of smaller clusters are zero.
 
     Returns
     -------
@@ -355,7 +366,7 @@ class PosteriorMoments(Release):
 
     down = {
         **{"theta": ("K", "p"), "root": ("p",), "weights": ("K",), "dispersion": ()},
-        "scatters": None,
+        **{"scatters": None, "sizes": None},
     }
 
     def check_settings(cls, model, arguments):
@@ -376,7 +387,11 @@ class PosteriorMoments(Release):
             "counts": Block((K,), 1.0, 0.05),
         }
 
-    def kernel(cls, site, block, slots, theta, root, weights, dispersion, scatters):
+    def of_enough(cls, arguments, least, counted):
+        several = len(arguments["theta"]) > 1
+        return cls._of_counted(arguments, least, counted) if several else arguments
+
+    def kernel(cls, site, block, slots, theta, root, weights, dispersion, scatters, sizes):
         p = theta.shape[1]
         i, j, double = _upper(p)
 
@@ -386,9 +401,10 @@ class PosteriorMoments(Release):
             known = np.einsum("kc,kcpp->c", r, W)
             n = site.client_weights[clients]
             losses = (r * found.losses).sum(axis=0)
+            shown = r if sizes is None else r * sizes[:, None]
             return {
-                "shifts": np.einsum("kc,kcp->ckp", r, u),
-                "information": np.einsum("kc,kcq->ckq", r, W[:, :, i, j] * double),
+                "shifts": np.einsum("kc,kcp->ckp", shown, u),
+                "information": np.einsum("kc,kcq->ckq", shown, W[:, :, i, j] * double),
                 "squares": np.einsum("kc,kcp->cp", r, u**2),
                 **(_scatter(losses, dispersion, n - known) if scatters else {}),
                 "counts": r.T,
@@ -572,10 +588,6 @@ class Moves(Release):
             K = len(arguments["theta"])
             if not pair or not ((known[1] >= 0) & (known[1] < K)).all():
                 raise ValueError(f"{cls.name} takes known ids and a model of each.")
-        if (sizes := arguments["sizes"]) is not None and np.shape(sizes) != np.shape(
-            arguments["theta"][:, 0]
-        ):
-            raise ValueError(f"{cls.name} takes a size of each model, or none.")
         if not arguments["unit"] > 0 or arguments["rho"] < 0 or arguments["step_size"] < 0:
             raise ValueError(f"{cls.name} takes a positive unit, and rho and step_size >= 0.")
 
@@ -584,13 +596,12 @@ class Moves(Release):
         return {"moves": Block((K, p), cls.clip, 0.9), "counts": Block((K,), 1.0, 0.1)}
 
     def of_enough(cls, arguments, least, counted):
-        known, sizes, K = arguments["known"], arguments["sizes"], len(arguments["theta"])
+        known, K = arguments["known"], len(arguments["theta"])
         if known is not None and (fewest := np.bincount(known[1], minlength=K).min()) < least:
             raise ValueError(f"a sum would be over {fewest} clients, {least} is the least")
         if known is None and K == 1:
             return arguments
-        there = np.zeros(K) if sizes is None or not counted else sizes
-        return {**arguments, "sizes": there >= least}
+        return cls._of_counted(arguments, least, counted)
 
     def kernel(cls, site, block, slots, theta, unit, rho, steps, step_size, draw, known, sizes):
         model, c = site.model, len(slots)

@@ -30,6 +30,9 @@ KEY, PURPOSE = 32, b"skcfl: key of masked sums: "
 INTRODUCED = "key", "certificate", "signature"
 #: What a party says that is not the one that made the keys.
 NO_KEYS = "it has no keys of masked sums, as where it was started again"
+#: Calls of exact masked sums, and the most models that fits ask about: sums by cluster are of no
+#: more than one, and a stack has four fits.
+EXACT = {"posterior_sums": 1, "posterior_products": 1, "left_out_sums": 4}
 #: Bits of a sum in fixed point, without its sign.
 BITS = 62
 #: Step of the magnitudes that parties tell, and the one of numbers that are not finite: as

@@ -25,7 +25,7 @@ from ..exceptions import PrivacyError
 from ..numerics.gaussian_mechanism import epsilon_of, multiplier_of, sampled_epsilon
 from .books import read_books, write_books
 from .file_lock import locked
-from .masks import INFINITE, MaskParty, encoded, rooms_of, scale_of
+from .masks import EXACT, INFINITE, MaskParty, encoded, rooms_of, scale_of
 from .scaling import Scaling
 from .secret_numbers import SecretNumbers
 from .serialization import dumps, loads
@@ -589,8 +589,10 @@ class PrivateRows(Endpoint):
             As of :meth:`release`. Numbers that are not finite are too large.
         """
         self._check_exact(number, here)
-        if call not in CALLS or not CALLS[call].is_summed():
+        if call not in EXACT:
             raise Refused(f"it answers sums over clients only, and not {call!r:.80}")
+        if (K := len(arguments["theta"])) > EXACT[call]:
+            raise Refused(f"it answers {call} of at most {EXACT[call]} models, got {K}")
         site = self._in_units(units)
         check_arguments(call, arguments, sizes_of(site, arguments))
         answers = site.answer(call, arguments)

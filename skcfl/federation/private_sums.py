@@ -420,7 +420,9 @@ class Releases:
             book_sum(self.ledger, total, self.n_clients, sum(sizes), n_arguments)
             return sums, float(np.sqrt(len(answers))), 1
         if self.multiplier == 0.0:
-            total = self.masked.sum("release", sent, sizes)
+            # Where clients are counted other sums are zero, and have bounds of their own.
+            counting = "" if arguments.get("sizes") is None else "counted"
+            total = self.masked.sum("release", sent, sizes, about=counting)
         else:
             total = self.masked.sum("release", sent, sizes, release.room(blocks), self.left)
         book_sum(self.ledger, total, self.n_clients, sum(sizes), n_arguments)

@@ -151,14 +151,19 @@ def fit_privately(
         fit = best_start(releases, fit, dispersion_of)
     while releases.left > 0:
         population = fit.population
-        answer = releases.ask(
-            PosteriorMoments,
-            theta=population.means,
-            root=np.sqrt(population.covariance),
-            weights=population.weights,
-            dispersion=float(population.dispersion),
-            scatters=dispersion_of is not None,
-        )
+        about: dict[str, Any] = {
+            "theta": population.means,
+            "root": np.sqrt(population.covariance),
+            "weights": population.weights,
+            "dispersion": float(population.dispersion),
+            "scatters": dispersion_of is not None,
+            "sizes": None,
+        }
+        if n_clusters > 1 and releases.multiplier == 0.0:
+            # Exact sums are of clusters of enough clients only, which have to be counted first.
+            counted = releases.ask(PosteriorMoments, counts=False, **about)
+            about["sizes"] = None if counted is None else counted[0]["counts"]
+        answer = releases.ask(PosteriorMoments, **about)
         if answer is None:
             break
         sums, noise = answer

@@ -24,8 +24,8 @@ from skcfl import (
     PartialPoolingClassifier,
     PartialPoolingRegressor,
 )
-from skcfl.calls.posteriors_asked import Posteriors
-from skcfl.calls.releases import Moves
+from skcfl.calls.posteriors_asked import Posteriors, PosteriorSums
+from skcfl.calls.releases import Moves, PosteriorMoments
 from skcfl.exceptions import FederationError, PrivacyError
 from skcfl.federation import ClientPrivacy, FanOutFederation, InProcessFederation, SitePolicy
 from skcfl.federation.host import SiteHost
@@ -410,6 +410,23 @@ def test_exact_sums_of_clusters_are_of_enough_clients(elsewhere):
     assert several.n_clusters_ == 2
 
 
+def test_exact_posteriors_of_small_clusters_are_withheld():
+    """They would have the matrix of second moments of the only client of a cluster."""
+    X, y, ids = DATA
+    odd = InProcessFederation(X, np.where(ids == 4, X @ [-9.0, 9.0] + 20.0, y), ids)
+    releases = releases_of(odd.masked(3, bounds={**BOUNDS, "target": (-9, 40)}), 2)
+    about = dict(theta=np.array([[0.3, 0.1, -2.0], [-3.0, 3.0, -0.5]]), root=np.full(3, 0.3))
+    about |= dict(weights=np.full(2, 0.5), dispersion=0.01, scatters=True, sizes=None)
+    for sizes in (None, np.zeros(2)):
+        sums, _ = releases.ask(PosteriorMoments, False, **about | {"sizes": sizes})
+        assert not sums["shifts"].any() and not sums["information"].any()
+        assert_allclose(sums["counts"], [11.0, 1.0], atol=1e-6)
+    releases.ask(PosteriorMoments, False, **about)
+    sums, _ = releases.ask(PosteriorMoments, **about | {"sizes": sums["counts"]})
+    for name in ("shifts", "information"):
+        assert sums[name].any(axis=1).tolist() == [True, False]
+
+
 def test_numbers_of_clients_are_believed_of_the_same_places_only():
     """A place that is lost after the clients were counted takes some of them with it."""
     (place,) = places_of(InProcessFederation(*DATA).masked(3, bounds=BOUNDS))
@@ -429,12 +446,16 @@ def test_numbers_of_clients_are_believed_of_the_same_places_only():
 def test_exact_sums_are_of_sums_only():
     masked = InProcessFederation(*DATA).masked(3, bounds=BOUNDS)
     (place,) = places_of(masked)
-    for call in ("objectives_gradients", "posteriors", "cluster_values", "hessians", "site"):
+    calls = "objectives_gradients", "posteriors", "cluster_values", "hessians", "site"
+    for call in (*calls, "split_sums", "leaf_sums", "level_modes"):  # sums of single rows
         with pytest.raises(Refused, match="sums over clients only"):
             place.exact(call, {}, (None,) * 4, 0, None, None)
     releases = releases_of(masked, 1)
+    pool, prior = releases.pool(), (np.zeros((2, 3)), np.zeros(3), np.ones(2) / 2, 1.0)
     with pytest.raises(PrivacyError, match="asks for single answers"):
-        releases.pool().ask(Posteriors, np.zeros((1, 3)), np.zeros(3), np.ones(1), 1.0)
+        pool.ask(Posteriors, *prior)
+    with pytest.raises(PrivacyError, match="at most 1 models, got 2"):
+        pool.ask(PosteriorSums, *prior)
 
 
 def test_bounds_are_no_way_to_the_sum_of_one_place():

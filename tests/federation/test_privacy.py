@@ -171,7 +171,8 @@ def arguments_of(release, model, K, rng, scale=1.0):
     if release is StartScores:
         starts = np.vstack([theta, theta + root])
         return dict(theta=starts, root=root, dispersion=0.5, n_starts=2)
-    return dict(theta=theta, root=root, weights=weights, dispersion=0.5, scatters=True)
+    about = dict(theta=theta, root=root, weights=weights, dispersion=0.5, scatters=True)
+    return about | {"sizes": None}
 
 
 def site_of(federation, model):
@@ -314,6 +315,7 @@ def test_more_clusters_than_directions():
         (PosteriorSpread, "dispersion", -1.0),
         (StartScores, "n_starts", 3),
         (StartScores, "n_starts", 0),
+        (PosteriorMoments, "sizes", np.ones(5)),
         (StartScores, "root", np.full(4, -1.0)),
         (SharedMoves, "shared", None),
         (SharedMoves, "shared", np.ones(3, bool)),

@@ -67,8 +67,9 @@ def audited(release, arguments, multiplier, epsilon):
 
 
 POSTERIORS = dict(theta=np.zeros((1, 3)), root=np.full(3, 0.5), weights=np.ones(1))
-POSTERIORS |= {"dispersion": 0.5, "scatters": True}
-SPREAD = {name: value for name, value in POSTERIORS.items() if name != "weights"}
+SPREAD = {"dispersion": 0.5, "scatters": True} | POSTERIORS
+del SPREAD["weights"]
+POSTERIORS |= {"dispersion": 0.5, "scatters": True, "sizes": None}
 STARTS = dict(theta=np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0]]), root=np.full(3, 0.5))
 STARTS |= {"dispersion": 0.5, "n_starts": 2}
 
@@ -107,6 +108,9 @@ def test_noise_without_a_seed_is_of_the_generator_for_cryptography(monkeypatch):
 # ------------------------------------------------------------------ clients by themselves
 
 
+MOMENTS = dict(weights=np.ones(2), scatters=True, sizes=None)
+
+
 def asked(name, p, root):
     """Arguments of a release by its name: what a server that wants to learn most might send."""
     theta = 0.3 * np.random.default_rng(2).standard_normal((2, p))
@@ -115,7 +119,7 @@ def asked(name, p, root):
     head = {k: v for k, v in rounding.items() if k not in ("known", "sizes")}
     head |= {"shared": np.arange(p) > 0, "head_steps": 1, "theta": theta[:1]}
     return {
-        "posterior_moments": about | dict(theta=theta, weights=np.ones(2), scatters=True),
+        "posterior_moments": about | MOMENTS | {"theta": theta},
         "posterior_spread": about | dict(theta=theta[:1], scatters=True),
         "start_scores": about | dict(theta=theta, n_starts=2),
         "moves": rounding,

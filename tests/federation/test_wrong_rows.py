@@ -23,7 +23,7 @@ WRONG = {
 }
 MODELS = {"classifier": LinearModel("log_loss", alpha=0.0), "regressor": LinearModel(alpha=0.0)}
 ABOUT = dict(theta=np.zeros((1, 3)), root=np.full(3, 0.5), weights=np.ones(1))
-ABOUT |= dict(dispersion=0.5, scatters=True)
+ABOUT |= dict(dispersion=0.5, scatters=True, sizes=None)
 EVERY = [(name, value) for name, values in WRONG.items() for value in values]
 
 
