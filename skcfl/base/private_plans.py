@@ -40,8 +40,10 @@ POOLING = {
     "crossed": (None,),
     "nested": (None,),
 }
-# Spread of models that several clusters begin at, in the declared unit.
-SPREAD = 0.5
+# Spread of models that several clusters begin at, in the declared unit, and that of networks about
+# their own start: a larger one drowns it. 200 clients in 2 to 4 clusters, 16 features, 100 hidden
+# units: accuracy .77 to .84 with .5, .90 to .95 with .05.
+SPREAD, NETWORK_SPREAD = 0.5, 0.05
 
 
 def rounds_plan(
@@ -88,7 +90,8 @@ def rounds_plan(
     def solve(releases: Releases) -> Result:
         if releases.multiplier:
             _refuse_statistics(releases.model, shared)
-        theta = rounds.starts(releases, n_clusters, SPREAD if known is None else 0.0)
+        spread = SPREAD if hasattr(model, "prox") else NETWORK_SPREAD
+        theta = rounds.starts(releases, n_clusters, spread if known is None else 0.0)
         if shared is not None:
             theta = rounds.move_shared(releases, theta, shared, estimator.head_steps, step)
             return result(theta, np.ones(1))

@@ -63,7 +63,8 @@ def starts(releases: Releases, n_clusters: int, spread: float) -> Array:
     model, rng = releases.model, releases.random_state
     theta = np.tile(np.asarray(model.start(rng), dtype=float), (n_clusters, 1))
     if n_clusters > 1:
-        theta = theta + spread * unit_of(releases) * rng.standard_normal(theta.shape)
+        away = spread * unit_of(releases) * rng.standard_normal(theta.shape)
+        theta = theta + (away if model.moved is None else away * model.moved)
     return theta
 
 

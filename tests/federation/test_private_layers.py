@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from private_clients import places_of
 
-from skcfl import FedRepRegressor
+from skcfl import IFCA, FedRepRegressor
 from skcfl.calls.releases import SharedMoves
 from skcfl.federation import InProcessFederation
 from skcfl.models import MLP, LinearModel
@@ -74,3 +74,15 @@ def test_networks_of_masked_clients_train():
     model.fit_federation(masked)
     assert model.n_iter_ == 2
     assert model.calls_ == 3  # one sum had larger numbers than its masks had room for
+
+
+def test_clusters_of_networks_begin_near_the_network_s_start():
+    """A spread as of linear models would drown it."""
+    rng = np.random.default_rng(0)
+    ids = np.repeat(np.arange(100), 12)
+    X, slopes = rng.standard_normal((len(ids), 8)), rng.standard_normal((2, 8))
+    y = ((X * slopes[ids % 2]).sum(axis=1) > 0).astype(int)
+    clients = InProcessFederation(X, y, ids)
+    masked = clients.masked(3, bounds={"features": (-2, 2), "classes": [0, 1]})
+    model = IFCA(MLP((16,)), n_clusters=2, max_iter=10, random_state=0).fit_federation(masked)
+    assert (model.predict_federation(clients) == y).mean() > 0.9

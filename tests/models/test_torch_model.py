@@ -4,6 +4,7 @@ import copy
 import inspect
 import pickle
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -829,11 +830,13 @@ def test_noise_is_refused_for_running_statistics():
             with pytest.raises(PrivacyError, match=r"the layers \['body.1'\] of the module"):
                 method.fit_federation(noisy)
         FedRep(norm, max_iter=1, shared_layers=["body.0"]).fit_federation(noisy)
-    masked = FedAvg(net(norm=True), max_iter=1).fit_federation(clients.masked(3, bounds=bounds))
-    assert (masked.cluster_params_[0][masked.model_.statistics][8:] > 0).all()
+    for method in (FedAvg, partial(IFCA, n_clusters=2)):
+        masked = method(net(norm=True), max_iter=1)
+        masked.fit_federation(clients.masked(3, bounds=bounds))
+        assert (masked.cluster_params_[:, masked.model_.statistics][:, 8:] > 0).all()
 
 
-@pytest.mark.parametrize("method", [FedAvg, FedRep])
+@pytest.mark.parametrize("method", [FedAvg, FedRep, partial(IFCA, n_clusters=2)])
 def test_noise_does_not_move_what_needs_no_gradient(method):
     given = modules.Net(10)
     given.body[0].weight.requires_grad_(False)
