@@ -15,7 +15,7 @@ from .._checks import caller_level
 from ..exceptions import PrivacyError, PrivacyWarning
 from ..federation.federation import Federation
 from ..federation.handshake import Handshake
-from ..federation.privacy import EXAMPLE, target_units
+from ..federation.privacy import EXAMPLE, check_terms, target_units
 from ..federation.private_sums import Releases
 from ..federation.result import Result
 from ..federation.summed_pool import SummedPool
@@ -111,6 +111,7 @@ def _private_model(estimator: Any, hello: Handshake) -> LocalModel:
         )
     if getattr(model, "class_weight", None) is not None:
         raise PrivacyError("class_weight must be None where clients are private.")
+    check_terms(terms, model.estimator_type, len(hello.ids), hello.n_features)
     model = hello.bound(model)
     return model.in_units(*target_units(terms)) if model.has_units and "target" in terms else model
 

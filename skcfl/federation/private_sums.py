@@ -20,7 +20,7 @@ from ..numerics.gaussian_mechanism import (
 from .bounds import require
 from .ledger import Ledger
 from .masked_sums import MaskedPlaces, MaskedSum, believed, check_clients, message_bytes
-from .privacy import ClientPrivacy, check_terms, scaling_of, target_units
+from .privacy import ClientPrivacy, scaling_of, target_units
 from .scaling import UserUnits
 from .summed_pool import SummedPool, book_sum
 
@@ -284,7 +284,6 @@ class Releases:
                 "they do not say what they weigh."
             )
         kind = model.estimator_type
-        check_terms(terms, kind, len(hello.ids), hello.n_features)
         self.n_clients, self.random_state = len(hello.ids), random_state
         self.terms, self.n_releases = terms, n_releases
         self.centre, self.spread = target_units(terms) if kind == "regressor" else (0.0, 1.0)

@@ -830,6 +830,9 @@ def test_noise_is_refused_for_running_statistics():
             with pytest.raises(PrivacyError, match=r"the layers \['body.1'\] of the module"):
                 method.fit_federation(noisy)
         FedRep(norm, max_iter=1, shared_layers=["body.0"]).fit_federation(noisy)
+    with pytest.raises(ValueError, match="bounds must declare 'classes' for a classifier"):
+        undeclared = clients.private(100.0, bounds={"features": (-2, 2)})
+        FedAvg(net(n_outputs=3)).fit_federation(undeclared)
     for method in (FedAvg, partial(IFCA, n_clusters=2)):
         masked = method(net(norm=True), max_iter=1)
         masked.fit_federation(clients.masked(3, bounds=bounds))
