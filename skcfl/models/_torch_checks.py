@@ -6,8 +6,13 @@ from numbers import Integral
 
 import numpy as np
 
+from ._network import MAX_PARAMS
 from ._torch_runner import need_torch
 from .losses.log_loss import Logistic, Multinomial
+
+# Difference of outputs for the same rows in another batch, relative to the largest output, that
+# rounding stays below; on other devices convolutions in TF32 differ by 5e-3 (H100).
+MOST_ROUNDING, MOST_ON_DEVICES = 1e-3, 1e-2
 
 
 def check_task(model):
@@ -56,8 +61,42 @@ def check_module(model):
             ) from error
 
 
-def check_output(output, mode, other=None):
+def check_parameters(made, entries):
+    """Raise a ValueError if the parameters of a module are no vector to train."""
+    if names := [name for name, value in made.named_parameters() if value.is_complex()]:
+        raise ValueError(
+            f"module must not have complex parameters, got {names}: register real ones with a "
+            "last axis of two, and call torch.view_as_complex on them in forward."
+        )
+    if not any(entry.trained for entry in entries):
+        raise ValueError("module must have parameters to train, got none.")
+    if entries[-1].stop > MAX_PARAMS:
+        raise ValueError(
+            f"module must not have more than {MAX_PARAMS} parameters, got {entries[-1].stop}."
+        )
+
+
+def check_rows_apart(last, z, device):
+    """Raise a ValueError if outputs of the last rows are others beside more rows."""
+    away = np.abs(last - z[:, -last.shape[1] :]).max()
+    most = MOST_ROUNDING if device == "cpu" else MOST_ON_DEVICES
+    if away > most * np.abs(z).max():
+        raise ValueError(
+            "module must predict each row by itself in eval mode, but its outputs for rows of X "
+            f"differ by up to {away:.2g} if other rows are in the batch. Layers that take the "
+            "first axis for time need batch_first=True, and batch normalisation needs "
+            "track_running_stats=True; or take LayerNorm or GroupNorm."
+        )
+
+
+def check_output(output, mode, other=None, drawn=False):
     """Raise a ValueError if an output for two rows is no tensor of floats, or not as the other."""
+    if drawn:
+        raise ValueError(
+            f"module must not draw random numbers in {mode} mode: predictions would differ from "
+            "call to call. Give functions of dropout training=self.training, and draw only if "
+            "self.training is True."
+        )
     torch = need_torch()
     got = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output)
     if not isinstance(output, torch.Tensor) or output.shape[:1] != (2,):

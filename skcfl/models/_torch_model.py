@@ -16,16 +16,23 @@ from .._typing import ClassWeight
 from ..numerics.by_cluster import rows_by_label
 from ..numerics.matrices import slices
 from ._local_model import LocalModel, check_class_weight
-from ._network import MAX_PARAMS
 from ._supervised import LOSS_CONSTRAINTS, SupervisedMixin
-from ._torch_checks import check_module, check_output, check_task, checked_shape, kernel_of
+from ._torch_checks import (
+    check_module,
+    check_output,
+    check_parameters,
+    check_rows_apart,
+    check_task,
+    checked_shape,
+    kernel_of,
+)
 from ._torch_losses import (
     CallableClassLoss,
     CallableLoss,
     CallableReconstruction,
     ReconstructionLoss,
 )
-from ._torch_runner import Runner, differentiable, entries_of, need_torch, seeded, vector_of
+from ._torch_runner import Runner, cast, differentiable, entries_of, need_torch, seeded, vector_of
 from ._torch_training import Stacked, Training, clients_that_fit, own_of
 from .losses import LOSSES, Loss, make_loss
 
@@ -101,20 +108,22 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
     behind the parameters of their layer: no optimiser moves them, and predictions use them. With
     ``buffers="local"`` what is sent in their place is what was received, and ``params_`` has each
     client's own; ``cluster_params_`` have the means of the clusters' clients. A batch of one row
-    is normalised by the running statistics, as it has no variance. Counters and other integers
-    begin anew in every round. Fits of private clients refuse modules with buffers of floats: noise
-    can make a variance negative.
+    is normalised by the running statistics, as it has no variance. Counters, complex numbers and
+    buffers with ``persistent=False`` are not sent, and begin anew in every round. Fits of private
+    clients refuse modules with buffers of floats: noise can make a variance negative.
 
     Dropout and other draws in training are seeded by the client, the round and the step: they do
     not depend on where or beside whom a client computes, and PyTorch's own generator is left as it
     was. Modules that draw, or have buffers, are trained by local steps, and need
     ``Training(averaging="model")`` (the default for networks). Losses that are reported, by which
-    clients choose clusters too, are those of the module in ``eval`` mode.
+    clients choose clusters too, are those of the module in ``eval`` mode. There it has to predict
+    each row by itself and to draw nothing, which is tried before the first round.
 
     Starts are drawn by the module's own initialisation, and so are lazy layers of a module that is
-    given; its parameters that need no gradient keep their values. ``layer_slices()`` of a bound
-    model names the parts that have parameters of their own as PyTorch does, such as ``"conv1"`` or
-    ``"features.0"``; where layers are named, "features" stands for all that begin with it.
+    given (PyTorch cannot copy lazy batch normalisation: give a class); its parameters that need no
+    gradient keep their values. ``layer_slices()`` of a bound model names the parts that have
+    parameters of their own as PyTorch does, such as ``"conv1"`` or ``"features.0"``; where layers
+    are named, "features" stands for all that begin with it.
 
     Gradient steps need targets of about unit size: scale the target of a regression.
 
@@ -267,7 +276,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
                     f"module must make a torch.nn.Module, but {self.module!r} made a "
                     f"{type(made).__name__}."
                 )
-            made = copy.deepcopy(made).to("cpu", self._kind()).eval()
+            made = cast(copy.deepcopy(made), self._kind()).eval()
             if _is_lazy(made):  # its layers draw their weights in the first call
                 self._called(made, self._zeros())
         return made
@@ -307,12 +316,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
             output_shape = self._try_out(made)
         self.entries = entries_of(made)
         self.n_params = self.entries[-1].stop if self.entries else 0
-        if not any(entry.trained for entry in self.entries):
-            raise ValueError("module must have parameters to train, got none.")
-        if self.n_params > MAX_PARAMS:
-            raise ValueError(
-                f"module must not have more than {MAX_PARAMS} parameters, got {self.n_params}."
-            )
+        check_parameters(made, self.entries)
         #: Parameters that steps move, None for all.
         self.moved = self._mask(lambda entry: entry.trained)
         self.moved = None if self.moved.all() else self.moved
@@ -345,12 +349,13 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
             raise ValueError(f"device={self.device!r} is not there: {error}") from error
         return self.device
 
+    @differentiable()
     def _try_out(self, made):
         """Shape of the module's output for a row; sets what else a call shows."""
         torch = need_torch()
         x = self._zeros()
-        output = self._called(made, x)
-        check_output(output, "eval")
+        before, output = torch.get_rng_state(), self._called(made, x)
+        check_output(output, "eval", drawn=not torch.equal(before, torch.get_rng_state()))
         layers = list(dict.fromkeys(e.layer for e in entries_of(made) if not e.buffer))
         self.head_ = self.head if self.head is not None or not layers else layers[-1]
         try:
@@ -369,12 +374,13 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
             for part in made.modules()
             if not list(part.children())
         ]
-        before, trained = torch.get_rng_state(), copy.deepcopy(made).train()
+        trained = copy.deepcopy(made).train()
+        kept = list(trained.buffers())  # no other tensor comes to lie in their place
+        first = [(id(b), b._version, b.data_ptr()) for b in kept]
         check_output(self._called(trained, x), "train", output)
         self.stochastic = not torch.equal(before, torch.get_rng_state())
-        pairs = zip(made.buffers(), trained.buffers(), strict=True)
-        #: True if training changes integers, such as the batches that it counts.
-        self.counts = any(not (a.is_floating_point() or torch.equal(a, b)) for a, b in pairs)
+        #: True if training changes buffers, such as counters of batches.
+        self.counts = first != [(id(b), b._version, b.data_ptr()) for b in trained.buffers()]
         self._called(made, x)
         for hook in hooks:
             hook.remove()
@@ -532,6 +538,7 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
                 "module has outputs that are not finite on rows of X, with the weights that it "
                 "begins with."
             )
+        check_rows_apart(runner.outputs(X[-2:]).T, z, runner.device)
         values = self.kernel.value(z, self.targets(X, y.T))
         if not np.isfinite(values).all():
             raise ValueError(

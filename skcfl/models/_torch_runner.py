@@ -56,6 +56,17 @@ def differentiable():
         yield
 
 
+def cast(module, kind, device="cpu"):
+    """Move a module, with its floats in a type of PyTorch and complex numbers as precise."""
+
+    def convert(tensor):
+        if tensor.is_complex():  # Module.to would drop the imaginary part
+            return tensor.to(device, kind.to_complex())
+        return tensor.to(device, kind if tensor.is_floating_point() else None)
+
+    return module._apply(convert)
+
+
 @dataclass(frozen=True)
 class Entry:
     """Place of a tensor in the vector.
@@ -179,9 +190,8 @@ class Runner:
     def __init__(self, module, entries, dtype, device, head, input_shape, whole):
         torch = need_torch()
         self.torch, self.device, self.dtype = torch, device, np.dtype(dtype)
-        self.module = copy.deepcopy(module)
         kind = torch.float64 if self.dtype == np.float64 else torch.float32
-        self.module.to(device=device, dtype=kind).eval()
+        self.module = cast(copy.deepcopy(module), kind, device).eval()
         self.input_shape, self.whole = input_shape, whole
         self.places = [(entry.tensor(self.module), entry) for entry in entries]
         self.trained = [t for t, entry in self.places if entry.trained]
@@ -194,7 +204,14 @@ class Runner:
         self.embeddings = [p for p in parts if isinstance(p, (nn.Embedding, nn.EmbeddingBag))]
         for part in self.embeddings:
             part.sparse = False  # gradients go into a dense vector
-        self.counts = [(b, b.clone()) for b in self.module.buffers() if not b.is_floating_point()]
+        sent = {id(tensor) for tensor, _ in self.places}
+        #: Buffers that are not sent, such as counters, and their first values.
+        self.others = [
+            (part, name, buffer.clone())
+            for part in parts
+            for name, buffer in part.named_buffers(recurse=False)
+            if id(buffer) not in sent
+        ]
         self.loaded, self.seen = None, None
         self.module.get_submodule(head).register_forward_pre_hook(self._see)
         if device != "cpu":
@@ -243,10 +260,11 @@ class Runner:
         parts = map(self.module.get_submodule, owners)
         self.frozen = [part for part in parts if part in self.norms]
 
+    @differentiable()
     def begin(self):
-        """Let counters and other integers begin anew."""
-        for tensor, first in self.counts:
-            tensor.copy_(first)
+        """Let buffers that are not sent begin anew: no client sees those of another."""
+        for part, name, first in self.others:
+            setattr(part, name, first.clone())
 
     def inputs(self, X):
         """Rows (n, n_features) as the module takes them."""
@@ -283,9 +301,13 @@ class Runner:
                     out = self._call(self.inputs(X))
         finally:
             self.module.eval()
-        if self.device != "cpu":
-            for (tensor, _), home in zip(self.buffers, self.homes, strict=True):
-                home[...] = tensor.cpu().numpy().ravel()
+        for (tensor, entry), home in zip(self.buffers, self.homes, strict=True):
+            found = entry.tensor(self.module)
+            # On a device, or the module assigned another tensor.
+            if found is not tensor or found.data_ptr() != home.__array_interface__["data"][0]:
+                home[...] = found.detach().cpu().numpy().ravel()
+                setattr(self.module.get_submodule(entry.owner), entry.name, tensor)
+                self.loaded = None
         return out
 
     def functional(self, parts, x):

@@ -55,6 +55,8 @@ class Wrong(nn.Linear):
     def __init__(self, how, n_features=10):
         super().__init__(n_features, 2)
         self.how = how
+        if how == "complex":
+            self.turn = nn.Parameter(torch.ones(1, dtype=torch.complex64))
 
     def forward(self, x):
         z = super().forward(x)
@@ -64,6 +66,10 @@ class Wrong(nn.Linear):
             "int": lambda: (z > 0).long(),
             "tuple in training": lambda: (z, z) if self.training else z,
             "shape in training": lambda: z[:, :1] if self.training else z,
+            "complex": lambda: z * self.turn.real,
+            "drawn": lambda: nn.functional.dropout(z),
+            "beside others": lambda: z - z.mean(0),
+            "in time": lambda: z + z.cumsum(0),
             "log": lambda: torch.log(z.abs() - z.abs()) + 0 * z if x.any() else z,
         }
         return returned[self.how]()

@@ -689,6 +689,10 @@ REFUSED = [
         ValueError,
         "as many numbers in both modes",
     ),
+    (TorchModel(modules.Wrong, how="complex"), ValueError, r"complex parameters, got \['turn'\]"),
+    (TorchModel(modules.Wrong, how="drawn"), ValueError, "not draw random numbers in eval mode"),
+    (TorchModel(modules.Wrong, how="beside others"), ValueError, "predict each row by itself"),
+    (TorchModel(modules.Wrong, how="in time"), ValueError, "first axis for time need batch_first"),
     (TorchModel(modules.Wrong, how="log"), ValueError, "outputs that are not finite on rows of X"),
 ]
 
