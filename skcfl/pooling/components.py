@@ -251,8 +251,9 @@ def _may_correlate(pool, common, options):
     """Whether a full covariance says more than a diagonal one, is not too large, and may pay.
 
     More correlations than rows change no score that was measured, and take half the time of a fit
-    (benchmarks/real.py, "ames wide", "loans wide"). Correlations that cost more than the model for all loses, where losses are not below zero, have
-    no share of a stack; BIC and ICL, where they cost more still, refuse them.
+    (benchmarks/real.py, "ames wide", "loans wide"). Correlations that cost more than the model for
+    all loses, where losses are not below zero, have no share of a stack; BIC and ICL, where they
+    cost more still, refuse them.
     """
     n_varying = n_free(pool, options.varying)
     small = pool.n_params <= MAX_DENSE and n_varying * (n_varying - 1) / 2 <= pool.n_samples
