@@ -199,3 +199,12 @@ def test_a_client_far_larger_than_the_others_does_not_end_the_stack(seed):
     y = (X * slopes[groups]).sum(axis=1) + size[groups] * (1.0 + 0.1 * rng.normal(size=200))
     shares = PartialPoolingRegressor(1, basis="linear").fit(X, y, groups=groups).stacking_shares_
     assert shares["none"] < 0.1
+
+
+@pytest.mark.parametrize(("rows", "has_full"), [(65, False), (66, True)])
+def test_no_more_correlations_than_rows_are_fitted(rows, has_full):
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(rows, 11)), np.arange(rows) % 6
+    y = X[:, 0] + rng.normal(size=rows)
+    model = PartialPoolingRegressor(1, basis="linear").fit(X, y, groups=groups)
+    assert ("full" in model.stacking_shares_) == has_full
