@@ -11,7 +11,6 @@ from .cluster_starts import Starts, at_once, pruned
 from .criteria import STRONG, bic, icl, n_free
 from .em import evaluate, maximise, pooled
 from .scaled import heavy_tailed, with_scales
-from .stacking import price_of_pairs
 
 # Numbers of clusters in a row that do not lower the criterion before the search ends.
 RISES = 2
@@ -72,7 +71,7 @@ def fit_population(pool, kind, n_clusters, n_init, options, beside=None):
     first = "diag" if kind == "stacked" else kind
     common = pooled(pool, options)
     start = common.population
-    options = replace(options, correlated=_may_correlate(pool, common, options))
+    options = replace(options, correlated=_may_correlate(pool, options))
     # Starts of fits of one cluster, by name.
     origins = {}
     if is_stacked and n_clusters in (1, "auto"):
@@ -247,18 +246,16 @@ def _entry(fit, n_clusters, criterion, pool, options):
     }
 
 
-def _may_correlate(pool, common, options):
-    """Whether a full covariance says more than a diagonal one, is not too large, and may pay.
+def _may_correlate(pool, options):
+    """Whether a full covariance says more than a diagonal one, and has no more pairs than rows.
 
-    More correlations than rows change no score that was measured, and take half the time of a fit
-    (benchmarks/real.py, "ames wide", "loans wide"). Correlations that cost more than the model for
-    all loses, where losses are not below zero, have no share of a stack; BIC and ICL, where they
-    cost more still, refuse them.
+    With more it changes no score that was measured, and takes half the time of wide fits
+    (benchmarks/real.py, "ames wide", "loans wide"); of classes it is worse by BIC and ICL, too.
     """
     n_varying = n_free(pool, options.varying)
-    small = pool.n_params <= MAX_DENSE and n_varying * (n_varying - 1) / 2 <= pool.n_samples
-    pays = not pool.model.n_classes or price_of_pairs(n_varying) < -common.loglik
-    return options.correlated and small and n_varying > 1 and pays
+    pairs = n_varying * (n_varying - 1) / 2
+    small = pool.n_params <= MAX_DENSE and pairs <= pool.n_samples
+    return options.correlated and small and n_varying > 1
 
 
 def _one_cluster(pool, common, kind, options):

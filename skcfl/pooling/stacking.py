@@ -278,13 +278,8 @@ def _cost(pool, population):
         return 0.0
     n_varying = n_free(pool, population.varying)
     n_slopes = n_free(pool, population.varying & ~population.free)
-    pairs = price_of_pairs(n_varying) if population.kind == "full" else 0.0
-    return SLOPE_COST * n_slopes + OTHER_COST * (n_varying - n_slopes) + pairs
-
-
-def price_of_pairs(n_varying):
-    """What the correlations of some parameters cost, in nats."""
-    return OTHER_COST * n_varying * (n_varying - 1) / 2
+    pairs = n_varying * (n_varying - 1) / 2 if population.kind == "full" else 0.0
+    return SLOPE_COST * n_slopes + OTHER_COST * (n_varying - n_slopes + pairs)
 
 
 def _step(shares, slopes, curvature):

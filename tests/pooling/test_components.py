@@ -151,7 +151,7 @@ def test_few_coefficients_that_differ_are_no_clusters(seed):
 
 
 @pytest.mark.parametrize("seed", some(range(3), 1))
-def test_correlations_that_cost_more_than_rows_can_lose_are_not_fitted(monkeypatch, seed):
+def test_more_correlations_of_classes_than_rows_are_not_fitted(monkeypatch, seed):
     """Where they are, they are worse by each criterion and have no share of the stack."""
     rng = np.random.default_rng(seed)
     groups = np.repeat(np.arange(5), 6)
@@ -162,7 +162,7 @@ def test_correlations_that_cost_more_than_rows_can_lose_are_not_fitted(monkeypat
     found = model.fit(X, y, groups=groups)
     wanted, calls = found.predict_proba(X, groups=groups), found.calls_
     assert set(found.stacking_shares_) == {"diag", "intercept", "none"}
-    monkeypatch.setattr(components, "price_of_pairs", lambda n_varying: 0.0)
+    monkeypatch.setattr(components, "_may_correlate", lambda pool, options: True)
     forced = model.fit(X, y, groups=groups)
     assert forced.stacking_shares_["full"] == 0.0 and forced.calls_ > calls
     # Shares are found up to a gain of 1e-8.
