@@ -114,7 +114,7 @@ def test_automatic_penalty_of_least_squares_has_the_ratio_of_the_noise():
     assert skcfl.FedAvgRegressor().fit(X, y, groups=[0] * 6).alpha_ == pytest.approx(1 / 6)
 
 
-def test_automatic_penalty_of_many_features_is_the_one_that_predicts_rows_held_out():
+def test_automatic_penalty_of_many_features_has_the_largest_evidence():
     rng = np.random.default_rng(0)
     X, groups = rng.normal(size=(150, 40)), np.repeat(np.arange(3), 50)
     noise, classes = rng.integers(0, 2, 150), (X[:, 0] > 0).astype(int)
@@ -125,9 +125,18 @@ def test_automatic_penalty_of_many_features_is_the_one_that_predicts_rows_held_o
     assert skcfl.LocalModelsClassifier().fit(X, noise, groups=groups).alpha_ == 3 * model.alpha_
     clear = skcfl.FedAvgClassifier().fit(np.vstack([X] * 9), np.tile(classes, 9), [*groups] * 9)
     assert clear.alpha_ == pytest.approx(1 / (9 * 150))
-    # Clients of one row hold none out, and networks are not tried.
-    rows = skcfl.FedAvgClassifier().fit(X, noise, groups=np.arange(150))
-    assert rows.alpha_ == pytest.approx(15**0.5 / 150)
+    # Neither who has which rows nor weights for repetitions change it.
+    others = skcfl.FedAvgClassifier().fit(X, noise, groups=np.arange(150))
+    assert others.alpha_ == pytest.approx(model.alpha_)
+    weights = rng.integers(0, 4, 150)
+    whole = [np.repeat(a, weights, axis=0) for a in (X, noise, groups)]
+    twice = skcfl.FedAvgClassifier().fit(*whole[:2], groups=whole[2])
+    assert twice.alpha_ == pytest.approx(
+        skcfl.FedAvgClassifier().fit(X, noise, groups=groups, sample_weight=weights).alpha_
+    )
+    # The Hessian of a single client would show its rows, and networks have none.
+    single = skcfl.FedAvgClassifier().fit(X[:30], noise[:30], groups=[0] * 30)
+    assert single.alpha_ == pytest.approx(15**0.5 / 30)
     network = skcfl.FedAvgClassifier(hidden_layer_sizes=2, random_state=0)
     network.fit(X, noise, groups=groups)
     assert network.alpha_ == pytest.approx(0.3 * 15**0.5 / 150)

@@ -71,7 +71,7 @@ def fit_population(pool, kind, n_clusters, n_init, options, beside=None):
     first = "diag" if kind == "stacked" else kind
     common = pooled(pool, options)
     start = common.population
-    options = replace(options, correlated=_may_correlate(pool, options))
+    options = replace(options, correlated=_may_correlate(pool, common, options))
     # Starts of fits of one cluster, by name.
     origins = {}
     if is_stacked and n_clusters in (1, "auto"):
@@ -246,7 +246,7 @@ def _entry(fit, n_clusters, criterion, pool, options):
     }
 
 
-def _may_correlate(pool, options):
+def _may_correlate(pool, common, options):
     """Whether a full covariance says more than a diagonal one, and has no more pairs than rows.
 
     With more it changes no score that was measured, and takes half the time of wide fits
@@ -254,7 +254,7 @@ def _may_correlate(pool, options):
     """
     n_varying = n_free(pool, options.varying)
     pairs = n_varying * (n_varying - 1) / 2
-    small = pool.n_params <= MAX_DENSE and pairs <= pool.n_samples
+    small = pool.n_params <= MAX_DENSE and pairs <= common.sums["weight"]
     return options.correlated and small and n_varying > 1
 
 

@@ -5,7 +5,6 @@ from functools import partial
 import numpy as np
 
 from ..calls.curvatures import Hessians, shows_rows
-from ..calls.first_order import Losses
 from ..calls.summed import GradientSums
 from ..federation.lanes import asked_at_once
 from ..numerics.newton import MAX_DENSE
@@ -18,10 +17,12 @@ LEAST_NOISE = 1e-6
 SETTLED_NOISE = 1e-12
 # Most halvings of a step in the line search.
 MOST_HALVINGS = 30
-# Folds of each client's rows that judge priors for many features.
-PRIOR_FOLDS = 3
-# Squared Newton decrement of their models, relative to the objective.
-COMPARED = 1e-3
+# Parameters up to which the evidence of priors is asked for, and rows times their square.
+MOST_PARAMETERS, MOST_WORK = 2048, 2e10
+# Squared Newton decrement of models with evidence, relative to the objective.
+COMPARED = 1e-6
+# What stands for a penalty of the intercepts, over the trace of the Hessian.
+FREE = 1e-10
 # Least automatic penalty; below, it is rounding beside the curvature of standardised features.
 LEAST_ALPHA = 1e-20
 
@@ -40,7 +41,7 @@ def alpha_unit(pool, minimise):
     """Local penalty that is a normal prior of one model that all clients share.
 
     It is one over the weight of all rows, and over the variance of the prior: 1, or with many
-    features a smaller one that predicts rows held out better, see :func:`_precision`.  If the
+    features a smaller one that has more evidence, see :func:`_precision`.  If the
     dispersion of the loss is unknown, coefficients have the units of the targets, and it is
     multiplied by the mean loss of the pooled model over that of a constant, each with its degrees
     of freedom, see ``Loss.prior_unit``.  Networks have no residuals before they are trained and
@@ -67,32 +68,49 @@ def _weight(pool):
 
 
 def _precision(pool, unit, minimise):
-    """One over the variance of the prior under which one model for all predicts rows held out.
+    """One over the variance of the prior under which one model for all has the largest evidence.
 
-    Networks, and clients of one row, take the geometric mean of the least and the most.
+    Models without one, as networks are, take the geometric mean of the least and the most.
     """
     model, norm = pool.model, getattr(pool.scaling, "squared_norm", None)
     most = 1.0 / model.least_prior_variance(model.n_features if norm is None else norm)
     tried = np.array([1.0, np.sqrt(most), most])
-    if most == 1.0 or not (pool.can_answer("hessians") and (pool.client_sizes > 1).any()):
+    if most == 1.0 or not _has_evidence(pool):
         return tried[1]
-    together, start = np.zeros(pool.n_clients, dtype=np.intp), pool.model.origin[None]
-    asked, folds = [], pool.deal_folds(PRIOR_FOLDS, pool.random_state)
-    for train, _ in folds:
-        alphas = unit * tried * (_weight(pool) / _weight(train))
-        question = partial(minimise, labels=together, theta=start, tol=COMPARED)
-        asked += [(train.penalised(alpha, book=False), question) for alpha in alphas]
-    found = [result[0][0] for result in asked_at_once(*asked, ledger=pool.ledger)]
-    found = np.reshape(found, (len(folds), len(tried), -1))
-    asked = [(pool, partial(_losses, models=W)) for (_, pool), W in zip(folds, found, strict=True)]
-    return tried[np.sum(asked_at_once(*asked, ledger=pool.ledger), axis=0).argmin()]
+    pools = [pool.penalised(unit * precision, book=False) for precision in tried]
+    question = partial(_log_evidence, minimise=minimise)
+    found = asked_at_once(*((other, question) for other in pools), ledger=pool.ledger)
+    return tried[np.where(np.isnan(found), -np.inf, found).argmax()]
 
 
-def _losses(pool, models):
-    """Total losses of the clients that answer under some models, without the penalty."""
-    losses = pool.ask(Losses, models)
-    answered = ~np.isnan(losses).any(axis=1)
-    return pool.client_weights[answered] @ losses[answered]
+def _has_evidence(pool):
+    model, p = pool.model, pool.n_params
+    known = pool.can_answer("hessians") and (model.quadratic or not model.unknown_scale)
+    small = p <= MOST_PARAMETERS and float(pool.n_samples) * p**2 <= MOST_WORK
+    return known and small and not _shows_rows(pool)
+
+
+def _shows_rows(pool):
+    """Whether the Hessian of one model for all would show the rows of a single client."""
+    together = np.zeros(pool.n_clients, dtype=np.intp)
+    return shows_rows(pool, together, 1, pool.client_weights > 0).any()
+
+
+def _log_evidence(pool, minimise):
+    """Laplace's approximation of the evidence of one model for all, but for a constant."""
+    model, together = pool.model, np.zeros(pool.n_clients, dtype=np.intp)
+    theta = minimise(pool, together, model.origin[None], tol=COMPARED)[0]
+    (value, _), H = asked_at_once(
+        (pool, partial(_summed, theta=theta)), (pool, partial(_curvature, theta=theta))
+    )
+    penalised = model.decay > 0.0
+    # Adding a number to the intercepts of all classes changes nothing.
+    np.einsum("ii->i", H)[~penalised] += FREE * np.trace(H)
+    if model.unknown_scale:
+        # Constant targets have no loss, and every prior explains them.
+        with np.errstate(divide="ignore"):
+            value = 0.5 * (_weight(pool) - (~penalised).sum()) * np.log(value)
+    return 0.5 * np.log(model.decay[penalised]).sum() - 0.5 * np.linalg.slogdet(H)[1] - value
 
 
 def _noise_ratio(pool):
@@ -101,7 +119,7 @@ def _noise_ratio(pool):
     known = pool.can_answer("hessians") and model.unknown_scale
     if not (known and p <= MAX_DENSE and n > p + 1):
         return model.usual_noise
-    if shows_rows(pool, np.zeros(pool.n_clients, dtype=np.intp), 1, pool.client_weights > 0).any():
+    if _shows_rows(pool):
         return 1.0
     free = pool.penalised(0.0, book=False)
     constant = np.zeros(pool.n_params, dtype=bool)

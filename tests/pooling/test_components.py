@@ -162,7 +162,7 @@ def test_more_correlations_of_classes_than_rows_are_not_fitted(monkeypatch, seed
     found = model.fit(X, y, groups=groups)
     wanted, calls = found.predict_proba(X, groups=groups), found.calls_
     assert set(found.stacking_shares_) == {"diag", "intercept", "none"}
-    monkeypatch.setattr(components, "_may_correlate", lambda pool, options: True)
+    monkeypatch.setattr(components, "_may_correlate", lambda *about: True)
     forced = model.fit(X, y, groups=groups)
     assert forced.stacking_shares_["full"] == 0.0 and forced.calls_ > calls
     # Shares are found up to a gain of 1e-8.
