@@ -53,8 +53,9 @@ def main():
         sys.stdout.flush()
         os._exit(130)  # threads of NVFlare's session would keep this process
     model = load_fitted(folder)
+    lost = set(model.missing_clients_)
     for ward, label in zip(model.groups_, model.labels_, strict=True):
-        print(f"{ward}: cluster {label}")
+        print(f"{ward}: {'missing' if ward in lost else f'cluster {label}'}")
     for name, values in zip(model.coef_names_, model.cluster_coef_.T, strict=True):
         print(f"{name}: {' '.join(f'{value:.2f}' for value in values)}")
     print(f"{model.calls_} calls, {model.floats_up_} floats up, {model.floats_down_} down")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from contextlib import suppress
 from inspect import signature
 from os import PathLike
 from pathlib import Path
@@ -91,7 +92,8 @@ def fit_recipe(
     recipe : nvflare.collab.CollabRecipe
         ``recipe.run(env)`` takes a ``SimEnv`` or ``ProdEnv`` of ``nvflare.recipe``;
         ``recipe.export(folder)`` writes the job.  Server and sites allow its classes once, see
-        :func:`allow_jobs`.
+        :func:`allow_jobs`.  With a ``SimEnv``, ``run`` itself raises what :func:`load_fitted`
+        raises if the fit failed.
 
     Raises
     ------
@@ -285,5 +287,15 @@ def _need_nvflare():
             super().process_env(env)
             if isinstance(env, SimEnv):
                 allow_jobs(Path(env.workspace_root) / self.job_name, rows=self.client.rows)
+
+        def run(self, env, *arguments, **options):
+            try:
+                return super().run(env, *arguments, **options)
+            except RuntimeError:
+                # The simulator's error says where its logs are, and not why the fit failed.
+                if isinstance(env, SimEnv):
+                    with suppress(FileNotFoundError):
+                        load_fitted(Path(env.workspace_root) / self.job_name, self.server.trusted)
+                raise
 
     return FitRecipe

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import runpy
 import sys
 import threading
 import traceback
@@ -32,6 +33,7 @@ from skcfl.models.losses import make_loss
 
 DATA = make_clustered_regression(6, 2, 3, n_samples=12, random_state=0)
 IDS = np.unique(DATA.groups)
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "federation_sites"
 
 
 class Clinic(SiteRows):
@@ -151,6 +153,9 @@ class FakeRecipe:
     def process_env(self, env):
         pass
 
+    def run(self, env):
+        raise RuntimeError("Simulation failed with return code 2.")
+
     def finalize(self):
         return self
 
@@ -159,7 +164,7 @@ class FakeRecipe:
 
 
 class FakeSimEnv:
-    def __init__(self, workspace_root):
+    def __init__(self, workspace_root, clients=()):
         self.workspace_root = str(workspace_root)
 
 
@@ -178,7 +183,7 @@ def fake(tmp_path, monkeypatch):
     install("nvflare", collab=collab)
     contexts = {name: getattr(fake, name) for name in ("get_call_context", "set_call_context")}
     install("nvflare.collab.api.context", **contexts)
-    install("nvflare.recipe", SimEnv=FakeSimEnv)
+    install("nvflare.recipe", SimEnv=FakeSimEnv, ProdEnv=None)
     # What the history goes to: the events that writers such as TensorBoard's listen to.
     scalar = types.SimpleNamespace(SCALAR="scalar")
     kinds = {"ANALYTIC_EVENT_TYPE": "analytix_log_stats", "AnalyticsDataType": scalar}
@@ -405,6 +410,19 @@ def test_a_job_that_fails_says_why(fake):
         load_fitted(fake.folder)
 
 
+def test_the_simulator_says_why_a_job_failed(fake, tmp_path):
+    """NVFlare's error names the folder of its logs."""
+    recipe = fit_recipe(FedAvgRegressor(), "clinic:Clinic", name="job")
+    with pytest.raises(RuntimeError, match="Simulation failed"):
+        recipe.run(FakeSimEnv(tmp_path))
+    with pytest.raises(ValueError, match="Site 'south'"):
+        run(fake, FedAvgRegressor(), "clinic:Closed")
+    with pytest.raises(FederationError, match=r"job failed: .*Site 'south': load\(\) raised"):
+        recipe.run(FakeSimEnv(tmp_path))
+    with pytest.raises(RuntimeError, match="Simulation failed"):
+        recipe.run(types.SimpleNamespace(workspace_root=str(tmp_path)))
+
+
 def test_a_site_that_never_answers(fake):
     with (
         pytest.warns(UserWarning, match="site '.*': PlaceLost: .* has no class 'Missing'"),
@@ -444,7 +462,7 @@ def test_a_job_that_was_killed_goes_on(fake, tmp_path):
     assert not path.exists()
 
 
-def test_a_site_that_is_late(fake):
+def test_a_site_that_is_late(fake, monkeypatch, capsys):
     answered = SiteApp.exchange
 
     def exchange(self, message):
@@ -457,6 +475,15 @@ def test_a_site_that_is_late(fake):
     with pytest.warns(UserWarning, match="site 'south': (TimeoutError: function|not waited)"):
         missing = run(fake, FedAvgRegressor()).missing_clients_.tolist()
     assert missing == report_of(fake)["missing_clients"] and len(missing) == 4
+    # The example prints no cluster of a missing ward.
+    result = types.SimpleNamespace(get_result=lambda clean_up: fake.folder)
+    monkeypatch.setattr(FakeRecipe, "run", lambda self, env: result)
+    monkeypatch.setattr(sys, "argv", ["job.py"])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", "")
+    runpy.run_path(str(EXAMPLE / "job.py"), run_name="__main__")
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in printed if line.endswith("missing")] == missing
 
 
 def test_results_that_are_not_there(tmp_path):
@@ -513,8 +540,7 @@ def test_found_rows():
 
 def test_the_example(monkeypatch):
     """Its sites in one process: what the guide says of them."""
-    folder = Path(__file__).resolve().parents[2] / "examples" / "federation_sites"
-    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.syspath_prepend(str(EXAMPLE))
     monkeypatch.delitem(sys.modules, "clinic", raising=False)
     rows = [found_rows("clinic:Clinic")(name).named() for name in ("north", "south", "east")]
     assert [list(X.columns) for X, *_ in rows] == [["age", "severity", "dose"]] * 3
