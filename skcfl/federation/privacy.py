@@ -281,8 +281,8 @@ def check_terms(terms: dict[str, Any], kind: Any, n_clients: int, n_features: in
     if terms["left"] * terms["n_fits"] < 1.0 - ROUNDING:
         raise PrivacyError(
             f"the privacy budget of epsilon={terms['epsilon']:g}, delta={terms['delta']:g} is "
-            f"spent: {terms['left']:.0%} of it is left, and a fit takes 1/{terms['n_fits']}. The "
-            "clients answer nothing more; declare n_fits before the first fit to have several."
+            f"spent: {terms['left']:.0%} of it is left{terms.get('where', '')}, and a fit takes "
+            f"1/{terms['n_fits']}. Declare n_fits before the first fit to have several."
         )
 
 

@@ -213,6 +213,8 @@ class Protected:
 def joined_terms(said: Sequence[tuple[str, Handshake]]) -> dict[str, Any] | None:
     """The privacy that all places declare, None where no place declares any.
 
+    The least budget that is left counts; "where" names its places if others have more.
+
     Raises
     ------
     PrivacyError
@@ -223,14 +225,17 @@ def joined_terms(said: Sequence[tuple[str, Handshake]]) -> dict[str, Any] | None
         return None
     first: Any = terms[0]
     for (name, _), other in zip(said[1:], terms[1:], strict=True):
-        same = first is not None and other is not None and first.keys() == other.keys()
-        keys = set(first) - {"left"} if same else ()
+        keys = {*(first or ()), *(other or ())} - {"left", "where"}
+        same = first is not None and other is not None and keys <= first.keys() & other.keys()
         if not same or not all(np.array_equal(first[key], other[key]) for key in keys):
             raise PrivacyError(
                 f"All places must declare the same privacy and bounds: {said[0][0]} and {name} "
                 "differ."
             )
-    return {**first, "left": min(one["left"] for one in terms if one is not None)}
+    left = min(one["left"] for one in terms)
+    least = [name for (name, _), one in zip(said, terms, strict=True) if one["left"] == left]
+    where = "" if len(least) == len(said) else f" at {' and '.join(least)}"
+    return {**first, "left": left, "where": where}
 
 
 class Releases:

@@ -711,7 +711,7 @@ def test_what_was_promised_is_not_taken_back_by_a_method():
     # Masks leave each part the account that it has.
     FedAvgRegressor().fit_federation(guarded)
     both = FanOutFederation([parts[0].private(4.0, bounds=BOUNDS), guarded])
-    with pytest.raises(PrivacyError, match="budget .* is spent"):
+    with pytest.raises(PrivacyError, match="budget .* is spent: 0% of it is left at part 1,"):
         FedAvgRegressor().fit_federation(both.masked(3))
     for policy in (SitePolicy(min_rows=5), SitePolicy(privacy=ClientPrivacy(1.0, bounds=BOUNDS))):
         owned = InProcessFederation(*halves(DATA)[0], policy=policy)
