@@ -140,7 +140,11 @@ class Exchange:
         """
         while not (self.call.proof or self.call is Present):
             unheard = self.presence.unheard(kind, self.places)
-            lost = self._there(np.flatnonzero(~self.answered & unheard))
+            silent = np.flatnonzero(~self.answered & unheard)
+            lost = self._there(silent)
+            # A policy that refuses a part of the rows refuses every call about it.
+            refused = silent[self.site.reachable[silent]] if self.pool._some_rows else lost
+            self.presence.refused[kind][self.places[refused]] = True
             failed = self.presence.failed[kind][self.places[lost]] >= REFUSALS
             if failed.any():
                 self.presence.exclude(kind, self.places[lost[failed]])

@@ -111,6 +111,8 @@ class Presence:
         #: clients have ever answered it, and how often each has not, where some have not.
         self.answered = {}
         self.failed = {}
+        #: Which clients gave no answer to a kind of call although they were there.
+        self.refused = {}
         #: Which clients were away, and when, in earlier attempts, too.
         self.absences = Absences(self.ids) if before is None else before.absences
         self._check_number()
@@ -149,14 +151,10 @@ class Presence:
             )
 
     def _refused(self, clients):
-        """What some clients never answered though they were there, for a message.
-
-        A fit of classes may begin with parts of the rows: only the hello was answered then.
-        """
+        """What some clients never answered though they were there, for a message."""
         never = []
-        for (call, some_rows), failed in self.failed.items():
-            refused = (failed > 0) & ~self.answered[call, some_rows] & (self.heard | some_rows)
-            if refused[clients].all():
+        for (call, some_rows), refused in self.refused.items():
+            if (refused & ~self.answered[call, some_rows])[clients].all():
                 never.append(f"{call!r} about some of their rows" if some_rows else repr(call))
         if not never:
             return ""
@@ -193,6 +191,7 @@ class Presence:
             return
         if kind not in self.failed:
             self.failed[kind] = np.zeros(len(self.ids), dtype=np.int32)
+            self.refused[kind] = np.zeros(len(self.ids), dtype=bool)
         self.failed[kind][places] += ~answered
 
     def unheard(self, kind, places):

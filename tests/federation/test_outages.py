@@ -14,6 +14,7 @@ import skcfl
 from skcfl import LamSearch
 from skcfl.calls.first_order import OwnLosses
 from skcfl.datasets import make_clustered_regression
+from skcfl.exceptions import FederationError
 from skcfl.federation.remote import RemoteFederation
 from skcfl.federation.serialization import dumps, number_of
 from skcfl.federation.sites import raising
@@ -87,6 +88,18 @@ def test_a_dead_site_costs_its_pauses_twice(monkeypatch):
     model = pooling().fit_federation(sites(range(20, 10**9), PAUSES)[0])
     assert_array_equal(model.missing_clients_, SECOND)
     assert waited == [*PAUSES, *PAUSES]
+
+
+@pytest.mark.parametrize("model", [skcfl.IFCARegressor(2), HELD_OUT])
+@pytest.mark.parametrize("error", [TimeoutError, ConnectionError])
+@pytest.mark.parametrize("after", range(3, 15))
+def test_killed_sites_are_not_taken_for_sites_that_refuse(after, error, model):
+    federation = sites(retries=1)[0]
+    for root in federation._roots:
+        root.line.transport.fails = lambda number: error() if number > after else None
+    with pytest.raises(FederationError) as raised:
+        clone(model).fit_federation(federation)
+    assert "policy" not in str(raised.value)
 
 
 @pytest.mark.parametrize(("comes_back", "n"), [(False, 4), (True, 10**3)])
