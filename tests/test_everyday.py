@@ -134,6 +134,9 @@ def test_automatic_penalty_of_many_features_has_the_largest_evidence():
     assert twice.alpha_ == pytest.approx(
         skcfl.FedAvgClassifier().fit(X, noise, groups=groups, sample_weight=weights).alpha_
     )
+    # Columns that are constant count for nothing.
+    constant = np.hstack([X[:, :3], np.ones((150, 20))])
+    assert skcfl.FedAvgClassifier().fit(constant, noise, groups=groups).alpha_ == 1 / 150
     # The Hessian of a single client would show its rows, and networks have none.
     single = skcfl.FedAvgClassifier().fit(X[:30], noise[:30], groups=[0] * 30)
     assert single.alpha_ == pytest.approx(15**0.5 / 30)

@@ -59,7 +59,7 @@ class Scaling:
     scale : ndarray of shape (n_features,)
         What the difference is divided by; of constant features their size, or 1 for 0.
     squared_norm : float or None
-        Mean squared norm of a scaled row, where it is not the number of features.
+        Mean squared norm of a scaled row; None is the number of features.
     """
 
     mean: np.ndarray
@@ -120,7 +120,8 @@ class Scaling:
         # What a constant feature, however large, differs from its mean by is rounding.
         size = np.where(np.abs(mean) > LEAST, np.abs(mean), 1.0)
         scale = np.where(constant, size, np.sqrt(variance))
-        return cls(mean if centred else np.zeros_like(mean), scale)
+        norm = float(np.count_nonzero(~constant))
+        return cls(mean if centred else np.zeros_like(mean), scale, norm)
 
     @classmethod
     def of_clients(cls, ask, centred=True, of="features"):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .losses import Loss
 
 EPS = np.finfo(float).eps
-# Rows of a prediction are computed in chunks of about this many bytes.
+# Rows of a prediction, and models of losses, are computed in chunks of about this many bytes.
 CHUNK_BYTES = 2**21
 # Clients with at most this many rows or columns have their eigenvalues computed in full.
 SMALL_SIDE = 128
@@ -286,7 +286,10 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
 
     def losses(self, block, theta):
         """Mean loss of every client under every model, no penalty: (K, p) -> (c, K)."""
-        return self._all_losses(block, theta)[1]
+        c, n, _ = block.shape
+        # Blocks bound the rows, and not the models: each new client's, of thousands, may be asked.
+        parts = slices(len(theta), max(CHUNK_BYTES // (4 * c * n * self.n_outputs or 1), 1))
+        return np.hstack([self._all_losses(block, theta[part])[1] for part in parts])
 
     def best_response(self, block, theta, fixed=None):
         """Losses (c, K), choices (c,), gradients of ``f_i`` at the choice (c, p).

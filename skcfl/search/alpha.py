@@ -17,8 +17,9 @@ LEAST_NOISE = 1e-6
 SETTLED_NOISE = 1e-12
 # Most halvings of a step in the line search.
 MOST_HALVINGS = 30
-# Parameters up to which the evidence of priors is asked for, and rows times their square.
-MOST_PARAMETERS, MOST_WORK = 2048, 2e10
+# Parameters and rows up to which the evidence of priors is asked for, and rows times the square of
+# the parameters: with more rows the prior matters less than three fits cost.
+MOST_PARAMETERS, MOST_ROWS, MOST_WORK = 2048, 200_000, 2e10
 # Squared Newton decrement of models with evidence, relative to the objective.
 COMPARED = 1e-6
 # What stands for a penalty of the intercepts, over the trace of the Hessian.
@@ -86,8 +87,8 @@ def _precision(pool, unit, minimise):
 def _has_evidence(pool):
     model, p = pool.model, pool.n_params
     known = pool.can_answer("hessians") and (model.quadratic or not model.unknown_scale)
-    small = p <= MOST_PARAMETERS and float(pool.n_samples) * p**2 <= MOST_WORK
-    return known and small and not _shows_rows(pool)
+    small = pool.n_samples <= MOST_ROWS and float(pool.n_samples) * p**2 <= MOST_WORK
+    return known and p <= MOST_PARAMETERS and small and not _shows_rows(pool)
 
 
 def _shows_rows(pool):

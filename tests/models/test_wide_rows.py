@@ -7,7 +7,7 @@ from scipy import sparse
 
 from skcfl import ConvexClusteredFLClassifier
 from skcfl.calls.curvatures import Prox, Solve
-from skcfl.calls.first_order import ObjectivesGradients
+from skcfl.calls.first_order import Losses, ObjectivesGradients
 from skcfl.calls.proofs_asked import Conjugate
 from skcfl.clients.blocks import Block, SparseBlock, make_blocks
 from skcfl.federation.inprocess import open_rows
@@ -226,3 +226,20 @@ def test_sparse_rows_of_least_squares_stay_sparse(fit_intercept, alpha, monkeypa
     block = make_blocks(sparse.csr_array(X), y[:, None].astype(float), np.ones(36), codes, 3)[0]
     decay = np.full(300, 1e-12)
     assert not _linear.Sparse(block, decay).enough
+
+
+def test_losses_of_many_models_are_computed_some_at_a_time(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), rng.normal(size=60)
+    pool = open_rows(LinearModel().bind(3), X, y, np.arange(60) % 4, 4)
+    theta, most = rng.normal(size=(50, 4)), []
+    wanted, all_losses = pool.ask(Losses, theta), LinearModel._all_losses
+
+    def seen(model, block, some):
+        most.append(len(some))
+        return all_losses(model, block, some)
+
+    monkeypatch.setattr(LinearModel, "_all_losses", seen)
+    monkeypatch.setattr(_linear, "CHUNK_BYTES", 4 * 60 * 7)
+    assert_allclose(pool.ask(Losses, theta), wanted, rtol=1e-14)
+    assert sum(most) == 50 and max(most) == 7
