@@ -27,7 +27,7 @@ def features_and_weights(X: Any, sample_weight: Any) -> tuple[Array, Any, Array]
     Parameters
     ----------
     X : {array-like, DataFrame} of shape (n_rows, n_features)
-        Features. Columns of another type than numbers are errors.
+        Features. Columns of text, dates or complex numbers are errors.
     sample_weight : array-like of shape (n_rows,) or None
         Weights. Another shape or type is an error of who checks them.
 
@@ -37,15 +37,33 @@ def features_and_weights(X: Any, sample_weight: Any) -> tuple[Array, Any, Array]
     sample_weight : array-like or None
     right : ndarray of shape (n_rows,) of bool
     """
+    if not hasattr(X, "iloc") or (X.dtypes == "object").any():  # others keep their types
+        X = _read(X)
     X = check_features(X, finite=False)
     right: Array = _within(X).all(axis=1)
-    if _are_numbers(sample_weight) and np.shape(sample_weight) == right.shape:
-        weights = np.asarray(sample_weight, dtype=float)
+    weights = _read(sample_weight)
+    if _are_numbers(weights) and np.shape(weights) == right.shape:
+        weights = np.asarray(weights, dtype=float)
         right = right & _within(weights) & (weights >= LEAST)
         sample_weight = np.where(right, weights, 1.0)
     if not right.all():
         X = np.where(right[:, None], X, X.dtype.type(0))
     return X, sample_weight, right
+
+
+def _read(values: Any) -> Any:
+    """Floats of an array of objects, NaN for each object that is no number; others unchanged."""
+    array = np.asarray(values)
+    if array.dtype.kind != "O" or np.ma.isMaskedArray(values):
+        return values
+    return np.vectorize(_number, otypes=[float])(array)
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
 
 
 def _are_numbers(values: Any) -> bool:
@@ -73,6 +91,7 @@ def targets(y: Any, kind: Any, bounds: Any, dtype: DTypeLike, silent: bool) -> t
         If False, missing targets and undeclared classes stay, as errors.
     """
     right: Any = True
+    y = _read(y) if silent and kind == "regressor" else y
     values = np.asarray(y)
     values = values[:, 0] if values.shape[1:] == (1,) else values
     if kind == "regressor" and _are_numbers(y) and "target" in bounds:
@@ -85,10 +104,20 @@ def targets(y: Any, kind: Any, bounds: Any, dtype: DTypeLike, silent: bool) -> t
         away = MOST_WIDTHS * min(high - low, most)
         values = values.clip(middle - away, middle + away).clip(-most, most)
         return np.where(np.abs(values) < LEAST, 0.0, values), right
-    if kind == "classifier" and silent and "classes" in bounds and values.ndim == 1:
-        right = np.isin(values, bounds["classes"])
-        return np.where(right, values, bounds["classes"][0]), right
+    whole = values.ndim == 1 and not np.ma.isMaskedArray(y)
+    if kind == "classifier" and silent and "classes" in bounds and whole:
+        places = {one: k for k, one in enumerate(bounds["classes"].tolist())}
+        at = np.array([_place(places, one) for one in values.tolist()], dtype=np.intp)
+        return bounds["classes"][at], at >= 0
     return y, right
+
+
+def _place(places: dict[Any, int], value: Any) -> int:
+    """Position of a class, -1 of what is none."""
+    try:
+        return places.get(value, -1)
+    except (TypeError, ValueError):  # it has no hash, or NA was compared
+        return -1
 
 
 def suit(model: Any, y: Array) -> Any:
