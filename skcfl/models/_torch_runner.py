@@ -207,7 +207,7 @@ class Runner:
         sent = {id(tensor) for tensor, _ in self.places}
         #: Buffers that are not sent, such as counters, and their first values.
         self.others = [
-            (part, name, buffer.clone())
+            (part, name, buffer, buffer.detach().clone())
             for part in parts
             for name, buffer in part.named_buffers(recurse=False)
             if id(buffer) not in sent
@@ -263,8 +263,10 @@ class Runner:
     @differentiable()
     def begin(self):
         """Let buffers that are not sent begin anew: no client sees those of another."""
-        for part, name, first in self.others:
-            setattr(part, name, first.clone())
+        for part, name, buffer, first in self.others:
+            # The same tensor: modules may share it.
+            buffer.detach_().data = first.clone()
+            setattr(part, name, buffer)
 
     def inputs(self, X):
         """Rows (n, n_features) as the module takes them."""

@@ -52,6 +52,35 @@ def test_buffers_follow_the_rows_of_their_client(how, persistent):
         assert_allclose(found[0][:, bound.statistics], expected, rtol=1e-5)
 
 
+class Counting(torch.nn.Linear):
+    """Counts its batches in a tensor that it shares, and learns faster by them."""
+
+    def __init__(self, how):
+        super().__init__(4, 2)
+        self.how, self.part, self.known = how, torch.nn.Module(), []
+        self.register_buffer("count", torch.zeros(1, dtype=torch.long))
+        if how == "list":
+            self.known.append(self.count)
+        else:
+            self.part.register_buffer("count", self.count)
+
+    def forward(self, x):
+        assert self.count == (self.known[0] if self.known else self.part.count)
+        if self.training and self.how == "assigned":
+            self.count = self.part.count = self.count + 1
+        elif self.training:
+            self.count += 1
+        return super().forward(x) * (1 + self.count if self.training else 1)
+
+
+@pytest.mark.parametrize("how", ["list", "module", "assigned"])
+def test_counters_that_modules_share_begin_anew_together(how):
+    bound = TorchModel(Counting(how)).bind(4, 2)
+    pool = open_rows(bound, np.tile(X[:12], (4, 1)), np.tile(Y[:12], 4), CODES, 4, random_state=0)
+    found = pool.ask(LocalUpdate, bound.start(0), 3, 0.1)
+    assert_array_equal(found, found[:1].repeat(4, axis=0))
+
+
 class Turning(torch.nn.Linear):
     """Turns pairs of features, as rotary embeddings do."""
 
