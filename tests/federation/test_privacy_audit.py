@@ -4,9 +4,9 @@ import secrets
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from private_clients import moves, places_of
-from scipy.stats import beta, kstest
+from scipy.stats import beta, kstest, norm
 
 from skcfl.calls.releases import (
     RELEASES,
@@ -17,6 +17,7 @@ from skcfl.calls.releases import (
     noisy,
 )
 from skcfl.federation import InProcessFederation
+from skcfl.federation.secret_numbers import SecretNumbers
 from skcfl.models import MLP, LinearModel
 from skcfl.numerics.gaussian_mechanism import multiplier_of
 
@@ -103,6 +104,23 @@ def test_noise_without_a_seed_is_of_the_generator_for_cryptography(monkeypatch):
     for byte in (b"\x00", b"\xff"):  # the largest numbers are finite
         monkeypatch.setattr(secrets, "token_bytes", byte.__mul__)
         assert np.abs(rng.standard_normal((2,))).max() < 9.0 and 0.0 <= rng.uniform(1)[0] < 1.0
+
+
+def test_noise_is_of_fresh_bytes_and_signs_have_bits_of_their_own(monkeypatch):
+    first, second = SecretNumbers(), SecretNumbers()
+    drawn = first.standard_normal((400, 500))
+    for again in (first, second):
+        assert not np.isin(drawn, again.standard_normal((400, 500))).any()
+    assert abs(drawn.mean()) < 0.015 and abs(drawn.var() - 1.0) < 0.02
+    for some in (np.abs(drawn) < 0.1, np.abs(drawn) > 1.5):
+        assert abs((drawn[some] < 0).mean() - 0.5) < 0.03
+    bits = np.random.default_rng(0).integers(2**52, size=100, dtype=np.uint64) << np.uint64(12)
+    for sign in (0, 1):
+        given = bits | np.uint64(sign)
+        monkeypatch.setattr(secrets, "token_bytes", lambda size, given=given: given.tobytes())
+        drawn = first.standard_normal((100,))
+        assert_allclose(norm.sf(np.abs(drawn)), bits / 2.0**65, rtol=1e-9)
+        assert (np.signbit(drawn) == (sign == 1)).all()
 
 
 # ------------------------------------------------------------------ clients by themselves
