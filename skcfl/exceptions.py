@@ -145,7 +145,8 @@ class PrivacyWarning(UserWarning):
     """Issued by a private fit if the noise would drown what clients have in common.
 
     The noise is known before anything is released. Nothing is released then, and each client has
-    a model of its own rows. The message says how large the noise would be.
+    a model of its own rows. The message says how large the noise would be. Masked fits without
+    noise issue it for clusters with too few clients, which have models without meaning.
 
     Examples
     --------

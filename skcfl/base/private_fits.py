@@ -83,6 +83,15 @@ def fit_privately(estimator: Any, federation: Federation, hello: Handshake, head
             result = plan.exact(releases, pool)
     else:
         result = plan.local(releases) if drowned else plan.solve(releases)
+    if releases.withheld:
+        warnings.warn(
+            f"{type(estimator).__name__}: {releases.withheld} of {plan.n_clusters} clusters have "
+            f"fewer clients than least_clients={terms['masked']}. Their sums are withheld, and "
+            "their models stay where they were, without meaning. Take fewer clusters, or another "
+            "random_state.",
+            PrivacyWarning,
+            stacklevel=caller_level(),
+        )
     if not result.converged:
         warnings.warn(result.shortfall, ConvergenceWarning, stacklevel=caller_level())
     estimator._replace_attributes(header, _released(estimator, header, hello, releases, result))

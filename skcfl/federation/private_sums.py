@@ -272,6 +272,8 @@ class Releases:
         "call", "block", "clip", "noise" and "clipped" of each block of each release.
     count, spent : int
         Releases so far, and those that the places have charged their accounts for.
+    withheld : int
+        Clusters of the last exact release with too few clients: their sums are withheld.
     """
 
     def __init__(
@@ -310,7 +312,7 @@ class Releases:
         self.log: dict[str, list[Any]] = {
             name: [] for name in ("release", "call", "block", "clip", "noise", "clipped")
         }
-        self.count = self.spent = 0
+        self.count = self.spent = self.withheld = 0
 
     @property
     def left(self) -> int:
@@ -394,6 +396,8 @@ class Releases:
         noise = {name: scale * sd for name, sd in release.noise(blocks, self.multiplier).items()}
         if not counts:
             return sums, noise
+        if (clients := arguments.get("sizes")) is not None:
+            self.withheld = int(np.count_nonzero(clients < self.terms["masked"]))
         self.count += 1
         for k, (name, block) in enumerate(list(blocks.items())[:-1]):
             share = float(np.clip(sums["clipped"][k] / self.n_expected, 0.0, 1.0))

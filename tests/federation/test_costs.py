@@ -226,6 +226,7 @@ def at_sites(kind, n_sites=3):
     return [Wire(Given(str(k), part, policy)) for k, part in enumerate(parts)]
 
 
+@pytest.mark.filterwarnings("ignore:.* fewer clients than least")
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

@@ -380,7 +380,7 @@ def test_masked_fits_are_plain_fits(model, sizes):
     assert (found.epsilon_, found.delta_) == (np.inf, 0.0)
 
 
-@pytest.mark.filterwarnings("ignore:No answer of site")
+@pytest.mark.filterwarnings("ignore:No answer of site", "ignore:.* fewer clients than least")
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_exact_sums_of_clusters_are_of_enough_clients(elsewhere):
     """The cluster of one client would be its model, whoever says who is in it."""

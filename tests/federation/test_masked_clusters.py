@@ -1,0 +1,36 @@
+"""Clusters under masks without noise: models of enough clients, and a warning about others."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from private_clients import BOUNDS
+
+from skcfl import IFCARegressor, PartialPoolingRegressor
+from skcfl.exceptions import PrivacyWarning
+from skcfl.federation import InProcessFederation
+
+CENTRES = np.array([[1.0, -0.6], [-1.0, 0.6]])
+
+
+def two_clusters(n_others, n_clients=16):
+    """Clients of two crisp clusters, the second one of `n_others`, under masks."""
+    rng = np.random.default_rng(0)
+    ids = np.repeat(np.arange(n_clients), 10)
+    X = rng.standard_normal((len(ids), 2))
+    y = (X * CENTRES[(ids < n_others).astype(int)]).sum(axis=1)
+    y += 0.3 * rng.standard_normal(len(ids))
+    return InProcessFederation(X, y, ids).masked(3, bounds=BOUNDS)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_clusters_of_enough_clients_are_found(seed):
+    model = PartialPoolingRegressor(2, random_state=seed).fit_federation(two_clusters(6))
+    assert_allclose(model.cluster_coef_, CENTRES, atol=0.15)
+
+
+@pytest.mark.parametrize("cls", [PartialPoolingRegressor, IFCARegressor])
+@pytest.mark.parametrize("n_others", [1, 2])
+def test_models_of_too_few_clients_are_withheld_with_a_warning(cls, n_others):
+    with pytest.warns(PrivacyWarning, match="1 of 2 clusters .* than least_clients=3"):
+        model = cls(2, random_state=0).fit_federation(two_clusters(n_others))
+    assert np.abs(model.cluster_coef_ - CENTRES[1]).max(axis=1).min() > 0.5
