@@ -56,6 +56,7 @@ def test_sums_over_all_give_nothing_to_these_attacks():
 
 @pytest.mark.parametrize("name", ["PartialPooling", "IFCA", "Ditto"])
 @pytest.mark.parametrize("how", ["private", "masked"])
+@pytest.mark.filterwarnings("ignore:.* fewer clients than least_clients")
 def test_private_and_masked_clients_send_nothing_single(name, how):
     model = model_of(name, random_state=0) if name != "IFCA" else model_of(name, n_clusters=2)
     guarded = (

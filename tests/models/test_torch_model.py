@@ -823,6 +823,7 @@ def test_buffers_of_their_own_do_not_travel():
     assert_allclose(np.diag(fresh.ask(Losses, mine)), diagonal, rtol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:.* fewer clients than least_clients")
 def test_noise_is_refused_for_running_statistics():
     """Not for those that stay at the clients; sums without noise average them."""
     clients = InProcessFederation(DATA.X, DATA.y, DATA.groups)
