@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 ROUNDS = 10
 #: The same where sums are exact.
 EXACT = 40
+#: Part of the rounds in which several clusters are one yet, and the spread of their models about
+#: it, in the declared unit. Three crisp clusters of 200 and 1,000 clients, 5 features, epsilon 4:
+#: R2 .91 and .94 (.65 and .63 by models drawn at once; .93 and .92 with a tenth of the rounds);
+#: of two classes, 2 and 4 clusters: accuracy .94 and .90 (.93 and .90; .91 and .87).
+COMMON, SPREAD = 0.2, 0.02
 #: Pull of proximal points of personal methods: weaker, a client of few rows would move far from
 #: the common model.
 PULL = 0.3
@@ -58,14 +63,24 @@ def expected_noise(releases: Releases, n_params: int, n_clusters: int) -> float:
     return float(sd * n_clusters / releases.n_expected)
 
 
-def starts(releases: Releases, n_clusters: int, spread: float) -> Array:
-    """Models before anything is released; several begin at random."""
+def starts(releases: Releases, n_clusters: int) -> Array:
+    """Models before anything is released, all the same."""
+    model = releases.model
+    return np.tile(np.asarray(model.start(releases.random_state), dtype=float), (n_clusters, 1))
+
+
+def starts_of_clusters(releases: Releases, n_clusters: int, step_size: float | None) -> Array:
+    """Models near the one that all clients have after a part of the rounds.
+
+    Each client then chooses by the slope of its loss there. Slopes of all clients cancel at their
+    common minimum, so that every cluster gets some; models drawn far from it differ more than the
+    clients do, and one of them serves nearly all.
+    """
     model, rng = releases.model, releases.random_state
-    theta = np.tile(np.asarray(model.start(rng), dtype=float), (n_clusters, 1))
-    if n_clusters > 1:
-        away = spread * unit_of(releases) * rng.standard_normal(theta.shape)
-        theta = theta + (away if model.moved is None else away * model.moved)
-    return theta
+    keep = releases.left - round(COMMON * releases.left)
+    theta, _ = move(releases, starts(releases, 1), step_size, keep=keep)
+    away = SPREAD * unit_of(releases) * rng.standard_normal((n_clusters, model.n_params))
+    return theta + (away if model.moved is None else away * model.moved)
 
 
 def unit_of(releases: Releases) -> float:
@@ -82,6 +97,7 @@ def move(
     step_size: float | None,
     pull: float | None = None,
     known: Any = None,
+    keep: int = 0,
 ) -> tuple[Array, Array]:
     """Models after some rounds, and the share of the clients of each.
 
@@ -100,6 +116,8 @@ def move(
     known : tuple of ndarray, default=None
         Ids of clients, and the cluster of each, where clusters are known; None lets each client
         choose the model of least loss.
+    keep : int, default=0
+        Releases that are left for later.
 
     Returns
     -------
@@ -115,7 +133,7 @@ def move(
     ahead = theta
     # Exact sums are of clusters of enough clients only, which have to be counted first.
     counted = releases.multiplier == 0.0 and (len(theta) > 1 or known is not None)
-    while releases.left > 0:
+    while releases.left > keep:
         about: dict[str, Any] = {"theta": ahead, "unit": unit, "rho": rho, "known": known}
         about["sizes"], about["draw"] = None, int(releases.random_state.randint(MOST_DRAWN))
         if counted:
