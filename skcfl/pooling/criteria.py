@@ -58,14 +58,16 @@ def icl(fit, pool, options):
     greedy = pool.model.unknown_scale and not pool.model.quadratic and means > MOST_MEANS * rows
     if greedy and options.dispersion_of is not None:
         return np.inf
+    r = fit.responsibilities(pool)
+    if not _are_clusters(fit, pool, r):
+        return np.inf
     held = pool.model.quadratic or options.prior == "auto" or options.prior <= WIDEST_PRIOR
     if fit.population.kind == "none" and held and not is_lean(fit.sums):
         # Means and variances of the population that means are drawn from, as one cluster has.
         drawn = -2.0 * _drawn_means(fit) + pool.model.n_free * np.log(max(rows, n))
         n_varying = n_free(pool, fit.population.varying)
         criterion = min(criterion, drawn + (others + n_varying) * np.log(n))
-    r = fit.responsibilities(pool)
-    return criterion - 2.0 * xlogy(r, r).sum() if _are_clusters(fit, pool, r) else np.inf
+    return criterion - 2.0 * xlogy(r, r).sum()
 
 
 def _are_clusters(fit, pool, r):

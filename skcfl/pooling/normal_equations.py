@@ -108,8 +108,7 @@ def explaining_prior(population, sums):
     b = sums["slopes"][0] + H @ population.means[0]
     cross = H[np.ix_(free, slopes)]
     # Without the free parameters, which are best for each value of the others.
-    taken = [solve(H[np.ix_(free, free)], column) for column in np.c_[cross, b[free]].T]
-    taken = np.array(taken).T
+    taken = inverse_of(H[np.ix_(free, free)]) @ np.c_[cross, b[free]]
     known, vectors = np.linalg.eigh(H[np.ix_(slopes, slopes)] - cross.T @ taken[:, :-1])
     pull = vectors.T @ (b[slopes] - cross.T @ taken[:, -1])
     # The rows pull the mean only in directions that they know.
