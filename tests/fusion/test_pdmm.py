@@ -1,4 +1,4 @@
-"""PDMM: solutions, equations, sampling, messages, and the fault of the printed version."""
+"""PDMM: solutions, equations, sampling and messages."""
 
 import numpy as np
 import pytest
@@ -93,49 +93,6 @@ def test_rounds_follow_the_equations(participation, complete):
     for ours, theirs in ((state.Z, Z), (state.M, M)):
         ours = ours[0][:, *upper] if complete else ours[0]
         assert_allclose(ours.T, theirs, atol=1e-12)
-
-
-# ------------------------------------------------------------------ the printed version's fault
-
-
-def printed(a, lam, rho, eta, tau, nu, share, rounds, seed):
-    """Algorithm 1 as printed, d = 1: a z and a dual for each order of a pair, sampled apart."""
-    n, rng = len(a), np.random.RandomState(seed)
-    pairs = ~np.eye(n, dtype=bool)
-    x, z, mu, back = np.zeros(n), np.zeros((n, n)), np.zeros((n, n)), np.zeros((n, n))
-    for _ in range(rounds):
-        users = np.zeros(n, dtype=bool)
-        users[rng.choice(n, size=max(1, round(share * n)), replace=False)] = True  # S1
-        primal, dual = rng.uniform(size=(2, n, n)) < share
-        pull = ((rho * (x[None] + z) - back) * pairs).sum(axis=1)
-        new_x = (a + pull + eta * x) / (1.0 + rho * (n - 1) + eta)  # (16)
-        q = (back + rho * (x[:, None] - x[None]) + eta * z) / (rho + eta)
-        new_z = np.sign(q) * np.maximum(np.abs(q) - lam / (rho + eta), 0.0)  # (17)
-        x, z = np.where(users, new_x, x), np.where(primal & pairs, new_z, z)
-        residual = x[:, None] - x[None] - z
-        mu = np.where(dual, mu + tau * rho * residual, mu)  # (18)
-        back = np.where(dual, mu - nu * rho * residual, back)  # (19)
-    return x, mu
-
-
-def test_the_printed_algorithm_stops_at_wrong_points_and_the_corrected_one_does_not():
-    # Two users, f_i = (x - a_i)^2 / 2: the solution is .5 for both from lam = .5 on.
-    a, lam = np.array([0.0, 1.0]), 0.8
-    steps = {"rho": 10.0, "eta": 10.0, "tau": 0.8, "nu": 0.2}
-    x, _ = printed(a, lam, **steps, share=1.0, rounds=500, seed=0)
-    assert_allclose(x, 0.5, atol=1e-9)
-    x, mu = printed(a, lam, **steps, share=0.5, rounds=1000, seed=0)
-    # A fixed point, users agree, each has its own dual; and it is not the solution.
-    assert_allclose(x[0], x[1], atol=1e-9)
-    assert_allclose(x - a, [-mu[0, 1], -mu[1, 0]], atol=1e-9)
-    assert np.abs(mu).max() <= lam + 1e-9
-    assert 0.2 < x[0] < 0.49 and abs(mu[0, 1] + mu[1, 0]) > 0.02
-    for sampling in ("ends", "independent"):
-        draws = {"participation": 0.5, "dual_sampling": sampling, "rng": 0}
-        options = {**steps, **draws, "contraction": False, "tol": 1e-10}
-        result, state = pdmm(make_points(a), lam, **options)
-        assert result.converged
-        assert_allclose(state.W, 0.5, atol=1e-4)
 
 
 # ------------------------------------------------------------------------------- messages

@@ -12,10 +12,8 @@ from fusion_problems import (
     GRAPHS,
     LOSSES,
     make_clustered,
-    make_points,
     make_problem,
     optimum,
-    pool_of,
     same_partition,
     solve_exactly,
 )
@@ -23,7 +21,7 @@ from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 from trials import examples, some, spread
 
-from skcfl.calls.first_order import Objectives, ObjectivesGradients
+from skcfl.calls.first_order import ObjectivesGradients
 from skcfl.fusion.reduced import lam_max_bounds, solve_reduced
 from skcfl.fusion.theorems import certify, theorem_bounds
 from skcfl.rounds.polish import solve_pooled
@@ -293,98 +291,3 @@ def test_everything_is_fused_from_lam_max_on_and_not_below(loss, graph):
         for share in some((0.999, 0.4, 0.9), 2):
             _, labels = solve_exactly(problem, share * lower)
             assert labels.max() > component.max()
-
-
-# --------------------------------------------------------- what is false, and what is loose
-
-
-def test_false_the_number_of_models_never_grows_with_lam():
-    """The paper's remark on the path (appendix A): clients that met can part again.
-
-    ``f_i(x) = h_i (x - a_i)^2 / 2`` on the line: a soft client (h = 1) at 0, a stiff one
-    (h = 10) at 1, and two clients at 100 that pull both.  The soft one gives way faster, reaches
-    the stiff one at ``lam = 10 / 29``, and is pulled past it at ``lam = 10 / 7``.
-    """
-    h, a = np.array([1.0, 10.0, 1.0, 1.0]), np.array([0.0, 1.0, 100.0, 100.0])
-    rows = np.sqrt(h)[:, None], np.sqrt(h) * a, np.arange(4)
-    problem = make_problem("squared_error", 4, rows=rows, alpha=0.0)
-    soft, stiff, counts = [], [], []
-    for lam in (0.1, 0.34, 0.35, 1.0, 1.42, 1.43, 5.0, 60.0):
-        X, labels = solve_exactly(problem, lam)
-        best, _ = optimum(problem, lam)
-        assert problem.primal(X, lam) == pytest.approx(best, rel=1e-7)
-        soft.append(X[0, 0])
-        stiff.append(X[1, 0])
-        counts.append(int(labels.max()) + 1)
-    assert counts == [3, 3, 2, 2, 2, 3, 3, 1]
-    order = np.sign(np.array(soft) - np.array(stiff)).tolist()
-    assert order == [-1, -1, 0, 0, 0, 1, 1, 0]
-
-
-@pytest.mark.parametrize("graph", some(["complete", "weighted"], 1))
-def test_false_in_about_a_third_of_random_quadratics(graph):
-    """A path may not freeze a cluster that it has met."""
-    splits = 0
-    for seed in (1, 2, 5, 6):
-        rng = np.random.RandomState(seed)
-        n, d = 5, 2
-        roots = rng.standard_normal((n, d, d)) * np.exp(rng.uniform(-1.5, 1.5, (n, 1, d)))
-        a, codes = rng.standard_normal((n, d)), np.repeat(np.arange(n), d)
-        Z = roots.reshape(n * d, d)
-        rows = Z, np.einsum("rd,rd->r", Z, a[codes]), codes
-        problem = make_problem("squared_error", n, graph, rows=rows, seed=seed, alpha=0.0)
-        top = lam_max_bounds(problem)[1]
-        lams = top * np.geomspace(0.02, 0.95, 8)
-        counts = [solve_exactly(problem, lam)[1].max() for lam in lams]
-        splits += bool((np.diff(counts) > 0).any())
-    assert 1 <= splits <= 3
-
-
-def test_equal_curvatures_never_split_in_one_dimension():
-    """Points on a line: the number of clusters does fall along the path."""
-    for seed in some(range(5), 2):
-        problem = make_points(np.random.RandomState(seed).standard_normal((9, 1)))
-        top = lam_max_bounds(problem)[1]
-        lams = top * np.linspace(0.02, 1.01, 12)
-        counts = [solve_exactly(problem, lam)[1].max() for lam in lams]
-        assert (np.diff(counts) <= 0).all()
-
-
-@pytest.mark.parametrize("m", [1, 3])
-def test_false_theorem_2_under_the_printed_objectives(m):
-    """Read literally, with each ordered pair counted, (13) promises too much.
-
-    Two clusters of m equal points at distance D: under (14), which is ours at ``2 lam``, they
-    meet at ``lam = D / (4 m)``, but (13) holds up to ``lam < D / (2 m)``; under (3), which is
-    ours at ``2 N lam``, the gap is N times wider still.  Theorem 1 stays true, but loose.
-    """
-    D = 3.0
-    problem = make_points(np.repeat([0.0, D], m))
-    labels = np.repeat([0, 1], m)
-    for convention in (2.0, 2.0 * problem.n):
-        # Between the true limit and the printed one.
-        lam = 0.8 * D / (2 * m)
-        ours = convention * lam
-        _, X = optimum(problem, ours)
-        w = X[[0, m]]
-        printed, _ = theorem_2(problem, w, labels)
-        assert lam < printed == pytest.approx(D / (2 * m))
-        assert np.abs(w[0] - w[1]).max() < 1e-5
-    # Under our convention the bound is what it says, and exact.
-    printed, sharper = theorem_2(problem, np.array([[0.0], [D]]), labels)
-    assert printed == sharper == pytest.approx(D / (2 * m))
-    assert solve_exactly(problem, 0.999 * printed)[1].max() == 1
-    assert solve_exactly(problem, 1.001 * printed)[1].max() == 0
-
-
-def test_a_free_intercept_may_leave_more_than_one_solution():
-    """Squared hinge, margins beyond 1: the objective is flat in the intercept.
-
-    Why a proof says "a solution" and not "the solution" where the test holds with equality.
-    """
-    Z = np.array([[3.0], [-3.0], [3.1], [-3.1]])
-    t, codes = np.array([1.0, 0.0, 1.0, 0.0]), np.array([0, 0, 1, 1])
-    pool = pool_of("squared_hinge", Z, t, codes, 2, alpha=1e-9, fit_intercept=True)
-    base = np.array([[1.0, 0.0], [1.0, 0.0]])
-    shifted = base + [0.0, 0.5]
-    np.testing.assert_array_equal(pool.ask(Objectives, base), pool.ask(Objectives, shifted))

@@ -95,18 +95,6 @@ def test_theorem_1_and_corollary_1_errors_are_halved_down_to_the_noise_floor(dra
     assert after.max() <= 2.5 * floor
 
 
-def test_theorem_1_needs_its_premise():
-    """From a start at equal distance of both truths every client may choose either model."""
-    rng = np.random.RandomState(0)
-    truth = np.array([[1.0, 0.0], [-1.0, 0.0]])
-    clusters = np.array([0] * 10 + [1] * 10)
-    pool = fresh_pool(rng, truth, clusters, 100, 0.1)
-    theta = np.array([[0.0, 1.0], [0.0, 1.0]])
-    new = one_round(pool, theta, step=2 * C1 / 0.5)
-    after = np.linalg.norm(new - truth, axis=1)
-    assert (after > 0.5 * np.linalg.norm(theta - truth, axis=1)).any()
-
-
 @examples(12)
 @given(
     k=st.integers(2, 3),
