@@ -92,21 +92,6 @@ def test_messages_are_those_of_a_fit_without_bound():
     assert sent[1] - sent[0] == n * 2 * (p + 1)
 
 
-@pytest.mark.parametrize("lam", [0.01, 5.0])
-def test_clients_in_several_places(lam):
-    """Through two places and pickle: the same fit, with copies of the clients and without."""
-    options = {"graph": "complete", "penalty": "l2", "client_loss": 1.0, **QUICK}
-    y = np.where(HONEST, DATA.y, 20.0 * DATA.y)
-    model = ConvexClusteredFLRegressor(lam, **options).fit(DATA.X, y, groups=DATA.groups)
-    halves = [CODES % 2 == k for k in (0, 1)]
-    places = [InProcessFederation(DATA.X[h], y[h], DATA.groups[h]) for h in halves]
-    other = ConvexClusteredFLRegressor(lam, **options)
-    other.fit_federation(StrictFederation(FanOutFederation(places)))
-    assert_allclose(other.coef_, model.coef_, atol=1e-7)
-    assert_allclose(other.suspicion_, model.suspicion_, rtol=1e-9)
-    assert (other.floats_up_, other.calls_) == (model.floats_up_, model.calls_)
-
-
 @pytest.mark.parametrize(
     "model, words",
     [
@@ -162,6 +147,8 @@ def test_folds_of_several_places_and_splitters(cls):
     federation = StrictFederation(FanOutFederation(places))
     other = cls(search=search, **options).fit_federation(federation)
     assert_allclose(other.cv_scores_, model.cv_scores_, rtol=1e-6)
+    assert_allclose(other.coef_, model.coef_, atol=1e-7)
+    assert_allclose(other.suspicion_, model.suspicion_, rtol=1e-6)
     # The fold of the client's own rows is none.
     rows = [np.flatnonzero(CODES == k)[::2] for k in range(4)]
     everything = np.arange(len(y))

@@ -140,14 +140,6 @@ def test_few_clients_of_many_blocks_are_gathered(dtype, copied, monkeypatch):
 
 
 @forms
-def test_class_codes_stay_integers(as_sparse):
-    rows = Rows([3, 1], 0, as_sparse=as_sparse)
-    rows.y = np.array([[0], [2], [1], [2]])
-    for block in rows.blocks():
-        assert block.y.dtype == block.astype(np.float32).y.dtype == rows.y.dtype
-
-
-@forms
 def test_a_client_that_overflows_leaves_its_neighbours_alone(as_sparse):
     block = Rows([4, 4, 3], 0, as_sparse=as_sparse).blocks()[0]
     c, n, d = block.shape
@@ -170,56 +162,3 @@ def test_csr_in_any_form():
     assert_array_equal(block.dense()[k, :2], A)
     assert_allclose(block.gram(np.ones((c, n)))[k], A.T @ A)
     assert_allclose(block.backward(np.ones((c, 1, n)))[k, 0], A.sum(axis=0))
-
-
-@forms
-@examples(10)
-@given(sizes=sizes, seed=seeds, size=block_bytes)
-def test_products(as_sparse, sizes, seed, size):
-    """All products of a block, client by client."""
-    rows = Rows(sizes, seed, as_sparse=as_sparse)
-    rng = np.random.default_rng(seed)
-    theta, outputs = rng.normal(size=(4, 3)), 2
-    for block in rows.blocks(block_bytes=size):
-        c, n, d = block.shape
-        w, r = rng.normal(size=(c, outputs, d)), rng.normal(size=(c, outputs, n))
-        h = rng.uniform(size=(c, n))
-        everyone, own, back = block.forward_all(theta), block.forward(w), block.backward(r)
-        gram, part = block.gram(h), block.columns(np.array([True, False, True]))
-        assert everyone.shape == (c, 4, n)
-        assert part.shape == (c, n, 2)
-        for k, i in enumerate(block.clients):
-            A = np.zeros((n, d))
-            A[: block.lengths[k]] = rows.of(i)[0]
-            assert_allclose(everyone[k], theta @ A.T, atol=1e-13)
-            assert_allclose(own[k], w[k] @ A.T, atol=1e-13)
-            assert_allclose(back[k], r[k] @ A, atol=1e-13)
-            assert_allclose(gram[k], (A.T * h[k]) @ A, atol=1e-13)
-            assert_array_equal(part.dense()[k], A[:, [0, 2]])
-
-
-@forms
-@examples(10)
-@given(sizes=sizes, seed=seeds, data=st.data())
-def test_take_and_batch(as_sparse, sizes, seed, data):
-    rows = Rows(sizes, seed, as_sparse=as_sparse)
-    rng = np.random.default_rng(seed)
-    for block in rows.blocks():
-        c, n, _ = block.shape
-        index = np.array(data.draw(st.lists(st.integers(0, c - 1), min_size=1, unique=True)))
-        taken = block.take(index)
-        assert type(taken) is type(block)
-        assert_array_equal(taken.dense(), block.dense()[index])
-        for name in ("y", "weights", "clients", "lengths"):
-            assert_array_equal(getattr(taken, name), getattr(block, name)[index])
-        mask = np.isin(np.arange(c), index)
-        assert_array_equal(block.take(mask).dense(), block.dense()[mask])
-        # A batch may repeat rows and may be longer than the block.
-        chosen, weights = rng.integers(n, size=(c, 5)), rng.uniform(size=(c, 5))
-        batch = block.batch(chosen, weights)
-        assert batch.shape == (c, 5, 3)
-        for k in range(c):
-            assert_array_equal(batch.dense()[k], block.dense()[k, chosen[k]])
-            assert_array_equal(batch.y[k], block.y[k][:, chosen[k]])
-        assert_array_equal(batch.weights, weights)
-        assert_array_equal(batch.clients, block.clients)

@@ -578,22 +578,6 @@ def test_a_process_that_is_killed(tmp_path, uncut):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_two_fits_of_a_process(tmp_path, uncut):
-    """The second begins while the first is asking; the first is as without it."""
-    path, refused = tmp_path / "fit", []
-
-    def meddle():
-        with pytest.raises(CheckpointError, match=f"process {os.getpid()} on") as caught:
-            model().fit_federation(here(), path, resume=True)
-        refused.append(caught)
-
-    federation = Meddled(DATA.X, DATA.y, DATA.groups)
-    federation.meddle = meddle
-    found = model().fit_federation(federation, path)
-    assert refused and list(tmp_path.iterdir()) == []
-    assert_array_equal(found.params_, uncut.params_)
-
-
 def test_a_fit_beside_another_one_has_no_part_in_its_checkpoint(tmp_path, uncut):
     """They share the federation; whichever ends first takes its own checkpoint away only."""
     federation, other = Meddled(DATA.X, DATA.y, DATA.groups), model().set_params(random_state=1)

@@ -231,12 +231,6 @@ def test_a_fusion_of_all_others():
 # One everyday class of each method: regressors, where a method has one.
 METHODS = [name for name in skcfl.__all__ if name.endswith("Regressor")]
 METHODS += [f"{name}Classifier" for name in ("FedPAC", "FedProto", "CLoVE", "PartialPooling")]
-METHODS += [
-    "FedPACClassifier",
-    "FedProtoClassifier",
-    "CLoVEClassifier",
-    "PartialPoolingClassifier",
-]
 HOW = {"lam": 0.1, "max_iter": 10, "eps2": 0.3}
 HOW["labels"] = dict(zip(IDS, REGRESSION.labels, strict=True))
 

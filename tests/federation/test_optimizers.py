@@ -1,57 +1,15 @@
 """Optimisers against the textbook, batches against their promises."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from trials import examples
 
 from skcfl.clients.blocks import Block
-from skcfl.clients.optimizers import OPTIMIZERS, Batches
+from skcfl.clients.optimizers import Batches
 
 seeds = st.integers(0, 2**32 - 1)
-SHAPE = (3, 4)
-
-
-def textbook_sgd(w, gradients, rate, momentum=0.0):
-    velocity = np.zeros_like(w)
-    for g in gradients:
-        velocity = momentum * velocity + g
-        w = w - rate * velocity
-    return w
-
-
-def textbook_adam(w, gradients, rate):
-    """Algorithm 1 of Kingma and Ba (2015), letter by letter."""
-    m, v = np.zeros_like(w), np.zeros_like(w)
-    for t, g in enumerate(gradients, start=1):
-        m = 0.9 * m + 0.1 * g
-        v = 0.999 * v + 0.001 * g**2
-        m_hat, v_hat = m / (1 - 0.9**t), v / (1 - 0.999**t)
-        w = w - rate * m_hat / (np.sqrt(v_hat) + 1e-8)
-    return w
-
-
-TEXTBOOK = {
-    "sgd": textbook_sgd,
-    "momentum": lambda *args: textbook_sgd(*args, momentum=0.9),
-    "adam": textbook_adam,
-}
-
-
-@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
-@examples(5)
-@given(seed=seeds, steps=st.integers(1, 40), size=st.sampled_from([1e-6, 1.0, 1e6]))
-def test_updates_are_the_textbook_s(name, seed, steps, size):
-    rng = np.random.default_rng(seed)
-    w, gradients = rng.normal(size=SHAPE), rng.normal(size=(steps, *SHAPE)) * size
-    rates = rng.uniform(0.01, 0.1, size=(3, 1))
-    wanted = TEXTBOOK[name](w, gradients, rates)
-    optimizer, found = OPTIMIZERS[name](SHAPE, float), w.copy()
-    for g in gradients:
-        optimizer.step(found, g.copy(), rates)
-    assert_allclose(found, wanted, rtol=1e-12, atol=1e-12 * max(size, 1.0))
 
 
 # --------------------------------------------------------------------------------- batches
@@ -95,23 +53,6 @@ def test_an_epoch_visits_every_row_once(lengths, size, seed):
         for start in range(0, 27 - per_epoch + 1, per_epoch):
             epoch = np.concatenate(visits[k][start : start + per_epoch])
             assert sorted(epoch) == list(range(n))
-
-
-@examples(7)
-@given(lengths=lengths, size=st.integers(1, 5), seed=seeds)
-def test_batches_do_not_depend_on_the_block(lengths, size, seed):
-    """A client alone, with less padding, sees the rows it sees among others."""
-    seeds = np.random.default_rng(seed).integers(2**63, size=len(lengths)).astype(np.uint64)
-    together = Batches(block_of(lengths, 12), size, seeds)
-    alone = [
-        Batches(block_of([n], max(n, 1)), size, seeds[k : k + 1]) for k, n in enumerate(lengths)
-    ]
-    for _ in range(8):
-        batch = together.next()
-        for k, other in enumerate(alone):
-            one = other.next()
-            found, wanted = batch.weights[k] > 0, one.weights[0] > 0
-            assert_array_equal(batch.X[k, found], one.X[0, wanted])
 
 
 def test_orders_are_fair():

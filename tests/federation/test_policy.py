@@ -700,18 +700,3 @@ def test_settings_of_other_shapes_are_refused():
     ):
         with pytest.raises(ValueError, match=message):
             call(*arguments)
-
-
-def test_clusters_of_few_clients_end_a_fit():
-    """With an error that names the policy: not one is answered about."""
-    ids = np.repeat(np.arange(6), 30)
-    rng = np.random.RandomState(0)
-    X = rng.normal(size=(180, 3))
-    y = X @ [1.0, 2.0, 3.0] + 50.0 * (ids == 0) + rng.normal(size=180)
-    policy = SitePolicy(min_clients=3)
-    with pytest.raises(Refused, match="fewer than min_clients=3: fewer clusters"):
-        IFCARegressor(2, random_state=0).fit_federation(
-            InProcessFederation(X, y, ids, policy=policy)
-        )
-    y = X @ [1.0, 2.0, 3.0] + rng.normal(size=180)
-    FedAvgRegressor().fit_federation(InProcessFederation(X, y, ids, policy=policy))

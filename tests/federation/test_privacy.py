@@ -866,10 +866,3 @@ def test_a_drowned_signal_is_no_fit(cls):
     assert len(np.unique(adapted.coef_[:, 0])) == 20
     with pytest.raises(PrivacyError, match="Nothing was released"):
         cls().fit_federation(private(0.5, data, on_noise="error"))
-
-
-@pytest.mark.filterwarnings("ignore::skcfl.exceptions.PrivacyWarning")
-def test_networks_of_private_clients_train():
-    model = FedAvgRegressor(hidden_layer_sizes=(4,), max_iter=3, random_state=0)
-    model.fit_federation(private(50.0, grouped(300, 10, seed=3)[0]))
-    assert model.calls_ == 3

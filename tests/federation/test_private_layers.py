@@ -67,15 +67,6 @@ def test_own_parameters_go_on_from_where_they_were(model):
     assert np.isfinite(moves).all()
 
 
-@pytest.mark.filterwarnings("ignore::skcfl.exceptions.PrivacyWarning")
-def test_networks_of_masked_clients_train():
-    masked = InProcessFederation(*shifted(30)[0]).masked(3, bounds=BOUNDS)
-    model = FedRepRegressor(hidden_layer_sizes=(2,), max_iter=2, random_state=0)
-    model.fit_federation(masked)
-    assert model.n_iter_ == 2
-    assert model.calls_ == 3  # one sum had larger numbers than its masks had room for
-
-
 def test_clusters_of_networks_begin_near_the_network_s_start():
     """A spread as of linear models would drown it."""
     rng = np.random.default_rng(0)

@@ -26,7 +26,6 @@ from skcfl.federation.host import SiteHost
 from skcfl.federation.hosted_parts import KEPT_FITS, KEPT_SECONDS
 from skcfl.federation.pool import ClientPool
 from skcfl.federation.remote import RemoteFederation
-from skcfl.federation.row_calls import ROW_CALLS
 from skcfl.federation.rows import Rows
 from skcfl.federation.serialization import dumps, loads, number_of
 from skcfl.federation.sites import PlaceLost
@@ -547,22 +546,6 @@ def test_only_numbers_leave():
 # ----------------------------------------------------------------------------- policies
 
 
-def test_a_refusal_ends_a_sites_part():
-    both = wires(policy=SitePolicy(calls={*CALLS, *ROW_CALLS} - {"hessians"}))
-    with pytest.warns(UserWarning, match="site 'south': it does not answer hessians"):
-        model = FedAvgRegressor(alpha=0.01).fit_federation(RemoteFederation(both))
-    assert model.missing_clients_.tolist() == SOUTH
-    # A method that needs none gets its answers, from the same site.
-    model = LocalModelsRegressor(alpha=0.01).fit_federation(RemoteFederation(both))
-    assert model.missing_clients_.size == 0
-    both = wires(policy=SitePolicy(max_calls=2))
-    with (
-        pytest.warns(UserWarning, match="it has answered max_calls=2 calls"),
-        pytest.raises(FederationError, match="2 of 6 clients answer, and min_clients=6"),
-    ):
-        FedAvgRegressor().fit_federation(RemoteFederation(both, min_clients=6))
-
-
 def test_a_site_without_enough_rows_has_no_part():
     both = wires(policy=SitePolicy(min_rows=13))
     with pytest.warns(UserWarning, match="site 'south': no client has min_rows=13 rows"):
@@ -796,17 +779,3 @@ def test_a_reply_to_another_message_is_none():
     model.fit_federation(RemoteFederation(both))
     assert "site 'south': MessageError: it replied to another message." in both[1].failures
     assert_allclose(model.params_, wanted.params_, rtol=1e-8)
-
-
-def test_clients_of_few_rows_are_told_of():
-    """Rows that are held out to choose the number of clusters are too few of every client."""
-    both = [Wire(Table(name, policy=SitePolicy(min_rows=7))) for name in SITES]
-    reason = "clients, or parts of their rows, have fewer than min_rows=7 rows"
-    with (
-        pytest.warns(UserWarning, match=f"No answer of site '.*': {reason}"),
-        pytest.raises(FederationError, match="0 of 6 clients answer"),
-    ):
-        IFCARegressor(random_state=0).fit_federation(RemoteFederation(both))
-    assert both[0].failures == [f"site 'north': {reason}"]
-    model = IFCARegressor(n_clusters=2, random_state=0).fit_federation(RemoteFederation(both))
-    assert model.missing_clients_.size == 0
