@@ -633,10 +633,6 @@ def test_scale_of_sparse_features_that_outnumber_the_rows():
 @pytest.mark.parametrize(
     ("estimator", "message"),
     [
-        (LocalModels(group_col=1.5), "'group_col' parameter of LocalModels must be"),
-        (LocalModels(unseen="smallest"), "'unseen' parameter of LocalModels must be"),
-        (LocalModels(n_jobs="all"), "'n_jobs' parameter of LocalModels must be"),
-        (LocalModels(random_state="seed"), "'random_state' parameter of LocalModels must be"),
         (LocalModels(verbose=-1), "'verbose' parameter of LocalModels must be"),
         (LocalModels(LogisticRegression()), "'model' parameter of LocalModels must be"),
         (LocalModels(LinearModel), "'model' parameter of LocalModels must be"),

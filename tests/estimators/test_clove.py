@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from clustered import classification, fit, regression
+from clustered import fit, regression
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import AgglomerativeClustering
 from sklearn.datasets import load_digits
@@ -175,33 +175,6 @@ def test_shared_layers_of_a_network(Estimator, layers):
     saved = apart.history_["floats_down"] - shared.history_["floats_down"]
     hidden = slices["hidden1"].stop - slices["hidden1"].start
     assert_array_equal(saved, 6 * hidden)
-
-
-FOUND = [(CLoVERegressor, regression, 1), (IFCAClassifier, classification, 3)]
-FOUND += [(Estimator, make, K) for Estimator, make, _ in FOUND for K in (1, 2, 4)]
-
-
-@pytest.mark.parametrize(("Estimator", "make", "n_clusters"), some(FOUND, 2))
-def test_number_of_clusters_is_found(Estimator, make, n_clusters):
-    data = make(1, n_clients=12, n_clusters=n_clusters)
-    model = fit(Estimator(n_clusters="auto", n_init=1, random_state=0), data)
-    assert model.n_clusters_ == n_clusters
-    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
-    search = model.search_
-    # Two more than were found, and a model per client, do not gain.
-    n_clients = len(data.labels)
-    tried = [*range(1, n_clusters + 3), n_clients]
-    assert_array_equal(search["n_clusters"], tried)
-    assert search["accepted"][n_clusters - 1]
-    assert not search["accepted"][n_clusters:].any()
-    # The history has the rounds of all fits, and all that they sent.
-    searched = model.history_["searched"]
-    assert set(searched) == {0, *tried}
-    assert model.n_iter_ == len(searched)
-    assert model.floats_down_ >= search["floats_down"].sum()
-    # The final fit is that of the number found, from all rows.
-    plain = fit(Estimator(n_clusters=n_clusters, random_state=1), data)
-    assert_allclose(model.params_, plain.params_, atol=1e-8)
 
 
 @pytest.mark.filterwarnings("ignore::skcfl.exceptions.SingleClientWarning")

@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from trials import some
 
+import skcfl
 from skcfl import (
     FPFC,
     ConvexClusteredFLRegressor,
@@ -17,8 +18,6 @@ from skcfl import (
     FPFCRegressor,
     LamSearch,
     LocalModelsRegressor,
-    OracleClustersClassifier,
-    OracleClustersRegressor,
     Training,
 )
 from skcfl.datasets import (
@@ -40,26 +39,22 @@ def regression(seed=0, **options):
     return make_clustered_regression(random_state=seed, **options)
 
 
+NUMBERS = [({"noise": 1.5}, 0), ({"n_clients": 20, "n_clusters": 5}, 0), ({}, 0), ({}, 1)]
+
+
 @pytest.mark.parametrize(
-    ("options", "seed"),
-    some([({"noise": 1.5}, 0), ({"n_clients": 20, "n_clusters": 5}, 0), ({}, 0), ({}, 1)], 1),
+    ("kind", "data", "atol"),
+    [
+        *(("Regressor", regression(seed, **options), 1e-8) for options, seed in some(NUMBERS, 1)),
+        # 20 to 60 rows per client for 11 parameters: many local models separate their classes.
+        ("Classifier", make_clustered_classification(6, 2, random_state=3), 1e-6),
+    ],
 )
-def test_regression_needs_no_tuning(options, seed):
-    data = regression(seed, **options)
-    model = fit(FPFCRegressor(refit=True), data)
+def test_clusters_need_no_tuning(kind, data, atol):
+    model = fit(getattr(skcfl, f"FPFC{kind}")(refit=True), data)
     assert adjusted_rand_score(data.labels, model.labels_) == 1.0
-    oracle = fit(OracleClustersRegressor(data.labels, alpha=model.alpha_), data)
-    assert_allclose(model.params_, oracle.params_, atol=1e-8)
-
-
-@pytest.mark.parametrize("seed", [3])
-def test_classification_with_few_rows_needs_no_tuning(seed):
-    """20 to 60 rows per client for 11 parameters: many local models separate their classes."""
-    data = make_clustered_classification(6, 2, random_state=seed)
-    model = fit(FPFCClassifier(refit=True), data)
-    assert adjusted_rand_score(data.labels, model.labels_) == 1.0
-    oracle = fit(OracleClustersClassifier(data.labels, alpha=model.alpha_), data)
-    assert_allclose(model.params_, oracle.params_, atol=1e-6)
+    oracle = getattr(skcfl, f"OracleClusters{kind}")(data.labels, alpha=model.alpha_)
+    assert_allclose(model.params_, fit(oracle, data).params_, atol=atol)
 
 
 def test_units_of_the_features_do_not_matter():
