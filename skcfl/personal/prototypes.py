@@ -17,7 +17,6 @@ and ``v_i`` is the variance of that estimate: bias and variance of the mixed hea
 """
 
 import numpy as np
-from scipy.optimize import nnls
 
 from ..calls.descriptions import ClassStatistics
 from ..calls.kept_models import PartialUpdate, PrototypeUpdate
@@ -37,6 +36,10 @@ __all__ = [
 
 # Weights of other heads below which they are left out (the public code's).
 LEAST_WEIGHT = 1e-3
+# Variance of a client's means, over its squared distance from another, below which it is rounding.
+LEAST_VARIANCE = 1e-10
+# Most Newton steps of a programme, and the gain, over the objective, at which they end.
+NEWTON_STEPS, EXACT = 500, 1e-14
 
 
 def mean_prototypes(means, counts, before=None, aggregator=None):
@@ -193,22 +196,54 @@ def mixing_weights(h, v):
 
     Notes
     -----
-    With ``P = R' R`` on the simplex ``|R a|^2`` is least in the direction of the ``a >= 0`` that
-    minimises ``|R a|^2 + (sum a - 1)^2``, a problem of non-negative least squares; it is solved in
-    units in which ``P`` has a diagonal of ones.
+    Newton's method on the dual of each programme, which has one variable for each column of ``h``
+    and one for the sum of the weights: the time grows with the square of the clients.
     """
     # What is not finite ends the fit when the models are published.
     h, v = (np.nan_to_num(np.asarray(a, dtype=float), posinf=0.0, neginf=0.0) for a in (h, v))
+    unit = max(np.abs(h).max(initial=0.0), np.sqrt(v.max(initial=0.0))) or 1.0
+    h, v = h / unit, v / unit / unit
+    h = h - h.mean(axis=0)
+    if h.shape[1] > len(h):
+        h = np.linalg.qr(h.T, mode="r").T  # the same distances in fewer columns
     out = np.empty((len(h), len(h)))
     for i in range(len(h)):
-        root = np.vstack([(h[i] - h).T, np.diag(np.sqrt(v))])
-        size = 1.0 / np.maximum(np.linalg.norm(root, axis=0), 1e-150)
-        root = np.vstack([root * size, size / size.max()])
-        a = size * nnls(root, np.eye(len(root))[-1], maxiter=100 * len(h))[0]
-        a /= a.sum()
+        away = h[i] - h
+        variance = np.maximum(v, LEAST_VARIANCE * np.einsum("jk,jk->j", away, away) + 1e-30)
+        a = _least_error(away / np.sqrt(variance[i]), variance / variance[i])
         a[a < LEAST_WEIGHT] = 0.0
         out[i] = a / a.sum()
     return out
+
+
+def _least_error(away, v):
+    """Weights ``a`` of the simplex for which ``|away' a|^2 + sum v a^2`` is least.
+
+    Those of variables z are ``max(B z, 0)``, times the square roots of ``v``.
+    """
+    m, k = away.shape
+    B = np.hstack([-away, np.ones((m, 1))]) / np.sqrt(v)[:, None]
+    E = np.diag(np.repeat([1.0, 0.0], [k, 1]))
+    e = 1.0 - E.diagonal()
+    z = e / np.sum(1.0 / v)
+
+    def dual(z, u):
+        return z @ e - 0.5 * (z @ E @ z + np.square(np.maximum(u, 0.0)).sum())
+
+    for _ in range(NEWTON_STEPS):
+        u = B @ z
+        active = B[u > 0]
+        gradient = e - E @ z - B.T @ np.maximum(u, 0.0)
+        step = np.linalg.solve(E + active.T @ active, gradient)
+        rise, change, size = gradient @ step, B @ step, 1.0
+        if rise <= EXACT * z[-1]:
+            break
+        now = dual(z, u)
+        while size > EXACT and dual(z + size * step, u + size * change) < now + 1e-4 * size * rise:
+            size *= 0.5
+        z = z + size * step
+    a = np.maximum(u + change, 0.0) / np.sqrt(v)
+    return a / a.sum()
 
 
 class HeadMixing(SharedUpdate):
