@@ -296,18 +296,22 @@ class _Rounds:
         self.pairs = np.zeros(3)
         takes_part = np.zeros(problem.n, dtype=bool)
         takes_part[members] = True
+        everyone = takes_part.all()
         for k, block in enumerate(problem.blocks):
-            mask = np.logical_or(*block.ends(takes_part))
+            mask = everyone or np.logical_or(*block.ends(takes_part))
             U, theta = state.U[k], state.theta[k]
-            update = mask.any()
+            update = np.any(mask)
             if check or update:
                 D = block.difference(WT)
             if update:
-                delta = D + U
+                delta = D + U if check else np.add(D, U, out=D)
                 shrunk = penalty.prox(delta, self.strength / self.rho)
                 delta -= shrunk
-                np.copyto(U, delta, where=mask)
-                np.copyto(theta, shrunk, where=mask)
+                if everyone:
+                    U, theta = state.U[k], state.theta[k] = delta, shrunk
+                else:
+                    np.copyto(U, delta, where=mask)
+                    np.copyto(theta, shrunk, where=mask)
             block.add_divergence(theta - U, outflow)
             if check:
                 block.add_divergence(U, self.dual)

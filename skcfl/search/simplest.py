@@ -144,7 +144,7 @@ class Choice:
         least, most = WITHIN * min(member.counts), max(member.counts) / WITHIN
         step, before, lam = CONFIRMING_STEP, None, member.lam
         for _ in range(CONFIRMATIONS if self.families[member.family].grows else 1):
-            n_models = int(self._partition_of(member, lam).max()) + 1
+            n_models = self._n_models(member, lam, least, most)
             if least <= n_models <= most:
                 found = replace(member, lam=lam)
                 found.value = member.value
@@ -154,6 +154,18 @@ class Choice:
             step = step if before in (None, up) else np.sqrt(step)
             before, lam = up, float(lam * step if up else lam / step)
         return None
+
+    def _n_models(self, member, lam, least, most):
+        """Number of clusters of all rows, or a known one that is beyond the same limit.
+
+        Larger values of lam have fewer clusters: known partitions tell what others come to.
+        """
+        for (*line, other), labels in self.partitions.items():
+            if line == [member.family, member.alpha] and lam != member.lam:
+                n_models = int(labels.max()) + 1
+                if (other <= lam and n_models < least) or (other >= lam and n_models > most):
+                    return n_models
+        return int(self._partition_of(member, lam).max()) + 1
 
     def _partition_of(self, member, lam):
         """Clusters of all rows under a member's family and local penalty."""

@@ -1,5 +1,7 @@
 """Options of the choice of lam: objects of scikit-learn, checked together, and what they do."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -10,7 +12,8 @@ from trials import some
 from skcfl import ConvexClusteredFLRegressor, FPFCRegressor, GTVRegressor, LamSearch
 from skcfl.datasets import make_clustered_regression
 from skcfl.model_selection import ClientKFold
-from skcfl.search.simplest import Choice
+from skcfl.search.candidates import Member
+from skcfl.search.simplest import CONFIRMATIONS, Choice
 
 DATA = make_clustered_regression(8, 2, 3, n_samples=20, random_state=0)
 CLASSES = [ConvexClusteredFLRegressor, GTVRegressor, FPFCRegressor]
@@ -112,3 +115,22 @@ def test_refitted_models_far_behind_are_not_fitted_to_all_rows(monkeypatch):
     assert search["refit"].any()
     assert search["criterion"][search["refit"]].min() > 1.3 * search["criterion"].min()
     assert not tried
+
+
+def test_members_between_known_partitions_of_all_rows_are_not_fitted_to_them():
+    """Above lam = 1 there are two clusters, below it all clients are separate."""
+    tried = []
+
+    def partition(family, alpha, lam):
+        tried.append(lam)
+        return np.arange(40) % (2 if lam > 1.0 else 40)
+
+    family, whole = SimpleNamespace(grows=True), SimpleNamespace(partition=partition)
+    choice = Choice([family], np.ones(1), None, True, whole)
+    members = [Member(0, None, lam, True, np.zeros(1), (10,)) for lam in (1.3, 1.5, 0.8, 1.4)]
+    assert choice.confirmed_member(members[0]) is None
+    first = len(tried)
+    assert [choice.confirmed_member(member) for member in members[1:]] == [None] * 3
+    assert first == CONFIRMATIONS and len(tried) < first + CONFIRMATIONS
+    other = Member(0, 0.1, 1.3, True, np.zeros(1), (2,))
+    assert choice.confirmed_member(other).lam == 1.3 and tried[-1] == 1.3
