@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from skcfl import FPFC, ConvexClusteredFL, ConvexClustering
+from skcfl import FPFC, IFCA, ConvexClusteredFL, ConvexClustering
 from skcfl.clients.blocks import make_blocks
 from skcfl.exceptions import NotEnoughMemoryError
 from skcfl.graphs import complete_graph, distance_graph, from_adjacency
+from skcfl.inspection import cluster_stability
 from skcfl.models import LinearModel
 from skcfl.numerics import memory
 
@@ -78,6 +79,11 @@ def test_complete_graphs(small, solver):
             2 * 435 * 4 * 8 - 1,
             lambda: FPFC(LINEAR, lam=0.1).fit(*rows(30)),
             "435 edges of 30 nodes, with 2 times",
+        ),
+        (
+            32 * 900 - 1,
+            lambda: cluster_stability(IFCA(LINEAR, n_clusters=2), *rows(30)),
+            "pairs of 30 clients.*drawn at random",
         ),
         (1000, lambda: from_adjacency(ONES), "400 weights of A as a list.*complete_graph"),
         (1000, lambda: distance_graph(ONES), "distances of 20 nodes.*knn_graph"),

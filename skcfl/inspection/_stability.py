@@ -25,6 +25,7 @@ from .._typing import (
 )
 from ..clients.ids import check_ids, encode, locate
 from ..model_selection._columns import ids_in_column
+from ..numerics.memory import require
 from ._axes import Axes, Display, name_clients
 
 # Shares of the fits in which a pair is together, between which it is unsure.
@@ -34,6 +35,8 @@ LEAST, MOST = 0.1, 0.9
 STABLE = 0.8
 # Clients up to which each has its name beside it.
 NAMED = 40
+# Bytes of a pair of clients: its share of the fits, and copies of it.
+PAIR = 32
 
 
 @dataclass
@@ -155,6 +158,8 @@ def cluster_stability(
     ------
     ValueError
         If nothing names the clients, or the number of fits is not a positive integer.
+    NotEnoughMemoryError
+        If a matrix of all pairs of clients does not fit in memory.
 
     Examples
     --------
@@ -177,6 +182,8 @@ def cluster_stability(
             )
         ids = ids_in_column(X, estimator.group_col)
     clients, codes = encode(check_ids(ids))
+    what = f"The pairs of {len(clients)} clients, and how often they are together,"
+    require(PAIR * len(clients) ** 2, what, "Take some of the clients, drawn at random.")
     base = _fitted_to(estimator, clients, X, y, groups)
     # Nodes of a graph may have no rows.
     labels, rng = _labels(base)[locate(base.groups_, clients)[0]], check_random_state(random_state)

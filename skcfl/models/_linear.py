@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from .losses import Loss
 
 EPS = np.finfo(float).eps
-# Rows of a prediction, and models of losses, are computed in chunks of about this many bytes.
+# Rows of a prediction are computed in chunks of about this many bytes.
 CHUNK_BYTES = 2**21
+MANY_CHUNKS = 16  # of models: above it their predictions are not kept for a gradient
 # Clients with at most this many rows or columns have their eigenvalues computed in full.
 SMALL_SIDE = 128
 # Numbers of the inverses up to which conjugate gradients are preconditioned by them.
@@ -286,16 +287,16 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
 
     def losses(self, block, theta):
         """Mean loss of every client under every model, no penalty: (K, p) -> (c, K)."""
-        c, n, _ = block.shape
-        # Blocks bound the rows, and not the models: each new client's, of thousands, may be asked.
-        parts = slices(len(theta), max(CHUNK_BYTES // (4 * c * n * self.n_outputs or 1), 1))
-        return np.hstack([self._all_losses(block, theta[part])[1] for part in parts])
+        some = self._models_at_once(block, theta)
+        return np.hstack([self._all_losses(block, part)[1] for part in some])
 
     def best_response(self, block, theta, fixed=None):
         """Losses (c, K), choices (c,), gradients of ``f_i`` at the choice (c, p).
 
-        One pass over the rows: the predictions that choose the model give its gradient.
+        The predictions that choose the model give its gradient, in one pass over the rows.
         """
+        if len(self._models_at_once(block, theta)) > MANY_CHUNKS:
+            return super().best_response(block, theta, fixed)
         Z, losses = self._all_losses(block, theta)
         choice = choose(losses, fixed)
         gradient = self.loss_gradient(block, Z[np.arange(len(Z)), choice])

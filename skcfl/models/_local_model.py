@@ -5,7 +5,12 @@ from math import isfinite
 
 import numpy as np
 
+from ..numerics.matrices import slices
 from ._spec import ModelSpec
+
+# Bytes of the losses of rows, or of their predictions, that are computed at a time: blocks bound
+# the rows, and not the models. Each new client's, of thousands, may be asked.
+LOSS_BYTES = 2**21
 
 
 class LocalModel(ModelSpec):
@@ -33,7 +38,14 @@ class LocalModel(ModelSpec):
 
     def losses(self, block, theta):
         """Mean loss of every client under every model, no penalty: (K, p) -> (c, K)."""
-        return np.einsum("ckn,cn->ck", self.losses_of_rows(block, theta), block.weights)
+        parts = (self.losses_of_rows(block, some) for some in self._models_at_once(block, theta))
+        return np.hstack([np.einsum("ckn,cn->ck", part, block.weights) for part in parts])
+
+    def _models_at_once(self, block, theta):
+        """Parts of the models (K, p) that have about so many losses of rows."""
+        c, n, _ = block.shape
+        number = max(LOSS_BYTES // (4 * c * n * self.n_outputs or 1), 1)
+        return [theta[some] for some in slices(len(theta), number)]
 
     def losses_of_rows(self, block, theta):
         """Loss of every row under every model: (K, p) -> (c, K, n)."""

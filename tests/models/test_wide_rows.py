@@ -7,11 +7,11 @@ from scipy import sparse
 
 from skcfl import ConvexClusteredFLClassifier
 from skcfl.calls.curvatures import Prox, Solve
-from skcfl.calls.first_order import Losses, ObjectivesGradients
+from skcfl.calls.first_order import ObjectivesGradients
 from skcfl.calls.proofs_asked import Conjugate
 from skcfl.clients.blocks import Block, SparseBlock, make_blocks
 from skcfl.federation.inprocess import open_rows
-from skcfl.models import LinearModel, _convex, _linear
+from skcfl.models import MLP, LinearModel, _convex, _linear, _local_model
 from skcfl.models._row_space import RowSpace
 
 # Least squares are factorised.
@@ -228,18 +228,24 @@ def test_sparse_rows_of_least_squares_stay_sparse(fit_intercept, alpha, monkeypa
     assert not _linear.Sparse(block, decay).enough
 
 
-def test_losses_of_many_models_are_computed_some_at_a_time(monkeypatch):
-    rng = np.random.default_rng(0)
+@pytest.mark.parametrize("model", [LinearModel(), MLP((4,), precision="double")])
+def test_losses_of_many_models_are_computed_some_at_a_time(model, monkeypatch):
+    rng, most = np.random.default_rng(0), []
     X, y = rng.normal(size=(60, 3)), rng.normal(size=60)
-    pool = open_rows(LinearModel().bind(3), X, y, np.arange(60) % 4, 4)
-    theta, most = rng.normal(size=(50, 4)), []
-    wanted, all_losses = pool.ask(Losses, theta), LinearModel._all_losses
+    model = model.bind(3, None)
+    (block,) = make_blocks(model.design(X), y[:, None], np.ones(60), np.arange(60) % 4, 4)
+    theta = rng.normal(size=(50, model.n_params))
+    wanted, cls = [model.losses(block, theta), *model.best_response(block, theta)], type(model)
+    name = "_all_losses" if cls is LinearModel else "losses_of_rows"
+    compute = getattr(cls, name)
 
     def seen(model, block, some):
         most.append(len(some))
-        return all_losses(model, block, some)
+        return compute(model, block, some)
 
-    monkeypatch.setattr(LinearModel, "_all_losses", seen)
-    monkeypatch.setattr(_linear, "CHUNK_BYTES", 4 * 60 * 7)
-    assert_allclose(pool.ask(Losses, theta), wanted, rtol=1e-14)
-    assert sum(most) == 50 and max(most) == 7
+    monkeypatch.setattr(cls, name, seen)
+    monkeypatch.setattr(_local_model, "LOSS_BYTES", 4 * 60 * 2)
+    found = [model.losses(block, theta), *model.best_response(block, theta)]
+    for values, others in zip(found, wanted, strict=True):
+        assert_allclose(values, others, rtol=1e-12, atol=1e-14)
+    assert sum(most) == 100 and max(most) == 2
