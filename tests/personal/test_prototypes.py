@@ -1,6 +1,5 @@
 """FedProto and FedPAC: prototypes, the pull to them, the programme of the heads."""
 
-import time
 import warnings
 
 import numpy as np
@@ -190,19 +189,6 @@ def test_mixing_weights_of_equal_clients(scale):
     h = scale * np.repeat([[1.0, 2.0, 3.0], [-5.0, 0.0, 1.0]], 4, axis=0)
     equal = np.kron(np.eye(2), np.ones((4, 4))) / 4 if scale else np.full((8, 8), 1 / 8)
     assert_allclose(mixing_weights(h, np.zeros(8)), equal, atol=1e-12)
-
-
-def test_mixing_weights_take_the_square_of_the_clients():
-    """Five times the clients: 25 times the time, and a hundred times with nnls."""
-    rng = np.random.default_rng(0)
-
-    def seconds(m):
-        h, v = rng.integers(3, size=(m, 1)) + rng.normal(size=(m, 10)), rng.gamma(2, 0.05, m)
-        start = time.process_time()
-        mixing_weights(h, v)
-        return time.process_time() - start
-
-    assert seconds(400) < 50 * min(seconds(80) for _ in range(3))
 
 
 @pytest.mark.parametrize("sizes", [(), (5, 4)])
