@@ -130,6 +130,12 @@ class KeptMoves(Moves, abstract=True):
         left_out = cls._add_up(answers, {"theta": theta, "labels": labels, "weights": weights})
         return {**answers, "non_finite": left_out} if left_out.any() else answers
 
+    def each_move(cls, site, arguments):
+        """As of :class:`Moves`, by the models that clients keep: others would train again."""
+        start, shared = arguments["theta"][arguments["labels"]], arguments.get("shared")
+        kept = _kept(site, start.dtype)
+        return start, start - (kept if shared is None else kept[:, columns_of(shared)])
+
 
 class PartialMoves(KeptMoves, trains=PartialUpdate, without={"prototypes", "strength"}):
     """Let every client train the model that it keeps, with the shared part replaced; add up.

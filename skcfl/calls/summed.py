@@ -3,6 +3,7 @@
 The answers do not grow with the number of clients, but for a number or two of each.
 """
 
+import copy
 from typing import Any, ClassVar
 
 import numpy as np
@@ -158,6 +159,10 @@ class Moves(Call, abstract=True):
         that are lost in rounding, as of clients that are at their minimum, are as large as it.
         """
         if cls.trains is not None:
+            if site.model.own is not None:
+                # What clients keep for themselves has been trained already.
+                site = copy.copy(site)
+                site.state = copy.deepcopy(site.state)
             start, moves = cls.each_move(site, arguments)
             with np.errstate(over="ignore"):
                 far = np.linalg.norm(np.asarray(moves, float), axis=1)

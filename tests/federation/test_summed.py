@@ -18,7 +18,7 @@ from skcfl.calls.first_order import (
     Objectives,
     ObjectivesGradients,
 )
-from skcfl.federation import FanOutFederation, Faults, InProcessFederation
+from skcfl.federation import FanOutFederation, Faults, InProcessFederation, SitePolicy
 from skcfl.models import MLP, LinearModel
 from skcfl.numerics.by_cluster import sum_by_cluster
 
@@ -237,3 +237,16 @@ def test_estimators_tell_whether_they_need_single_answers(model, monkeypatch):
     y = np.einsum("nd,nd->n", rows, np.eye(3)[groups % 3])
     model.fit(rows, y + 0.1 * rows[::-1, 0], groups=groups)
     assert any(CALLS[call].is_single() for call, *_ in seen) is model.needs_single_answers
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("layers", [(), (3,)])
+@pytest.mark.parametrize("method", [skcfl.FedRepRegressor, skcfl.FedALARegressor])
+def test_clients_train_the_models_that_they_keep_once_a_round(method, layers):
+    """Also where a policy checks how many clients have moved."""
+    model = method(hidden_layer_sizes=layers, max_iter=3, random_state=0)
+    plain, checked = (
+        model.fit_federation(InProcessFederation(X, Y, GROUPS, policy=policy)).predict(X, GROUPS)
+        for policy in (None, SitePolicy(min_clients=2))
+    )
+    assert_array_equal(plain, checked)

@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skcfl import FedAvg
 from skcfl.calls.first_order import LocalUpdate
+from skcfl.federation import InProcessFederation, SitePolicy
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import TorchModel
 
@@ -50,6 +51,17 @@ def test_buffers_follow_the_rows_of_their_client(how, persistent):
     if persistent:
         expected = (1 - 0.9**3) * np.array([X[CODES == i].mean(axis=0) for i in range(4)])
         assert_allclose(found[0][:, bound.statistics], expected, rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_buffers_that_clients_keep_follow_their_rows_once_a_round():
+    """Also where a policy checks how many clients have moved."""
+    model = FedAvg(TorchModel(Running("copied"), buffers="local"), max_iter=2, random_state=0)
+    plain, checked = (
+        model.fit_federation(InProcessFederation(X, Y, CODES, policy=policy)).params_
+        for policy in (None, SitePolicy(min_clients=2))
+    )
+    assert_array_equal(plain, checked)
 
 
 class Counting(torch.nn.Linear):
