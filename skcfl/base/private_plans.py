@@ -84,8 +84,7 @@ def rounds_plan(
         return Result(theta, np.zeros(0, dtype=np.intp), extra=extra)
 
     def solve(releases: Releases) -> Result:
-        if releases.multiplier:
-            _refuse_statistics(releases.model, shared)
+        _refuse_statistics(releases.model, shared, releases.multiplier > 0)
         if n_clusters > 1 and known is None:
             theta = rounds.starts_of_clusters(releases, n_clusters, step)
         else:
@@ -117,16 +116,23 @@ def rounds_plan(
     return PrivatePlan(*about, exact if sums else None)
 
 
-def _refuse_statistics(model: LocalModel, shared: Array | None) -> None:
-    """Raise a PrivacyError if noise would be added to running statistics."""
-    if model.statistics is None:
+def _refuse_statistics(model: LocalModel, shared: Array | None, noisy: bool) -> None:
+    """Raise a PrivacyError if noise is added to running statistics, or clients keep theirs."""
+    refused = model.statistics if noisy else model.own
+    if refused is None:
         return
-    noisy = model.statistics if shared is None else model.statistics & shared
-    if layers := [name for name, at in model.layer_slices().items() if noisy[at].any()]:
+    refused = refused if shared is None else refused & shared
+    if layers := [name for name, at in model.layer_slices().items() if refused[at].any()]:
+        why = (
+            "and noise can make a variance negative. Take layers without them, such as GroupNorm "
+            "or LayerNorm; register constants with persistent=False."
+            if noisy
+            else "which clients keep with buffers='local': models would be published with those "
+            "of the module before it was trained. buffers='average' sums them behind the masks."
+        )
         raise PrivacyError(
             f"model: the layers {layers} of the module have buffers of floats, such as running "
-            "statistics, and noise can make a variance negative. Take layers without them, such "
-            "as GroupNorm or LayerNorm; register constants with persistent=False."
+            f"statistics, {why}"
         )
 
 

@@ -110,7 +110,8 @@ class TorchModel(SupervisedMixin, LocalModel):  # type: ignore[override]
     client's own; ``cluster_params_`` have the means of the clusters' clients. A batch of one row
     is normalised by the running statistics, as it has no variance. Counters, complex numbers and
     buffers with ``persistent=False`` are not sent, and begin anew in every round. Fits of private
-    clients refuse modules with buffers of floats: noise can make a variance negative.
+    clients refuse modules with buffers of floats: noise can make a variance negative. Fits of
+    masked clients refuse ``buffers="local"`` of layers that are shared.
 
     Dropout and other draws in training are seeded by the client, the round and the step: they do
     not depend on where or beside whom a client computes, and PyTorch's own generator is left as it

@@ -842,6 +842,12 @@ def test_noise_is_refused_for_running_statistics():
         masked = method(net(norm=True), max_iter=1)
         masked.fit_federation(clients.masked(3, bounds=bounds))
         assert (masked.cluster_params_[:, masked.model_.statistics][:, 8:] > 0).all()
+        # Statistics that clients keep would be published as those of the module as it was given.
+        kept = method(net(norm=True, buffers="local"), max_iter=1)
+        with pytest.raises(
+            PrivacyError, match=r"layers \['body.1'\] .* keep with buffers='local'"
+        ):
+            kept.fit_federation(clients.masked(3, bounds=bounds))
 
 
 @pytest.mark.parametrize("method", [FedAvg, FedRep, partial(IFCA, n_clusters=2)])
