@@ -39,8 +39,9 @@ class MissingClientWarning(UserWarning):
     """Issued when clients that answer other calls have no part in the fit, or not in all of it.
 
     Clients that never answer one kind of call, for example of a site with another version, have
-    no part in the fit from then on. A fit starts again, twice at most, with clients that were away
-    when they were needed and are back. ``missing_clients_`` has the ids, the message the reason.
+    no part in the fit from then on, nor have clients in this process that are silent under their
+    policy. A fit starts again, twice at most, with clients that were away when they were needed
+    and are back. ``missing_clients_`` has the ids, the message the reason.
 
     Examples
     --------

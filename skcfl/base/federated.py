@@ -324,6 +324,7 @@ class BaseFederated(NewClients, Reports, Predictions, TakesTables, OfClients):
                 vars(task).update(vars(replace(self._open(*again), evidence=task.evidence)))
                 task.pool.ledger.take_over([ledger])
                 announce(presence.why_again())
+                presence.warn_of_refusals()
             finally:
                 presence.starts_again = False
 

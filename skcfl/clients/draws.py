@@ -114,13 +114,16 @@ def shuffled(seed, numbers, codes, order=None, classes=None):
     return ranks(codes, np.lexsort((key, codes) if classes is None else (key, classes, codes)))
 
 
-def dealt(n_folds, seed, numbers, codes, *rows):
-    """Fold in which each row is held out, -1 for a client's only row; see :func:`shuffled`."""
+def dealt(n_folds, seed, numbers, codes, *rows, least=1):
+    """Fold in which each row is held out, -1 for a client's only row; see :func:`shuffled`.
+
+    A client holds out, and keeps, at least `least` rows: it has rows in fewer folds, or in none.
+    """
     # Clients of few rows begin at different folds.
     first = (mixed(seed, numbers) % np.uint64(n_folds)).astype(np.intp)
-    fold = (shuffled(seed, numbers, codes, *rows) + first[codes]) % n_folds
-    fold[(np.bincount(codes) == 1)[codes]] = -1
-    return fold
+    used = np.minimum(np.bincount(codes, minlength=len(numbers)) // least, n_folds)[codes]
+    fold = (shuffled(seed, numbers, codes, *rows) % np.maximum(used, 1) + first[codes]) % n_folds
+    return np.where(used > 1, fold, -1)
 
 
 def fingerprints(X):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -169,6 +170,9 @@ class Federation(Protected, ABC):
         hello = self.hello(model.estimator_type) if hello is None else hello
         presence = Presence(hello.ids, self.min_clients, self.retries, before)
         parts = _present(self.rows(model, hello), presence, hello, model)
+        for part in parts:
+            if getattr(part, "guard", None) is not None and not part.wraps:
+                presence.guarded[part.places] = True
         if self.journal is not None:
             about = self.journal, hello, self._bytes_of_fit, self.rows
             parts = recorded(parts, model.estimator_type, *about)
@@ -470,6 +474,18 @@ class InProcessFederation(Federation):
 
         `dtype` is that of the features and `classes` are those of all clients.
         """
+        guard = None if self._guard is None else FitGuard(self._guard)
+        with nullcontext() if guard is None else guard.counting():
+            return self._rows_at(places, model, dtype, classes, guard)
+
+    def _rows_at(
+        self,
+        places: Array,
+        model: LocalModel,
+        dtype: DTypeLike,
+        classes: Array | None,
+        guard: FitGuard | None,
+    ) -> Rows | PrivateRows:
         if self._account is not None:
             self._account.check_unit()
         X, codes, weights, kind = self.X, self.codes, self.sample_weight, model.estimator_type
@@ -512,7 +528,6 @@ class InProcessFederation(Federation):
             # The place of a policy is one party.
             return PrivateRows(rows, self._account, model, self.ids, self._guard is None)
         wraps = [] if self.faults is None else [self.faults.wrapper(self.ids, places)]
-        guard = None if self._guard is None else FitGuard(self._guard)
         about = self.n_jobs, wraps, guard, self._keys
         return Rows(X, y, codes, weights, places, *about)
 

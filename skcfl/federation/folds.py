@@ -80,7 +80,8 @@ class Folds:
         if n_testable < n_folds:
             raise ValueError(
                 f"cv={n_folds} is more than the number of rows that can be tested, {n_testable}: "
-                "the only row of a client never is."
+                "the only row of a client never is. Clients under a SitePolicy test min_rows of "
+                "their rows as one."
             )
         dealt = [part.folds(n_folds, seed, all(discrete)) for part in self.parts]
         folds = [self._fold(parts) for parts in zip(*dealt, strict=True)]
@@ -182,9 +183,9 @@ class Fold:
 
         Returns
         -------
-        scores : ndarray of shape (m,)
+        scores : ndarray of shape (m,) or None
             The larger the better; of rows in several places the mean of the places' scores,
-            weighted as their rows are. NaN without any rows to be scored.
+            weighted as their rows are. None without any rows to be scored.
         """
         folds = self.folds
         model, classes = folds.model, folds.classes
@@ -197,7 +198,7 @@ class Fold:
         how = {"retries": folds.presence.retries, "may_refuse": True}
         scores, shares = zip(*ask_each(self.parts, "scores", own, **how), strict=True)
         if not any(shares):
-            return np.full(len(params), np.nan)
+            return None
         if len(scores) == 1:
             return scores[0]
         return np.average(scores, axis=0, weights=shares)

@@ -70,7 +70,11 @@ class InProcessSite(Site):
         Ends of the bins of the features; None is one bin each.
     row_ids : ndarray or None
         Those of the rows of the site that weigh something, by client.
+    min_rows : int, default=1
+        Rows that a client holds out at least, and keeps.
     """
+
+    min_rows = 1
 
     def __init__(
         self,
@@ -367,24 +371,26 @@ class InProcessSite(Site):
         site.client_weights = client_weights
         return [site]
 
-    def _held_out(self, fraction, seed):
-        """Two parts of each client's rows: to train on, held out."""
+    def _held_out(self, fraction, seed, undivided=False):
+        """Two parts of each client's rows: to train on, held out; all in both of some clients."""
         rows = self.rows()
         codes, size = rows[3], self.client_sizes
-        n_held = np.clip(np.round(fraction * size).astype(int), np.minimum(size, 1), None)
-        n_held = np.where(size > 1, np.minimum(n_held, size - 1), n_held)
+        least = self.min_rows
+        most = np.maximum(size - least, least)
+        n_held = np.clip(np.round(fraction * size).astype(int), least, most)
         held = shuffled(seed, self.places, codes) < n_held[codes]
-        train = ~held | (size == 1)[codes]
-        return self._parts(rows, train, held)
+        both = ((size < 2 * least) | undivided)[codes]
+        return self._parts(rows, ~held | both, held | both)
 
-    def _folds(self, n_folds, seed):
-        """Every row held out once, but for the only row of a client."""
+    def _folds(self, n_folds, seed, undivided=False):
+        """Every row held out once, but for the only row of a client, and those of some clients."""
         n_folds = whole_number(n_folds, "n_folds", 2, MAX_FOLDS)
         rows = self.rows()
         codes, classes = rows[3], None
         if self.model.estimator_type == "classifier":
             classes = np.unique(rows[1], axis=0, return_inverse=True)[1].ravel()
-        fold = dealt(n_folds, seed, self.places, codes, None, classes)
+        fold = dealt(n_folds, seed, self.places, codes, None, classes, least=self.min_rows)
+        fold[np.broadcast_to(undivided, self.n_clients)[codes]] = -1
         pairs = [self._parts(rows, fold != k, fold == k) for k in range(n_folds)]
         return [site for pair in pairs for site in pair]
 

@@ -1,6 +1,7 @@
 """Rows that judge models, where they are: a server receives scores and sums."""
 
 import copy
+from contextlib import nullcontext
 from inspect import signature
 
 import numpy as np
@@ -84,13 +85,9 @@ class FoldRows(Endpoint):
             y = classes[y]
         # As in scikit-learn's searches without metadata routing, scorers count rows alike.
         models = (_Models(model, classes, some, codes) for some in params)
-        try:
-            return np.array([scorer(own, X, y) for own in models]), share
-        except ValueError:
-            if guard is not None:
-                # Whether single predictions suit a score is an answer, too.
-                guard.end(f"its rows and the models do not suit scoring={scoring!r}")
-            raise
+        reason = f"its rows and the models do not suit scoring={scoring!r}"
+        with nullcontext() if guard is None else guard.counting(reason):
+            return np.array([scorer(one, X, y) for one in models]), share
 
 
 class ScoredRows(Endpoint):

@@ -13,14 +13,16 @@ from .._checks import about, whole_number
 from ..calls.answers import check_arguments
 from ..calls.call import CALLS
 from ..calls.letters import sizes_of
-from ..numerics.by_cluster import weight_by_cluster
+from ..clients.last_answers import Forgotten
+from ..exceptions import PrivacyError, RowsShownError
+from ..numerics.by_cluster import effective_numbers, weight_by_cluster
 from ..numerics.matrices import quotient
 from ..numerics.once import once
 from .checking import check_positions
 from .privacy import ClientPrivacy
 from .query_log import QueryLog
 from .row_calls import ROW_CALLS, TOLD_BY, check_calls
-from .sites import Refused, WrappedSite, answer_without
+from .sites import PlaceLost, Refused, WrappedSite, answer_without
 
 #: Calls with an entry for each bin, leaf, level or local cluster: it, or the difference of two,
 #: may be that of one row.
@@ -41,11 +43,11 @@ class SitePolicy:
     ----------
     min_rows : int, default=1
         Every answer is about at least so many rows of each client. Clients of fewer rows do not
-        answer and are in no sum. Neither do clients answer about a part of their rows, such as a
-        fold, that has fewer rows or with those that they have answered about divides them into
-        fewer; about classes of fewer rows; or after steps on batches, which the server draws,
-        unless `calls` name these steps: then of so many rows. Rows of unequal weights count as
-        ``(sum of weights)^2 / sum of squared weights``.
+        answer and are in no sum. Clients hold out so many rows or more in a search, and keep as
+        many. Those of fewer rows, or that have answered about other parts, hold out none and do
+        not judge. Clients do not answer about classes of fewer rows; or after steps on batches,
+        which the server draws, unless `calls` name these steps: then of so many rows. Rows of
+        unequal weights count as ``(sum of weights)^2 / sum of squared weights``.
     min_clients : int, default=1
         Sums over clients are over at least so many clients of the site, also where these choose
         what they are summed by. Clients of unequal weights count as rows do, unless these are the
@@ -296,7 +298,7 @@ class Guard:
         part = np.zeros(len(codes), dtype=bool)
         part[rows] = True if weights is None else weights[rows] > 0
         least = self.policy.min_rows
-        allowed = _effective(part if weights is None else weights * part, codes) >= least
+        allowed = effective_numbers(part if weights is None else weights * part, codes) >= least
         if least > 1:
             with self._entries() as entries:
                 if entries is None:
@@ -371,7 +373,8 @@ class Guard:
         cells, owners, least = self._cells, self._owners, self.policy.min_rows
         known = np.arange(len(owners)) >= len(allowed)
         sizes = [np.bincount(cells, some, len(owners)) for some in (part, ~part)]
-        few = [_effective(weights * some, cells, len(owners)) < least for some in (part, ~part)]
+        parts = [weights * some for some in (part, ~part)]
+        few = [effective_numbers(some, cells, len(owners)) < least for some in parts]
         cut = (sizes[0] > 0) & (~known | (sizes[1] > 0))
         allowed[owners[cut & (few[0] | (known & few[1]))]] = False
         cut &= allowed[owners]
@@ -418,6 +421,24 @@ class FitGuard:
             self.refusal = reason
         raise Refused(self.refusal)
 
+    @contextmanager
+    def counting(self, reason=None):
+        """Let an error in here end the fit: whether rows suit arguments is an answer, too.
+
+        Refused is raised with the reason; without one the error goes on.
+        """
+        if self.refusal is not None:
+            raise Refused(self.refusal)
+        try:
+            yield
+        except (PlaceLost, Forgotten, PrivacyError, RowsShownError):
+            raise  # a server knows what they tell
+        except Exception:
+            if reason is not None:
+                self.end(reason)
+            self.guard.note_end()
+            raise
+
     def check_made(self, made):
         """Raise Refused if sums over what is made of rows would be about parts of them."""
         told_by = TOLD_BY[made]
@@ -435,13 +456,6 @@ class FitGuard:
                 f"a sum would be over {int(size)} of its clients, fewer than "
                 f"min_clients={self.policy.min_clients}{advice}"
             )
-
-
-def _effective(weights, codes, n=0):
-    """Number of rows of each client that would have its precision if their weights were equal."""
-    total, squares = (weight_by_cluster(codes, w, n) for w in (weights, np.square(weights)))
-    # Equal weights are not to fall short by their rounding.
-    return np.round(quotient(total**2, squares), 9)
 
 
 class PolicySite(WrappedSite):
@@ -473,8 +487,9 @@ class PolicySite(WrappedSite):
         new = site.client_sizes != sizes
         new |= ~np.isclose(site.client_weights, weights, rtol=1e-12, atol=0.0)
         new &= site.client_sizes > 0
-        self.client_sizes = np.where(self._mute & new, 0, site.client_sizes)
-        self.client_weights = np.where(self._mute & new, 0.0, site.client_weights)
+        self.too_few = self._mute & new
+        self.client_sizes = np.where(self.too_few, 0, site.client_sizes)
+        self.client_weights = np.where(self.too_few, 0.0, site.client_weights)
         self._has_news = (new & ~self._mute).any()
 
     def facts(self):
@@ -492,14 +507,11 @@ class PolicySite(WrappedSite):
         summed = not all(map(message.is_of_clients, message.up))
         if summed and "labels" not in message.down and not (here.any() or mute.any()):
             self.guard.check_sum(0)
-        try:
+        with self.guard.counting(f"its rows do not suit the arguments of {call}"):
             if mute.any():
                 answers = answer_without(self.site, call, arguments, ~mute, compute=False)
             else:
                 answers = self.site.answer(call, arguments)
-        except ValueError:
-            # Whether rows suit an argument is an answer, too.
-            self.guard.end(f"its rows do not suit the arguments of {call}")
         here = here & ~answers.get("non_finite", mute)
         if summed and here.any() and self.guard.policy.min_clients > 1:
             least = message.least_summed(self.site, arguments, answers, self._units * here)
@@ -550,11 +562,20 @@ class PolicySite(WrappedSite):
         return {**answers, "answered": answered & ~few}
 
     def derive(self, step, *arguments):
-        """Sites that keep to the policy; of some clients each of them once."""
+        """Sites that keep to the policy; of some clients each of them once.
+
+        Clients that may not answer about parts of their rows are in both, or hold out none.
+        """
         self.guard.check_made(step)
         if step == "subset":
             check_positions("clients", arguments[0], self.n_clients)
-        return super().derive(step, *arguments)
+        made = super().derive(step, *arguments)
+        if step in ("held_out", "folds"):
+            size, seed = arguments
+            undivided = np.any([site.too_few for site in made], axis=0)
+            if undivided.any():
+                made = super().derive(step, size, seed, undivided)
+        return made
 
     def _of(self, site, clients=None):
         return PolicySite(site, self.guard, self._rows)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils import check_random_state
 
+from .._checks import caller_level
 from .._typing import Array, ArrayLike, RandomState
 from ..calls.call import CALLS
 from ..calls.curvatures import Spectrum
 from ..calls.first_order import Present
 from ..clients.last_answers import LastAnswers
+from ..exceptions import FederationError
 from .ledger import Ledger
 from .one_exchange import Exchange
 from .presence import Presence
@@ -24,6 +27,18 @@ if TYPE_CHECKING:
     from ..models import LocalModel
     from .scaling import Scaling
     from .sites import Site
+
+
+#: Why a search ends that holds rows out, and what to do.
+NO_ROWS = (
+    "no client holds rows out: under a SitePolicy it holds out min_rows of its rows or more, "
+    "keeps as many, and holds out no others than before. Give n_clusters, lam or alpha as "
+    "numbers, or lower min_rows"
+)
+
+
+#: Least share of the weight with which clients that hold rows out judge without a warning.
+LEAST_JUDGED = 0.5
 
 
 class Seeds:
@@ -488,6 +503,19 @@ class ClientPool:
         """
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         folds = self._site.folds(n_folds, seed)
+        able, weights = self.client_sizes > 1, self.client_weights
+        train, held = np.any([[p.client_sizes > 0 for p in pair] for pair in folds], axis=0)
+        if able.any() and train.any() and not held.any():
+            most = self.client_sizes.max()
+            raise FederationError(f"{NO_ROWS}. The largest client has {most} rows.")
+        if weights[held].sum() < LEAST_JUDGED * weights[able & train].sum():
+            warnings.warn(
+                f"{np.count_nonzero(held)} of {np.count_nonzero(able)} clients hold rows out, and "
+                "judge for all: under a SitePolicy others have fewer than two times min_rows rows "
+                "or have held out other ones. Give n_clusters, lam or alpha as numbers, or lower "
+                "min_rows.",
+                stacklevel=caller_level(),
+            )
         return [(self._derived(train, True), self._derived(held, True)) for train, held in folds]
 
     def start(self) -> Array:

@@ -91,6 +91,8 @@ class Presence:
         self.returned = False
         #: Who has ever answered, where somebody did not.
         self.heard = np.ones(len(ids), dtype=bool)
+        #: Clients in this process under a policy, without which they would answer.
+        self.guarded = none.copy()
         #: Whether something that needs all clients was computed without some.
         self.incomplete = False
         #: Clients that gave no answer to a final call, so that their models are not known, and
@@ -292,6 +294,22 @@ class Presence:
             f"{int(away.sum())} of {len(away)} clients were lost or rejected: "
             f"{_named(self.ids[away])}. The fit starts again without them."
         )
+
+    def warn_of_refusals(self):
+        """Warn of clients that are lost because their policy in this process makes them silent.
+
+        Sites elsewhere say so themselves.
+        """
+        silent = self.lost & self.guarded & ~(self.left_out | self.rejected | self.excluded)
+        if silent.any():
+            warnings.warn(
+                f"{int(silent.sum())} of {len(silent)} clients do not answer: "
+                f"{_named(self.ids[silent])}. Under their SitePolicy clients of fewer than "
+                "min_rows rows are silent, and so are clients that have answered about other "
+                "parts of their rows. The fit starts again without them (missing_clients_).",
+                MissingClientWarning,
+                stacklevel=caller_level(),
+            )
 
     def reject(self, places):
         """Listen no more to clients whose answers are not finite."""

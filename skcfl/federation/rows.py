@@ -274,6 +274,7 @@ class Rows(Endpoint):
             offset=_some(self.offset, index),
         )
         if self.guard is not None:
+            site.min_rows = self.guard.policy.min_rows
             site = PolicySite(site, self.guard, self)
         for wrap in self.wraps:
             site = wrap(site)
@@ -387,21 +388,28 @@ class Rows(Endpoint):
         return found
 
     def testable(self):
-        """Number of rows that can be held out, and whether the targets are classes or counts.
+        """Number of parts of rows that can be held out, and whether targets are classes or counts.
 
-        The only row of a client cannot.
+        Parts are single rows, or `min_rows` of a client; it keeps as many.
         """
         index = self.answerable("testable")
         sizes = np.bincount(self.codes[index], minlength=1)
         y = None if self.y is None else self.y[index]
         discrete = y is not None and (y.dtype.kind != "f" or bool((y == np.floor(y)).all()))
-        return int(sizes[sizes > 1].sum()), discrete
+        parts = sizes // self._least
+        return int(parts[parts > 1].sum()), discrete
 
     def folds(self, n_folds, seed, by_class):
         """The rows, dealt out: a list of :class:`~skcfl.federation.judging.FoldRows`."""
         n_folds = whole_number(n_folds, "n_folds", 2, MAX_FOLDS)
         rows, fold = np.arange(self.n_rows)[self.present], self.deal(n_folds, seed, by_class)
         fold = fold[rows]
+        if self._least > 1:  # clients that have answered about other parts hold out none
+            undivided = np.zeros(len(self.places), dtype=bool)
+            for part in (rows[some] for k in range(n_folds) for some in (fold == k, fold != k)):
+                owners = np.unique(self.codes[part])
+                undivided[owners] |= ~self._allowed(part)[owners]
+            fold[undivided[self.codes[rows]]] = -1
         return [FoldRows(self, rows[fold != k], rows[fold == k]) for k in range(n_folds)]
 
     def deal(self, n_folds, seed, by_class):
@@ -412,7 +420,12 @@ class Rows(Endpoint):
         """
         order = order_of_rows(self.codes, self._X, self.y, self.sample_weight)
         classes = self.y if by_class else None
-        return dealt(n_folds, seed, self.numbers, self.codes, order, classes)
+        about = self.numbers, self.codes, order, classes
+        return dealt(n_folds, seed, *about, least=self._least)
+
+    @property
+    def _least(self):
+        return 1 if self.guard is None else self.guard.policy.min_rows
 
     def scored(self, model, table, index, classes):
         """The rows beside the predictions of their clients' models; see ScoredRows."""

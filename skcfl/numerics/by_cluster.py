@@ -4,7 +4,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from .matrices import slices
+from .matrices import quotient, slices
 
 # Clusters up to which weighted sums are products of dense matrices, which is faster.
 FEW = 32
@@ -92,6 +92,15 @@ def effective_number(weights):
     """How many equal weights are as even: ``(sum of weights)^2 / sum of squared weights``."""
     weights = weights / np.abs(weights).max()  # squares neither overflow nor vanish
     return np.round(weights.sum() ** 2 / np.square(weights).sum(), 9)
+
+
+def effective_numbers(weights, labels, n_clusters=0):
+    """The same of each cluster, 0 of one without weight."""
+    total, squares = (
+        weight_by_cluster(labels, some, n_clusters) for some in (weights, np.square(weights))
+    )
+    # Equal weights are not to fall short by their rounding.
+    return np.round(quotient(total**2, squares), 9)
 
 
 def least_number(parts, units, labels):

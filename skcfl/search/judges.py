@@ -3,7 +3,9 @@
 import numpy as np
 
 from ..calls.first_order import OwnLosses
+from ..exceptions import FederationError
 from ..federation.lanes import asked_at_once
+from ..federation.pool import NO_ROWS
 from ..federation.replicas import can_replicate, replicas_of
 from ..numerics.optimism import with_all_rows
 
@@ -191,8 +193,13 @@ class FoldsJudge:
         self.weights = np.ones(len(folds))
 
     def losses(self, k, models, ledger):
-        """Minus the scores of fold k at its place, a list of (n_folds,)."""
+        """Minus the scores of fold k at its place, a list of (n_folds,); a fold may be empty."""
         scores = self.folds[k].scores(np.array(models), self.scoring)
         out = np.zeros((len(models), len(self.folds)))
-        out[:, k] = np.where(np.isnan(scores), np.inf, -scores)
+        if scores is None:
+            self.weights[k] = 0.0
+            if not self.weights.any():
+                raise FederationError(f"cv: {NO_ROWS}.")
+        else:
+            out[:, k] = np.where(np.isnan(scores), np.inf, -scores)
         return list(out)

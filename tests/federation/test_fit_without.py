@@ -8,7 +8,7 @@ from cases import predicted
 from fits_alone import without_reports
 from lost_client import GONE, IDS, KEPT, OTHERS, REGRESSION, federation, fit_without, make, rows_of
 from numpy.testing import assert_allclose, assert_array_equal
-from pickled_hosts import PickledHost, named
+from pickled_hosts import PickledHost, named, parts_of
 from private_clients import where
 from sklearn.base import clone
 from spied import spied
@@ -27,6 +27,7 @@ from skcfl import (
 from skcfl.calls import CALLS
 from skcfl.calls.curvatures import Solve
 from skcfl.calls.first_order import Losses, Objectives
+from skcfl.datasets import make_clustered_regression
 from skcfl.exceptions import FederationError, MissingClientWarning, RejectedClientWarning
 from skcfl.federation import Faults, InProcessFederation, SitePolicy
 from skcfl.federation.faults import FaultySite
@@ -357,17 +358,41 @@ class Silent:
         return {**(answers if call == "solve" else {}), "answered": there}
 
 
-def test_parts_of_rows_that_are_too_few_are_no_reason():
-    """Held-out rows may be too few under a policy, and the others would tell of them."""
-    few = np.flatnonzero(REGRESSION.groups == GONE)[8:]
-    rows = [np.delete(values, few, axis=0) for values in rows_of()]
-    federation = InProcessFederation(*rows, policy=SitePolicy(min_rows=5))
-    pool = federation.open(LinearModel(alpha=0.1).bind(3), 0)
-    theta = np.zeros((1, pool.n_params))
-    for part in pool.hold_out(0.3):
-        assert np.isnan(part.ask(Losses, theta)).ravel().nonzero()[0].tolist() == [3]
-    assert np.isfinite(pool.ask(Losses, theta)).all()
-    assert missing(pool) == []
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("min_rows", [5, 20])
+@pytest.mark.parametrize(
+    "model",
+    [
+        skcfl.CFLRegressor(),
+        skcfl.FedEMRegressor(random_state=0),
+        skcfl.ConvexClusteredFLRegressor(),
+        skcfl.GTVRegressor(search=skcfl.LamSearch(cv=5), random_state=0),
+        skcfl.IFCARegressor(training=skcfl.Training(hold_out=0.1), n_clusters=2, random_state=0),
+    ],
+    ids=str,
+)
+def test_searches_go_on_with_clients_of_few_rows(model, min_rows, elsewhere):
+    """Clients hold out, and keep, min_rows rows, or none: all of them have their part."""
+    data = make_clustered_regression(8, 2, random_state=0)  # of 21 to 56 rows
+    rows, policy = (data.X, data.y, data.groups), SitePolicy(min_rows=min_rows)
+    if elsewhere:
+        places = RemoteFederation(
+            [PickledHost([p], policy=policy) for p in named(parts_of(data, 2))]
+        )
+    else:
+        places = InProcessFederation(*rows, policy=policy)
+    model = clone(model).fit_federation(places)
+    assert model.missing_clients_.size == 0
+    assert model.score(data.X, data.y, groups=data.groups) > 0.9
+
+
+def test_few_clients_that_judge_are_told_of():
+    data = make_clustered_regression(8, 2, random_state=0)
+    few = InProcessFederation(data.X, data.y, data.groups, policy=SitePolicy(min_rows=21))
+    assert len(few.open(LinearModel(alpha=0.1).bind(10), 0).deal_folds(3, 0)) == 3
+    few = InProcessFederation(data.X, data.y, data.groups, policy=SitePolicy(min_rows=25))
+    with pytest.warns(UserWarning, match="1 of 8 clients hold rows out, and judge for all"):
+        few.open(LinearModel(alpha=0.1).bind(10), 0).deal_folds(3, 0)
 
 
 @pytest.mark.parametrize("calls", [["rows"], "losse", [3]])

@@ -7,6 +7,7 @@ from scipy import sparse
 from site_tables import Given, Wire
 
 from skcfl import ConvexClusteredFLRegressor
+from skcfl.calls import CALLS
 from skcfl.exceptions import MessageError
 from skcfl.federation import InProcessFederation, SitePolicy
 from skcfl.federation.host import SiteHost
@@ -391,6 +392,27 @@ def test_many_fits_that_do_not_suit_the_rows_are_the_last_ones():
             "refused",
             "it has ended 10 fits that did not suit its rows",
         )
+
+
+def test_errors_of_any_kind_end_fits(tmp_path):
+    """Also those of rows before there is a site, and those that are no ValueError."""
+    policy = SitePolicy(min_rows=2, calls={*CALLS}, query_log=tmp_path / "log")
+    one, zero = np.ones(1), np.zeros(1)
+    how = {"w": np.zeros((1, 3)), "steps": one, "step_size": one, "optimizer": "sgd", "rho": zero}
+    how |= {"center": None, "monotone": False, "keep": False, "own": None, "draw": (1, 1)}
+
+    def asked(model=MODEL, **options):
+        server = Bytes(*table(24), policy=policy)
+        site = server.make(server.rows(1, model), "site", model)
+        return server.call(site, "local_update", **{**how, "batch_size": None, **options})
+
+    for batch_size in (np.inf, 2**70, np.inf, 2**70, np.inf):
+        assert asked(batch_size=batch_size)[0] != "done"
+    poisson = LinearModel("poisson", alpha=0.1, standardize=False).bind(2)
+    for _ in range(5):
+        assert asked()[0] == "done"
+        assert "ValueError" in asked(poisson)[1]  # targets below zero
+    assert asked() == ("refused", "it has ended 10 fits that did not suit its rows")
 
 
 @pytest.mark.parametrize("what", ["site", "scored", "scores"])

@@ -22,7 +22,7 @@ from skcfl import (
 )
 from skcfl.calls import CALLS
 from skcfl.datasets import make_clustered_regression
-from skcfl.exceptions import FederationError
+from skcfl.exceptions import FederationError, MissingClientWarning
 from skcfl.federation import FanOutFederation, InProcessFederation, SitePolicy
 from skcfl.federation.inprocess import STEPS
 from skcfl.federation.made_columns import MAKERS
@@ -112,11 +112,15 @@ def test_a_client_of_few_rows_silences_no_other(model, elsewhere):
 
 
 def test_parts_of_rows_are_few_too():
-    """A client of nine rows has three in a fold of three; so the other six would tell of them."""
+    """Five of nine rows would leave four, which tell of single rows: they stay together."""
     site = site_of(SitePolicy(min_rows=5))
-    for train, held in (site.folds(3, 0)[0], site.held_out(0.3, 0)):
-        assert train.answer("present", {})["answered"].tolist() == [False, False, True, False]
-        assert held.answer("present", {})["answered"].tolist() == [False, False, True, False]
+    for train, held in site.folds(3, 0):
+        assert answered(train) == [False, True, True, True]
+        assert train.client_sizes.tolist() == [2, 5, 0, 9] and not held.client_sizes.any()
+    for part in site.held_out(0.3, 0):
+        assert part.client_sizes.tolist() == [2, 5, 0, 9]
+    found = [held.client_sizes[3] for _, held in site_of(SitePolicy(min_rows=4)).folds(3, 0)]
+    assert sorted(found) == [0, 4, 5]
     some = site.subset(np.array([3, 0])).penalised(0.5)
     assert some.answer("present", {})["answered"].tolist() == [True, False]
     assert (some.n_clients, some.client_sizes.tolist()) == (2, [9, 2])
@@ -159,15 +163,15 @@ def test_calls_are_counted_in_all_fits():
 @pytest.mark.filterwarnings("ignore:No answer of")
 @pytest.mark.parametrize("model", [IFCARegressor(), IFCAClassifier()])
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_an_error_names_the_call_that_nobody_answers(elsewhere, model):
-    """Parts of ten rows are too few for the policy, all of them are not."""
+def test_an_error_says_that_no_client_can_hold_rows_out(elsewhere, model):
+    """Halves of ten rows are too few for the policy, all of them are not."""
     policy = SitePolicy(min_rows=8)
     data = DATA if is_regressor(model) else Bunch(**{**DATA, "y": DATA.y > 0.0})
     if elsewhere:
         places = RemoteFederation([PickledHost(named(parts_of(data, 2)), policy=policy)])
     else:
         places = InProcessFederation(data.X, data.y, data.groups, policy=policy)
-    never = "have never answered '[a-z]*' about some of their rows, as where a policy"
+    never = "no client holds rows out: .* min_rows of its rows .*The largest client has 10"
     with pytest.raises(FederationError, match=never):
         model.fit_federation(places)
     LocalModels(LinearModel(model.loss)).fit_federation(places)
@@ -180,7 +184,8 @@ def test_a_policy_in_one_of_two_places():
     rows = [(DATA.X[m], DATA.y[m], DATA.groups[m]) for m in (here, DATA.groups >= ids[2])]
     policed = InProcessFederation(*rows[0], policy=SitePolicy(min_rows=5))
     both = FanOutFederation([policed, InProcessFederation(*rows[1])])
-    model = LocalModelsRegressor().fit_federation(both)
+    with pytest.warns(MissingClientWarning, match="1 of 4 clients .* fewer than min_rows rows"):
+        model = LocalModelsRegressor().fit_federation(both)
     assert model.missing_clients_.tolist() == [ids[0]]
     with pytest.raises(Refused, match="no client has min_rows=50 rows"):
         model.fit_federation(InProcessFederation(*rows[0], policy=SitePolicy(min_rows=50)))
@@ -252,7 +257,8 @@ def test_rows_of_weight_zero_are_no_rows():
             for fold in rows.folds(2, 0, False)
         ]
     assert scores[:2] == scores[2:]
-    assert scores[0][1] + scores[1][1] == rows.testable()[0] == rows.distinct([0])[1] == 20
+    assert scores[0][1] + scores[1][1] == rows.distinct([0])[1] == 20
+    assert rows.testable()[0] == 11 // 3 + 9 // 3  # parts of min_rows rows
 
 
 @pytest.mark.parametrize("name", EXITS)
@@ -379,14 +385,16 @@ def test_parts_that_differ_by_few_rows():
     site = rows.site(MODEL)
     train, held = site.held_out(0.3, 0)
     assert answered(train) == answered(held) == [True]
-    nested, _ = site.held_out(0.325, 0)  # one row less
-    assert answered(nested) == [False]
-    assert answered(site.held_out(0.3, 0)[0]) == [True]  # the same part again
-    assert answered(site.folds(40, 0)[3][0]) == [False]
+    nested = site.held_out(0.325, 0)  # one row less
+    assert [part.client_sizes.tolist() for part in nested] == [[40], [40]]
+    again = [part.client_sizes.tolist() for part in site.held_out(0.3, 0)]
+    assert again == [[28], [12]]
+    assert not any(held.client_sizes.any() for _, held in site.folds(4, 0))
     # So for another fit, and for the folds that are dealt before there is a model.
     fit = rows._with(guard=FitGuard(rows.guard.guard))
-    assert answered(fit.folds(40, 0, False)[0].site(MODEL)) == [False]
-    assert answered(fit.folds(4, 1, False)[0].site(MODEL)) == [True]
+    assert [fold.n_rows for fold in fit.folds(4, 0, False)] == [0] * 4
+    again = [part.client_sizes.tolist() for part in fit.site(MODEL).held_out(0.3, 0)]
+    assert again == [[28], [12]]
 
 
 def test_no_sums_over_parts_together_tell_of_few_rows():
@@ -416,10 +424,10 @@ def test_classes_of_parts_are_no_smaller_than_parts():
     assert rows.site(model).answer(*asked)["answered"].tolist() == [False, True]
     rows, _ = rows_of([40, 400], SitePolicy(min_rows=5), y)
     assert "answered" not in rows.site(model).answer(*asked)  # twelve of the class, three held out
-    assert [answered(part) for part in parts_of(rows)] == [[False, True]] * 2
+    assert [part.client_sizes.tolist() for part in parts_of(rows)] == [[40, 300], [40, 100]]
     rows, _ = rows_of([40, 400], SitePolicy(min_rows=5), y)
     weighed = rows.weighed(np.array([1.0, 2.0]))
-    assert [answered(part) for part in parts_of(weighed)] == [[False, True]] * 2
+    assert [part.client_sizes.tolist() for part in parts_of(weighed)] == [[40, 300], [40, 100]]
     assert answered(weighed.site(model)) == [True, True]
 
 
@@ -570,7 +578,7 @@ def test_facts_of_parts_are_answers():
     sizes, weights, _ = weighed.site(model).facts()
     assert (sizes.tolist(), weights.tolist()) == ([20, 40], [20.0, 60.0])
     sizes, weights, _ = weighed.folds(4, 0, True)[0].site(model).facts()
-    assert (sizes.tolist(), weights.tolist()) == ([0, 30], [0.0, 45.0])
+    assert (sizes.tolist(), weights.tolist()) == ([20, 30], [20.0, 45.0])
     rows.site(model).facts()  # as a hello
     with pytest.raises(Refused, match="max_calls=2"):
         weighed.site(model).facts()

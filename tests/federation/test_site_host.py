@@ -567,20 +567,14 @@ def test_a_site_without_enough_rows_has_no_part():
         FedAvgRegressor().fit_federation(RemoteFederation(sites))
 
 
-def test_scores_of_few_rows_stay():
-    """Of 40 rows ten are held out, which are too few: so the 30 others would tell of them."""
+def test_scores_are_of_enough_rows():
+    """Of 40 rows not ten are held out in each of four folds, but twenty in each of two."""
     X = np.random.RandomState(0).normal(size=(40, 3))
     search = skcfl.LamSearch(cv=4, lams=[0.1])
     model = skcfl.GTVRegressor(search=search, graph="complete", alpha=0.01, tol=0.1)
     rows = X, X[:, 0], None
     both = [Wire(Given("north", rows, SitePolicy(min_rows=20))), Wire(Given("south", rows))]
-    with pytest.warns(UserWarning) as told:
-        model.fit_federation(RemoteFederation(both))
-    assert {str(one.message) for one in told} == {
-        "No answer of site 'north': no client has min_rows=20 rows for scores",
-        "No answer of site 'north': clients, or parts of their rows, have fewer than min_rows=20 "
-        "rows",
-    }
+    model.fit_federation(RemoteFederation(both))
     assert model.missing_clients_.size == 0
 
 
@@ -595,9 +589,12 @@ def test_a_server_gets_no_row_of_its_choice():
     fold = (3, 1, "folds", (12, 0, False)), (4, 3, "__getitem__", (0,))
     train = (5, 4, "site", (model,))
     status, value = asked(host, 5, [rows, *fold, train], [], "answer", ("losses", theta))
-    assert status == "done" and not value["answered"].any() and not value["losses"].any()
-    status, reason = asked(host, 4, [rows, *fold], [], "scores", (model, None, theta, None))
-    assert status == "refused" and "no client has min_rows=12 rows for scores" in reason
+    site = (2, 1, "site", (model,))  # no fold has rows: these are the answers about all
+    every = asked(host, 2, [rows, site], [], "answer", ("losses", theta))[1]
+    assert status == "done" and value["losses"].tolist() == every["losses"].tolist()
+    scores = model, None, np.ones((1, 2, 4)), None
+    status, (value, share) = asked(host, 4, [rows, *fold], [], "scores", scores)
+    assert status == "done" and value.tolist() == [0.0] and share == 0.0
     each = np.zeros((24, 3))
     assert asked(host, 1, [rows], [], "moments", ("features", "squares", each))[0] == "lost"
     # What is wrong with rows would quote one.
@@ -779,3 +776,18 @@ def test_a_reply_to_another_message_is_none():
     model.fit_federation(RemoteFederation(both))
     assert "site 'south': MessageError: it replied to another message." in both[1].failures
     assert_allclose(model.params_, wanted.params_, rtol=1e-8)
+
+
+def test_clients_of_few_rows_are_told_of():
+    both = [Wire(Table(name, policy=SitePolicy(min_rows=7))) for name in SITES]
+    with pytest.raises(FederationError, match="no client holds rows out: .* has 12 rows"):
+        IFCARegressor(random_state=0).fit_federation(RemoteFederation(both))
+    model = IFCARegressor(n_clusters=2, random_state=0).fit_federation(RemoteFederation(both))
+    assert model.missing_clients_.size == 0
+    X = np.random.RandomState(0).normal(size=(35, 3))
+    rows = X, X[:, 0], np.repeat(["a", "b"], [30, 5])
+    one = Wire(Given("north", rows, SitePolicy(min_rows=7)))
+    reason = "clients, or parts of their rows, have fewer than min_rows=7 rows"
+    with pytest.warns(UserWarning, match=f"No answer of site 'north': {reason}"):
+        FedAvgRegressor().fit_federation(RemoteFederation([one]))
+    assert one.failures == [f"site 'north': {reason}"]
