@@ -71,6 +71,7 @@ def fit_population(pool, kind, n_clusters, n_init, options, beside=None):
     first = "diag" if kind == "stacked" else kind
     common = pooled(pool, options)
     start = common.population
+    options = replace(options, varying=start.varying)
     options = replace(options, correlated=_may_correlate(pool, common, options))
     # Starts of fits of one cluster, by name.
     origins = {}

@@ -32,11 +32,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from .._progress import loop
-from ..calls.posteriors_asked import Posteriors, PosteriorSums
+from ..calls.posteriors_asked import PosteriorProducts, Posteriors, PosteriorSums
 from ..numerics.newton import MAX_DENSE
 from ..numerics.once import once
 from .heavy_tails import expected_df
 from .normal_equations import (
+    SINGULAR,
     degrees_of_freedom,
     explaining_prior,
     is_lean,
@@ -317,6 +318,7 @@ def pooled(pool, options):
     )
     known = options.dispersion_of is None
     current = evaluate(pool, population)
+    population.varying = options.varying & ~_level(pool, current, options.free)
     size = _noise(current.sums, options)
     exact = pool.model.quadratic and not is_lean(current.sums)
     if exact:
@@ -361,6 +363,26 @@ def pooled(pool, options):
     least = LEAST_DISPERSION * dispersion
     population = replace(population, dispersion=dispersion, unit=unit, least=least)
     return replace(current, population=population, n_iter=n_iter)
+
+
+def _level(pool, fit, free):
+    """Slopes of features that are the same number in all rows, (n_params,), beside intercepts.
+
+    Deviations of such a slope and of the intercept are the same in these rows. A feature that
+    differs in held-out rows only is one of them in the training rows.
+    """
+    if not free.any():
+        return free
+    H, C = fit.sums["curvature"][0], pool.model.n_outputs
+    if is_lean(fit.sums):
+        constants = np.zeros((1, C, pool.n_params))
+        constants[0, np.arange(C), np.flatnonzero(free)] = 1.0
+        sizes, shared = H, pool.ask(PosteriorProducts, *fit.population.arguments, constants)[0]
+    else:
+        sizes, shared = np.diag(H), H[free]
+    most = sizes.reshape(C, -1) * sizes[free][:, None]
+    left = most - np.einsum("oop->op", shared.reshape(C, C, -1)) ** 2
+    return (left <= SINGULAR * most).ravel() & ~free
 
 
 def _moved(fit, means, population=None):

@@ -219,6 +219,19 @@ def test_auto_takes_trees_where_features_act_together(kind):
     assert_array_equal(auto.params_, named.params_)
 
 
+@pytest.mark.parametrize(("kind", "seed"), [("amounts", 1), ("counts", 0), ("numbers", 0)])
+def test_levels_of_one_row_do_not_judge_trees(kind, seed):
+    """Held out, such a level is constant in the training rows: a part of the intercept."""
+    X, y, groups = corners(kind, n_clients=8, n=30, seed=seed)
+    rare = np.eye(len(X))[:, np.random.default_rng(seed).choice(len(X), 4, replace=False)]
+    model = estimator(kind, basis="trees", covariance="diag", n_clusters=1)
+    without, beside = (
+        clone(model).fit(rows, y, groups=groups)._effects[0].forest.losses
+        for rows in (X, np.column_stack([X, rare]))
+    )
+    assert beside[0] < 1.1 * without[0] and beside.min() < 0.8 * beside[0]
+
+
 CASES = [("numbers", case) for case in ("few rows", "one client", "rows alone", "constant")]
 CASES += [("classes", case) for case in ("few rows", "one client", "rows alone", "one class")]
 CASES += [("classes", "separable"), ("counts", "large features")]

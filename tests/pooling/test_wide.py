@@ -5,7 +5,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from trials import some
 
@@ -43,6 +43,20 @@ def targets(loss, z, rng):
         "two": lambda: (z + rng.logistic(size=len(z)) > 2).astype(int),
         "three": lambda: np.digitize(z + rng.logistic(size=len(z)), [1, 3]),
     }[loss]()
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "three"])
+@pytest.mark.parametrize("most", [0, em.MAX_DENSE])
+def test_slopes_of_constants_do_not_vary(loss, most, monkeypatch):
+    """In any units: they are a part of the intercept, whatever curvatures clients send."""
+    monkeypatch.setattr(em, "MAX_DENSE", most)
+    X, z, rng = rows()
+    X[:, 2], X[:, 4] = 0.3, np.where(np.arange(len(X)) == 7, 0.4, 0.3)
+    cls = PartialPoolingClassifier if loss == "three" else PartialPoolingRegressor
+    model = cls(1, basis="linear", standardize=False, covariance="diag")
+    model.fit(X, targets(loss, z, rng), groups=GROUPS)
+    varying = model._population.varying.reshape(-1, 8)
+    assert_array_equal(varying, np.broadcast_to(np.arange(8) != 2, varying.shape))
 
 
 @pytest.mark.parametrize("loss", ["squared_error", "poisson", "two", "three"])
