@@ -232,6 +232,7 @@ class LeftOutSums(Call):
         """Predictions of a block's rows without them."""
         (K, p), model = theta.shape, clients.model
         kept = np.empty((K, len(slots), model.n_outputs, block.shape[1]))
+        unknown = np.ones((len(slots), block.shape[1]), dtype=bool)
         for k, own in enumerate(map(_diagonal_or_whole, root)):
             rows = block.shape[1] * model.n_outputs
             by_rows = errors is None and model.has_few_rows(block, own)
@@ -240,10 +241,12 @@ class LeftOutSums(Call):
                 n = clients.client_weights[slots[some]]
                 error = None if errors is None else errors[k]
                 scaled = np.inf if df is None else df[k]
-                kept[k, some] = model.left_out_predictions(
+                kept[k, some], missed = model.left_out_predictions(
                     part, n, theta[k], own, dispersion[k], error, by_rows, scaled
                 )
-        return kept
+                unknown[some] &= missed
+        # A row that no prior predicts without it judges none.
+        return np.where(unknown[:, None], kept.mean(axis=0), kept)
 
 
 class Posteriors(Call):

@@ -44,7 +44,8 @@ MAX_STEPS = 100
 # quadratically, so only rounding is left after it.
 LAST_DECREMENT = 1e-10
 # Least part of what is known of a row's prediction that other rows must tell: where it is all the
-# row's own, what is left without it is rounding.
+# row's own, such as that of the only row of a level under a flat prior, what is left without it is
+# rounding.
 LEAST_LEFT = 1e-6
 # Predictions of losses that are no parabolas, on the scale of a logarithm or a logit, move by so
 # much at most without the row: one Newton step says nothing of what is farther.
@@ -338,6 +339,8 @@ class PosteriorMixin:
         Returns
         -------
         predictions : ndarray of shape (c, C, n)
+        unknown : ndarray of shape (c, n) of bool
+            True for rows that no other rows tell of: their predictions are rounding.
         """
         block = block.astype(np.float64)
         found = self.posteriors(block, weights, theta[None], root, dispersion, None, by_rows, df)
@@ -361,7 +364,7 @@ class PosteriorMixin:
         moves = moves[..., 0].transpose(0, 2, 1)
         if not self.quadratic:
             moves = np.clip(moves, -FARTHEST, FARTHEST)
-        return state + moves
+        return state + moves, (values < LEAST_LEFT).any(axis=2)
 
     def mixed_losses(self, block, weights, predictions, shares):
         """Sum of the losses of mixed predictions (K, c, C, n), and its derivatives in the shares.

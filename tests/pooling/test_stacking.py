@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from corners import corners
 from numpy.testing import assert_allclose
 from scipy.optimize import approx_fprime, minimize
+from sklearn.base import clone
 from trials import some
 
 from skcfl import PartialPoolingClassifier, PartialPoolingRegressor
@@ -86,7 +88,7 @@ def test_scales_of_the_clients_are_scales_of_noise_and_prior():
 
     def predicted(variance, df):
         prior = theta[0], np.sqrt(variance) * root[0], variance * phi[0], errors
-        return pool.model.left_out_predictions(block, n, *prior, False, df)
+        return pool.model.left_out_predictions(block, n, *prior, False, df)[0]
 
     scaled = predicted(1.0, 3.5)
     for i in range(9):
@@ -104,7 +106,7 @@ def test_other_losses_take_a_newton_step(loss, n_classes):
     phi = np.ones(2) if n_classes else phi
     block = pool._site._blocks[0][0]
     n, model = np.full(9, 5.0), pool.model
-    predicted = model.left_out_predictions(block, n, theta[0], root[0], phi[0], None, False)
+    predicted = model.left_out_predictions(block, n, theta[0], root[0], phi[0], None, False)[0]
     found = model.posteriors(block, n, theta[:1], root[0], phi[0])
     with_row = model.state(block, theta[0] + found.deviations[0])
     errors, weights = np.zeros(2), block.weights.copy()
@@ -208,3 +210,15 @@ def test_no_more_correlations_than_rows_are_fitted(rows, has_full):
     y = X[:, 0] + rng.normal(size=rows)
     model = PartialPoolingRegressor(1, basis="linear").fit(X, y, groups=groups)
     assert ("full" in model.stacking_shares_) == has_full
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_only_row_of_a_level_judges_no_population(seed):
+    """Under a flat prior it says as much as a table without it."""
+    X, y, groups = corners(n_clients=12, n=10, seed=seed)
+    X, rare = X[:, [2, 0]], np.arange(len(X)) == 17
+    model = PartialPoolingRegressor(1, basis="linear", prior=np.inf, random=[0])
+    beside = clone(model).fit(np.column_stack([X, rare]), y, groups=groups)
+    without = clone(model).fit(X[~rare], y[~rare], groups=groups[~rare])
+    for name, share in without.stacking_shares_.items():
+        assert beside.stacking_shares_[name] == pytest.approx(share, abs=0.02)
