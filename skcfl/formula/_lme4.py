@@ -363,33 +363,39 @@ class FormulaModel(BaseEstimator):
         aic, bic = (-2.0 * self.loglik_ + n_free * cost for cost in (2.0, np.log(n)))
         lines += [f"{aic:10.1f} {bic:10.1f} {self.loglik_:10.1f}", "", "Random effects:"]
         full = est.stacking_shares_.get("full", 0.0) > 0.0 and len(random) > 1
+        groupings = _named(plan, _names_of(self._common))
+        groupings = {name: ":".join(groupings[name]) for name in est.level_variances_}
+        across = max(12, *map(len, [plan.client, *groupings.values()]))
+        width = max(16, *(len(fixed[k]) for k in order))
         lines.append(
-            f" {'Groups':12} {'Name':16} {'Variance':>10} {'Std.Dev.':>10}{'  Corr' * full}"
+            f" {'Groups':{across}} {'Name':{width}} {'Variance':>10} {'Std.Dev.':>10}"
+            f"{'  Corr' * full}"
         )
         for i, k in enumerate(random):
             group = plan.client if i == 0 else ""
-            line = f" {group:12} {fixed[k]:16} {spread[k] ** 2:10.4g} {spread[k]:10.4g}"
+            line = f" {group:{across}} {fixed[k]:{width}} {spread[k] ** 2:10.4g} {spread[k]:10.4g}"
             for j in random[:i] if full else []:
                 line += f" {est.covariance_[k, j] / max(spread[k] * spread[j], TINY):5.2f}"
             lines.append(line)
-        groupings = _named(plan, _names_of(self._common))
         for name, variance in est.level_variances_.items():
-            group = ":".join(groupings[name])
-            lines.append(f" {group:12} {'(Intercept)':16} {variance:10.4g} {variance**0.5:10.4g}")
+            group, label = groupings[name], "(Intercept)"
+            lines.append(
+                f" {group:{across}} {label:{width}} {variance:10.4g} {variance**0.5:10.4g}"
+            )
             levels[group] = len({**est.crossed_effects_, **est.nested_effects_}[name])
         if est.model_.unknown_scale:
             s2 = est.dispersion_
-            lines.append(f" {'Residual':12} {'':16} {s2:10.4g} {s2**0.5:10.4g}")
+            lines.append(f" {'Residual':{across}} {'':{width}} {s2:10.4g} {s2**0.5:10.4g}")
         numbers = "; ".join(f"{name}, {count}" for name, count in levels.items())
         lines.append(f"Number of obs: {n}, groups: {numbers}")
         for cluster, size in enumerate(est.cluster_sizes_):
             of = f" of cluster {cluster}: {size} clients" * (est.n_clusters_ > 1)
             lines += ["", f"Fixed effects{of or ':'}"]
-            lines.append(f" {'':16} {'Estimate':>10} {'Std. Error':>10} {'t value':>10}")
+            lines.append(f" {'':{width}} {'Estimate':>10} {'Std. Error':>10} {'t value':>10}")
             for k in order:
                 value, error = est.cluster_params_[cluster, k], est.standard_errors_[cluster, k]
                 t = value / error if error > 0 else np.nan
-                lines.append(f" {fixed[k]:16} {value:10.5g} {error:10.4g} {t:10.2f}")
+                lines.append(f" {fixed[k]:{width}} {value:10.5g} {error:10.4g} {t:10.2f}")
         return "\n".join(line.rstrip() for line in lines)
 
 

@@ -196,6 +196,15 @@ def test_a_grouping_by_itself_and_inside_the_clients(fixed):
     assert_allclose(model.predict(frame), predicted, rtol=1e-4, atol=1e-5)
 
 
+def test_long_names_do_not_move_columns():
+    frame = schools().rename(columns={"room": "room_of_lessons", "ses": "socioeconomic_status"})
+    text = "score ~ socioeconomic_status + (1 | school) + (1 | school:room_of_lessons)"
+    text = formula.fit(text, frame).summary().partition("Random effects:\n")[2]
+    for table, n_lines in zip(text.split("Number of obs"), (4, 3), strict=True):
+        ends = [len(line) for line in table.splitlines() if line.startswith(" ")]
+        assert len(ends) == n_lines and len(set(ends)) == 1
+
+
 def test_counts_have_dispersion_one():
     """As in glmer; another grouping cannot take likelihood away."""
     frame = schools()
