@@ -47,8 +47,9 @@ class PartialPooling(PopulationFits, PosteriorPredictions):
     Parameters
     ----------
     n_clusters : "auto" or int
-        Number of clusters. "auto" takes the one of least ICL; several must beat one, a
-        continuum of clients, by very strong evidence. See :doc:`/partial_pooling`.
+        Number of clusters; those that are no client's most probable one are dropped, see
+        ``n_clusters_``. "auto" takes the one of least ICL; several must beat one, a continuum
+        of clients, by very strong evidence. See :doc:`/partial_pooling`.
     covariance : {"stacked", "auto", "diag", "full", "spherical"}
         Covariance of the clients' parameters about their cluster's mean. "diag" has a
         variance for each parameter (of standardised features), "full" correlations too, as
