@@ -2,18 +2,29 @@
 
     python benchmarks/how_sure.py [draws]
 
-prints the figures of doc/benchmarks/how_sure.rst, 200 draws by default, in about five minutes on
+prints the figures of doc/benchmarks/how_sure.rst, 200 draws by default, in about six minutes on
 one core: p-values of "do clients differ" without differences and with some, intervals of standard
-deviations and of means, and the mean adjusted Rand index of clusters in rows drawn again.
+deviations and of means, certainties of clusters, and the mean adjusted Rand index of clusters in
+rows drawn again.
 """
 
 import sys
 import warnings
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
-from skcfl import FedAvgClassifier, FedAvgRegressor, IFCARegressor, PartialPoolingRegressor
+from skcfl import (
+    CLoVERegressor,
+    FedAvgClassifier,
+    FedAvgRegressor,
+    FedEMRegressor,
+    IFCAClassifier,
+    IFCARegressor,
+    PartialPoolingRegressor,
+)
 from skcfl.inspection import cluster_stability
+from skcfl.reports.words import certainties_of
 
 LEVELS = 0.05, 0.1, 0.2, 0.5
 KINDS = {
@@ -92,6 +103,34 @@ def intervals(n_draws, away=0.0):
     print(f"means: inside {np.mean(means):.3f}")
 
 
+def certainties(n_draws):
+    """Mean certainty of the labels, how many are right, and log-loss of the true clusters."""
+    print(f"{'certainty of clusters, clients x rows':60}   said   true log-loss")
+    models = IFCARegressor(3), CLoVERegressor(3), FedEMRegressor(3), IFCAClassifier(3)
+    for model in (*models, PartialPoolingRegressor(3, basis="linear")):
+        classes = isinstance(model, IFCAClassifier)
+        for N, n in ((12, 6), (12, 20), (24, 10), (24, 40), (48, 10)):
+            values = []
+            for seed in range(n_draws):
+                rng, kinds = np.random.default_rng(seed), np.arange(N) % 3
+                groups, X = np.repeat(np.arange(N), n), rng.standard_normal((N * n, 3))
+                z = X[np.arange(N * n), kinds[groups]] * (5.5 if classes else 3.0) / np.sqrt(n)
+                y = z + (rng.logistic if classes else rng.normal)(size=N * n)
+                model.set_params(random_state=0).fit(X, y > 0 if classes else y, groups=groups)
+                labels, shares, every = model.labels_, certainties_of(model), np.arange(N)
+                if model.n_clusters_ < 3:  # PartialPooling joins clusters without clients
+                    continue
+                counts = np.array([np.bincount(kinds[labels == k], minlength=3) for k in range(3)])
+                kind_of = linear_sum_assignment(-counts)[1]
+                of_truth = shares[every, np.argsort(kind_of)[kinds]]
+                loss = -np.log(np.maximum(of_truth, 1e-3))
+                values.append([shares[every, labels], kind_of[labels] == kinds, loss])
+            said, true, loss = np.mean(values, axis=(0, 2))
+            name = f"{type(model).__name__}, {N} x {n}"
+            print(f"{name:60} {said:6.3f} {true:6.3f} {loss:8.3f}")
+        sys.stdout.flush()
+
+
 def stability(n_federations=3):
     """Mean adjusted Rand index of IFCA's three clusters, crisp ones and parts of a population."""
     for kind in ("crisp", "continuum"):
@@ -113,4 +152,5 @@ if __name__ == "__main__":
     tests(n)
     for away in 0.0, 2.0, 5.0:
         intervals(n, away)
+    certainties(n // 10)
     stability()

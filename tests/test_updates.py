@@ -132,12 +132,12 @@ def test_certainties_are_those_of_the_rows_so_far(kind):
 def test_certainties_that_are_not_known_are_no_numbers():
     model = IFCARegressor(2, random_state=0).fit(X, Y, groups=GROUPS)
     odd = np.arange(12)[:, None] % 2 == 1  # as of clients that are silent at the end
-    model._seen_losses = np.where(odd, np.nan, model._seen_losses)
+    model._seen_marginals = np.where(odd[:, None], np.nan, model._seen_marginals)
     report = model.report()
     assert "the certainty of 6 clients: " in str(report.findings["not_settled"])
     (members,) = [s.parts[0].rows for s in report.sections if "in which" in s.title]
     assert ["unknown" in row for row in members] == [k == model.labels_[1] for k in range(2)]
-    model._seen_losses = None  # of more clients than losses are kept of
+    model._seen_marginals = None  # of more clients than losses are kept of
     assert "certainty of" not in str(model.report())
     larger = model.adapt(NEW_X, NEW_Y, groups=NEW_GROUPS + 100).report()
     assert "the certainty of 3 clients: " in str(larger) and "nan" not in larger._repr_html_()

@@ -60,7 +60,7 @@ MOST_LOSS = 1e3
 # Private attributes of a fit that a fit of the other kind does not set.
 OF_A_FIT = {"_how_sure", "_is_local", "_is_masked", "_is_private", "_n_asked"}
 OF_A_FIT |= {"_n_fitted", "_n_rows"}
-OF_A_FIT |= {"_seen_curvatures", "_seen_losses", "_seen_weights"}
+OF_A_FIT |= {"_seen_curvatures", "_seen_losses", "_seen_marginals", "_seen_weights"}
 
 
 @document

@@ -29,7 +29,7 @@ from ..federation.fanout import joined
 from ..federation.inprocess import open_rows
 from ..federation.pool import ClientPool
 from ..federation.presence import Presence
-from ..reports.evidence import memberships
+from ..reports.evidence import marginals, memberships
 from ..rounds.local_training import solve_local
 from ..rounds.polish import solve_pooled
 from ..search.alpha import alpha_unit, is_automatic, n_priors
@@ -94,6 +94,7 @@ class NewClients(Host):
     # Total weight of the rows of each client so far, and losses of these under each cluster.
     _seen_weights: FloatArray
     _seen_losses: FloatArray | None
+    _seen_marginals: FloatArray | None
     # Curvatures of the objectives of clients with own linear models, one for each parameter.
     _seen_curvatures: FloatArray | None
 
@@ -296,6 +297,11 @@ class NewClients(Host):
             adapted._seen_losses = np.vstack([self._seen_losses, losses])[order]
         else:
             adapted._seen_losses = None
+        if self._seen_marginals is not None and not extra:
+            fresh = marginals(pool, self._how_sure.models)
+            adapted._seen_marginals = np.concatenate([self._seen_marginals, fresh])[order]
+        else:
+            adapted._seen_marginals = None
         if self._seen_curvatures is not None:
             fresh = curvatures_of(pool, pool.units.from_user(params))
             adapted._seen_curvatures = np.vstack([self._seen_curvatures, fresh])[order]
@@ -403,6 +409,7 @@ class NewClients(Host):
             "cluster_sizes_": np.zeros(K, dtype=np.intp),
             "_seen_weights": np.zeros(0),
             "_seen_losses": None,
+            "_seen_marginals": None,
             "_seen_curvatures": None,
             "_shared_params": False,
             "_is_private": False,
@@ -511,7 +518,14 @@ class NewClients(Host):
         total = old * seen[places] + new * losses
         self._seen_losses = seen.copy()
         self._seen_losses[places] = total / np.maximum(old + new, 1e-300)
+        self._marginals_so_far(pool, places)
         return total
+
+    def _marginals_so_far(self, pool: ClientPool, places: Array) -> None:
+        """Add what the errors of the clusters, which know the old rows, change of the new ones."""
+        if self._seen_marginals is not None:
+            self._seen_marginals = self._seen_marginals.copy()
+            self._seen_marginals[places] += marginals(pool, self._how_sure.models)
 
     def _noise(self, pool: ClientPool) -> float:
         """Dispersion of a new client's rows about its cluster's model, 1 where it is known."""

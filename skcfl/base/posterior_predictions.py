@@ -71,6 +71,16 @@ class PosteriorPredictions(BaseFederated):
         if self._covariances is not None and not pool.travels:
             self._known = if_answered(KnownPosteriors.of, pool.lane(), self._stack)
 
+    def _cluster_posterior(self) -> Any:
+        (population, *_), (errors, *_) = self._stack.populations, self._stack.errors
+        if errors is None:
+            return None, self.responsibilities_
+        size = np.sqrt(population.dispersion)
+        values, vectors = np.linalg.eigh(errors)
+        roots = vectors * np.sqrt(np.maximum(values, 0.0))[:, None] / size
+        models = population.means, roots, population.root / size
+        return models, self.responsibilities_
+
     # ------------------------------------------------------------------------------- columns
 
     def _introduced(self, federation: Federation) -> Any:
@@ -206,6 +216,7 @@ class PosteriorPredictions(BaseFederated):
         self._known, r, means, covariances, noise = self._known.updated(
             pool, places, self._stack, self.responsibilities_[places]
         )
+        self._marginals_so_far(pool, places)
         covariances = pool.model.centre_covariances(covariances)
         for name, new in (
             ("responsibilities_", r),

@@ -13,7 +13,7 @@ from .._typing import Array, FloatArray
 from ..calls.curvatures import HessianDiagonals
 from ..calls.first_order import Losses
 from ..numerics.matrices import slices
-from ..reports.evidence import gather, if_answered
+from ..reports.evidence import gather, if_answered, marginals
 from ..reports.words import effects_of, report_of
 from .predicting import needs_all_clients
 
@@ -38,6 +38,7 @@ class Reports(Host):
     _how_sure: Any
     _seen_weights: FloatArray
     _seen_losses: FloatArray | None
+    _seen_marginals: FloatArray | None
     _seen_curvatures: FloatArray | None
     #: If True, `update` needs the curvature of linear models' old rows.
     _keeps_curvatures = True
@@ -53,7 +54,8 @@ class Reports(Host):
         # Rows are judged by ensembles before these are boosted.
         theta = pool.units.from_user(self.cluster_params_[:, : pool.n_params])
         params = None if self._shared_params else self.params_
-        about = self._deviations(), elsewhere, rows
+        posterior = self._cluster_posterior()
+        about = self._deviations(), elsewhere, rows, posterior
         # Asked first: clients that overflow at a report's common model answer nothing more.
         self._seen_curvatures = None
         linear = pool.can_answer("prox") and hasattr(pool.model, "kernel")
@@ -67,14 +69,25 @@ class Reports(Host):
         self._seen_weights = pool.client_weights
         complete = len(evidence.clients) == n_clients
         self._seen_losses = evidence.cluster_losses if complete else None
+        self._seen_marginals = evidence.marginals if complete else None
         several = self._has_clusters and 1 < len(theta) <= MOST_SEEN / pool.n_clients
         whole = pool.model.fits_whole
         if several and self._seen_losses is None and (whole or not pool.travels):
             ask = partial(pool.lane().ask, whole=whole)
             self._seen_losses = if_answered(ask, Losses, theta)
+            if evidence.models is not None:
+                shares = 0.0 if posterior is None else posterior[1]
+                found = if_answered(marginals, pool.lane(), evidence.models, shares)
+                if found is not None:
+                    found[evidence.clients] = evidence.marginals
+                self._seen_marginals = found
 
     def _deviations(self) -> Any:
         """Measure of differences of coefficients, see :func:`skcfl.reports.evidence.gather`."""
+        return None
+
+    def _cluster_posterior(self) -> Any:
+        """Models of the clusters and responsibilities, see `gather`, of mixtures of clients."""
         return None
 
     def _client_effects(self) -> tuple[list[str], Array, Array | None]:

@@ -8,6 +8,9 @@ from ..numerics.newton import solve_scaled
 from .answer_bounds import FLAGS, NOT_NEGATIVE
 from .call import Call
 
+# Part of a curvature that rows in it leave at least: less is rounding.
+LEAST_LEFT = 1e-10
+
 
 def rows_to_hide(clients, labels, members, slots=slice(None)):
     """Single-client clusters with few rows, which a matrix of the cluster would reveal."""
@@ -167,6 +170,92 @@ class HessianDiagonals(Call):
         block = block.astype(np.float64)
         diagonals = clients.model.hessian_diagonal(block, theta[labels], damping[labels])
         return (sum_by_cluster(diagonals, labels, len(theta), weights),)
+
+
+class ErrorsOfModels(Call):
+    """What the errors of some models change in the likelihood of each client's rows.
+
+    The models have normal errors, over which the likelihood is integrated (Laplace's method).  A
+    model knows the rows that it was fitted to too well: a client takes its own out first.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (K, n_params)
+        Models.
+    errors : ndarray of shape (K, n_params, n_params)
+        Roots ``L L'`` of the covariances of their errors, for a dispersion of 1.
+    shares : ndarray of shape (n_clients, K)
+        Shares with which the client's rows were in each fit; zero if they were not.
+    root : ndarray of shape (n_params,) or (n_params, n_params), default=None
+        Root, or its diagonal, of the covariance of clients' parameters about the models, for a
+        dispersion of 1; None is zero.
+
+    Returns
+    -------
+    excess : ndarray of shape (n_clients, K)
+        Change of the sum of the rows' losses; NaN for silent clients.
+    widths : ndarray of shape (n_clients, K)
+        Half logarithms of the ratios of the determinants of the errors' covariances without the
+        client's rows and with all of them.
+    """
+
+    down = {"theta": "K p", "errors": "K p p", "shares": "n K", "root": "R"}
+    defaults = {"root": None}
+    up = {"excess": "n K", "widths": "n K"}
+    whole = False
+    minimised = exact = True
+    proof = True
+    bounds = {"widths": NOT_NEGATIVE}
+    effort = "K p"
+
+    def kernel(cls, clients, block, slots, theta, errors, shares, root):
+        n, block = clients.client_weights[slots], block.astype(np.float64)
+        excess, widths = np.zeros((2, len(n), len(theta)))
+        for k, L in enumerate(errors):
+            g, H = clients.model.loss_derivatives(block, np.tile(theta[k], (len(n), 1)))
+            g, H = n[:, None] * g, n[:, None, None] * H
+            if root is not None:
+                g, H = _about_models(g, H, root if root.ndim == 2 else np.diag(root))
+            g, H = g @ L, L.T @ H @ L
+            bad = ~(np.isfinite(g).all(axis=1) & np.isfinite(H).all(axis=(1, 2)))
+            g[bad], H[bad] = 0.0, 0.0
+            values, vectors = np.linalg.eigh(H)
+            u, m = np.matmul(g[:, None], vectors)[:, 0], np.maximum(values, 0.0)
+            r = shares[:, k, None]
+            without = np.maximum(1.0 - r * m, LEAST_LEFT)
+            ratio = (1.0 + (1.0 - r) * m) / without
+            move = r / without
+            change = move + 0.5 * m * move**2 - 0.5 / (without**2 * (1.0 + (1.0 - r) * m))
+            excess[:, k] = (change * u**2).sum(axis=1)
+            widths[:, k] = 0.5 * np.log(np.maximum(ratio, 1.0)).sum(axis=1)
+            if root is None and not clients.model.quadratic:
+                # Far from the rows no parabola is near: others' models move to the mode.
+                new = np.flatnonzero((shares[:, k] == 0.0) & ~bad)
+                if len(new):
+                    excess[new, k], widths[new, k] = _at_modes(
+                        clients.model, block.take(new), n[new], theta[k], L
+                    )
+        return excess, widths
+
+    def fill(cls, pool, answers, lost, arguments, start, whole):
+        for answer in answers.values():
+            answer[lost] = np.nan
+
+
+def _at_modes(model, block, n, theta, L):
+    """Changes of the losses, and widths, of clients that have no part in the fit of a model."""
+    found = model.posteriors(block, n, theta[None], L, 1.0)
+    losses = (
+        found.losses[0] + model.least_losses(block, n) + 0.5 * (found.modes[0] ** 2).sum(axis=1)
+    )
+    return losses - n * model.losses(block, theta[None])[:, 0], 0.5 * found.curvatures[0].log_det
+
+
+def _about_models(g, H, root):
+    """Gradients and Hessians after clients' deviations ``root u``, u normal, are integrated."""
+    inner = np.linalg.inv(np.eye(len(root)) + root.T @ H @ root)
+    pull = np.matmul(H @ root, np.matmul(inner, root.T))
+    return g - np.matmul(pull, g[:, :, None])[:, :, 0], H - np.matmul(pull, H)
 
 
 class HessianSolves(Call):

@@ -259,9 +259,63 @@ def _frame(pool, counted):
     return frame, np.kron(np.eye(model.n_outputs), back)
 
 
-def _fitted(pool, theta, labels, back, about):
-    """Models of least loss, by Newton's method with halving, and curvatures in the frame."""
-    values, gradients, curvature = pool.ask(ScoreSums, theta, labels, **about)
+def leave_one_out_models(pool, start, labels, counted, pooled, rows):
+    """Models of the clusters under a prior of one row, and roots of their errors' covariances.
+
+    The prior has the model of all clients and the curvature of one mean row of theirs: a
+    unit-information prior (Kass and Wasserman 1995).  A cluster that is not `counted`, of one
+    client, has the curvature of as many mean rows as the client has: its own would show them.
+
+    Parameters
+    ----------
+    pool, start, labels, counted
+        As of :func:`common_models`.
+    pooled : CommonModels
+        The model of all clients.
+    rows : ndarray of shape (n_clients,)
+        Number of rows of each client, zero if it does not count.
+
+    Returns
+    -------
+    theta : ndarray of shape (K + 1, n_params)
+        The last model is that of a cluster without clients.
+    roots : ndarray of shape (K + 1, n_params, n_params)
+        See :class:`~skcfl.calls.curvatures.ErrorsOfModels`.
+    """
+    frame, back = _frame(pool, counted)
+    about = {"counted": counted, "within": False, "frame": frame}
+    unit = back.T @ pooled.curvature[0] @ back / rows.sum()
+    prior, K = (pooled.theta[0], unit), len(start)
+    theta, curvature = _fitted(pool, start, labels, back, about, prior)
+    of_rows = np.bincount(labels, rows, minlength=K)[:, None]
+    single = np.bincount(labels[counted], minlength=K) == 0
+    theta[single] = ((of_rows * start + pooled.theta[0]) / (of_rows + 1.0))[single]
+    curvature[single] = ((of_rows[:, None] + 1.0) * unit)[single]
+    # The prior's units: directions without information have no error.
+    values, vectors = np.linalg.eigh(unit)
+    known = values > SINGULAR * values.max(initial=0.0)
+    white = vectors[:, known] / np.sqrt(values[known])
+    values, vectors = np.linalg.eigh(white.T @ np.append(curvature, unit[None], axis=0) @ white)
+    roots = np.zeros((K + 1, *unit.shape))
+    roots[:, :, : known.sum()] = back @ white @ (vectors / np.sqrt(values)[:, None])
+    return np.append(theta, pooled.theta, axis=0), roots
+
+
+def _fitted(pool, theta, labels, back, about, prior=None):
+    """Models of least loss, by Newton's method with halving, and curvatures in the frame.
+
+    A `prior` has a mean, and a curvature in the frame.
+    """
+
+    def asked(theta):
+        values, gradients, curvature = pool.ask(ScoreSums, theta, labels, **about)
+        if prior is None:
+            return values, gradients, curvature
+        away = np.linalg.solve(back, (theta - prior[0]).T).T
+        pull = away @ prior[1]
+        return values + 0.5 * (pull * away).sum(axis=1), gradients + pull, curvature + prior[1]
+
+    values, gradients, curvature = asked(theta)
     for _ in range(1 if pool.model.quadratic else MAX_STEPS):
         steps = -np.matmul(
             np.linalg.pinv(curvature, SINGULAR, hermitian=True), gradients[:, :, None]
@@ -271,7 +325,7 @@ def _fitted(pool, theta, labels, back, about):
             break
         length = 1.0
         for _ in range(HALVINGS):
-            trial = pool.ask(ScoreSums, theta + length * steps @ back.T, labels, **about)
+            trial = asked(theta + length * steps @ back.T)
             if np.isfinite(trial[0]).all() and trial[0].sum() <= values.sum():
                 break
             length *= 0.5

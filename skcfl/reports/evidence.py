@@ -6,12 +6,20 @@ import numpy as np
 from scipy.special import xlogy
 from sklearn.utils import check_random_state
 
+from ..calls.curvatures import ErrorsOfModels
 from ..calls.first_order import LeastLosses, Losses, OwnLosses
 from ..exceptions import FederationError
 from ..federation.presence import needing_all
 from ..federation.sites import Refused
 from ..numerics.newton import MAX_DENSE
-from .differences import CommonModels, DifferenceTest, centre_of, common_models, differences
+from .differences import (
+    CommonModels,
+    DifferenceTest,
+    centre_of,
+    common_models,
+    differences,
+    leave_one_out_models,
+)
 
 # Clients that are asked at most, and the product of rows and parameters; of more a sample.
 MOST_CLIENTS, MOST_NUMBERS = 2000, 2e7
@@ -45,6 +53,11 @@ class Evidence:
         Mean loss of each client under its own model, above the least that predictions can have.
     cluster_losses : ndarray of shape (m, K) or None
         Mean losses under each cluster's model.
+    models : tuple of ndarray or None
+        Models of the clusters and roots of their errors' covariances, see
+        :class:`~skcfl.calls.curvatures.ErrorsOfModels`, and of the clients' deviations if any.
+    marginals : ndarray of shape (m, K, 2) or None
+        What :func:`marginals` returns of the clients under them.
     deviations : dict of str to ndarray or None
         Standard deviations of the clients' coefficients, with intervals.
     n_calls : int
@@ -65,12 +78,23 @@ class Evidence:
     spread: np.ndarray | None = None
     losses: np.ndarray | None = None
     cluster_losses: np.ndarray | None = None
+    models: tuple | None = None
+    marginals: np.ndarray | None = None
     deviations: dict | None = None
     n_calls: int = 0
     reason: str = ""
 
 
-def gather(pool, labels, cluster_params, params, deviations=None, elsewhere=False, rows=None):
+def gather(
+    pool,
+    labels,
+    cluster_params,
+    params,
+    deviations=None,
+    elsewhere=False,
+    rows=None,
+    posterior=None,
+):
     """Ask the clients of a fit how sure it is.
 
     Parameters
@@ -90,6 +114,9 @@ def gather(pool, labels, cluster_params, params, deviations=None, elsewhere=Fals
     rows : ClientPool, default=None
         The same clients with the weights of their rows, if those of `pool` are others; None is
         `pool`.
+    posterior : tuple, default=None
+        Models of a population's clusters, as of :class:`Evidence` and None if their errors are
+        not known, and the clients' responsibilities (n_clients, K).
 
     Returns
     -------
@@ -99,6 +126,7 @@ def gather(pool, labels, cluster_params, params, deviations=None, elsewhere=Fals
     if len(clients) < pool.n_clients:
         pool, rows, labels = pool.subset(clients), rows.subset(clients), labels[clients]
         params = None if params is None else params[clients]
+        posterior = posterior and (posterior[0], posterior[1][clients])
     evidence = Evidence(clients, np.asarray(pool.client_sizes))
     if pool.travels and not elsewhere:
         # They agreed to a fit; the tests send many times as many bytes.
@@ -119,7 +147,13 @@ def gather(pool, labels, cluster_params, params, deviations=None, elsewhere=Fals
     silences = pool.presence.absences.n_silences
     try:
         with needing_all(pool):
-            _ask(pool, rows, evidence, labels, cluster_params, params, deviations)
+            pooled = _ask(pool, rows, evidence, labels, cluster_params, params, deviations)
+            if evidence.cluster_losses is not None and pool.model.kernel.is_likelihood:
+                if posterior is None:
+                    _ask_left_out(pool, evidence, labels, cluster_params, pooled)
+                elif posterior[0] is not None:
+                    evidence.models = posterior[0]
+                    evidence.marginals = marginals(pool, *posterior)
     except (*NO_ANSWER, np.linalg.LinAlgError, NotImplementedError) as error:
         evidence.reason = f"the clients could not be asked: {error}"
     if pool.presence.absences.n_silences > silences:
@@ -167,6 +201,45 @@ def _ask(pool, rows, evidence, labels, cluster_params, params, deviations):
         evidence.cluster_losses = np.asarray(pool.ask(Losses, cluster_params), dtype=float)
     if deviations is not None:
         evidence.deviations = deviations(pool, pooled, evidence.centre, evidence.spread)
+    return pooled
+
+
+def _ask_left_out(pool, evidence, labels, cluster_params, pooled):
+    """Ask how likely each client's rows are under the clusters' models without these rows."""
+    K, every = len(cluster_params), ~pool.without_rows & ~pool.rejected
+    several = every & (np.bincount(labels[every], minlength=K)[labels] > 1)
+    rows = np.where(every, rows_of(evidence, pooled.test, pool.client_weights), 0.0)
+    models = leave_one_out_models(pool, cluster_params, labels, several, pooled, rows)
+    found = marginals(pool, models, np.eye(K + 1)[labels] * several[:, None])
+    # The model of a cluster of one client without its rows is that of a new cluster.
+    single = np.flatnonzero(every & ~several)
+    found[single, labels[single]] = found[single, K]
+    evidence.models, evidence.marginals = tuple(part[:K] for part in models), found[:, :K]
+
+
+def rows_of(evidence, test, weights):
+    """Rows of clients: one of weight two is two rows, and those of odd weights are one each."""
+    return evidence.sizes if test.n_odd else weights
+
+
+def marginals(pool, models, shares=0.0):
+    """Sums of losses under models with errors, and widths of these, (n_clients, K, 2).
+
+    Parameters
+    ----------
+    pool : ClientPool
+    models : tuple of ndarray
+        See :class:`Evidence`. With roots of deviations the losses are those above the losses of
+        models without errors.
+    shares : ndarray of shape (n_clients, K), default=0.0
+        Shares of the clients' rows in the fits.
+    """
+    theta, errors, *root = models
+    shares = np.broadcast_to(shares, (pool.n_clients, len(theta)))
+    losses, widths = pool.ask(ErrorsOfModels, theta, errors, shares, *root)
+    if not root:
+        losses = losses + pool.client_weights[:, None] * pool.ask(Losses, theta)
+    return np.stack([losses, widths], axis=-1)
 
 
 def if_answered(ask, *arguments):
@@ -193,8 +266,33 @@ def memberships(losses, sizes, weights, dispersion):
     with np.errstate(divide="ignore"):
         logs = np.log(weights) - sizes[:, None] * losses / dispersion
     logs = np.where(np.isnan(logs), np.log(np.maximum(weights, 1e-300)), logs)
-    logs = logs - logs.max(axis=1, keepdims=True)
-    shares = np.exp(logs)
+    return _normalised(logs)
+
+
+def certainties(logs, marginals, dispersion, degrees=np.inf):
+    """Probabilities (m, K) of the clients' clusters, over the errors of these.
+
+    Parameters
+    ----------
+    logs : ndarray of shape (m, K)
+        Logarithms of prior probabilities, or of those without errors.
+    marginals : ndarray of shape (m, K, 2)
+        See :func:`marginals`.
+    dispersion : float
+    degrees : float, default=numpy.inf
+        Degrees of freedom of the dispersion; infinity if it is known.
+    """
+    losses, widths = np.moveaxis(marginals, 2, 0)
+    with np.errstate(invalid="ignore"):
+        gaps = (losses - losses.min(axis=1, keepdims=True)) / dispersion
+    gaps = np.where(np.isinf(losses).all(axis=1, keepdims=True), 0.0, gaps)
+    if np.isfinite(degrees):
+        gaps = degrees / 2.0 * np.log1p(gaps / (degrees / 2.0))
+    return _normalised(logs - gaps - widths)
+
+
+def _normalised(logs):
+    shares = np.exp(logs - logs.max(axis=1, keepdims=True))
     return shares / shares.sum(axis=1, keepdims=True)
 
 

@@ -5,7 +5,7 @@ from scipy.stats import t
 from sklearn.metrics import adjusted_rand_score
 
 from .differences import centred
-from .evidence import entropy, memberships
+from .evidence import certainties, entropy, rows_of
 from .report import Report, Section, Table
 
 # p-values below which differences are clear, and are taken to be there.
@@ -55,6 +55,11 @@ def report_of(est, stability=None):
             )
     words = _Words(est, stability)
     return Report(words.title(), words.sections(), words.findings)
+
+
+def certainties_of(est):
+    """Probabilities (n_clients, K) of the clusters of a fit's clients, None if none are known."""
+    return _Words(est, None)._shares()
 
 
 class _Words:
@@ -244,6 +249,8 @@ class _Words:
             f"{_count(len(unsure), 'client')} with a certainty below {SURE:g}"
             + (f": {some}." if unsure else ".")
             + " Certainties are given the clusters, which they cannot question."
+            + " The clusters' errors are not known, with which they would be lower."
+            * (self.known.marginals is None)
         )
         unknown = np.isnan(certainty).sum()
         if unknown:
@@ -257,32 +264,38 @@ class _Words:
         """Probabilities of the clusters of all clients, NaN of unknown ones; None if all are."""
         est, known = self.est, self.known
         shares = getattr(est, "responsibilities_", None)
-        if shares is not None:
+        if known.marginals is None:
             return shares
-        loss = getattr(getattr(est.model_, "kernel", None), "is_likelihood", False)
-        if known.cluster_losses is None or not loss:
-            return None
-        losses = est._seen_losses
-        if losses is None:
-            losses = np.full((len(est.groups_), est.n_clusters_), np.nan)
-            losses[self._places()] = known.cluster_losses
-        shares = memberships(losses, est._seen_weights, est.cluster_sizes_, self._dispersion())
-        shares[np.isnan(losses).all(axis=1)] = np.nan
-        return shares
+        found = est._seen_marginals
+        if found is None:
+            found = np.full((len(est.groups_), est.n_clusters_, 2), np.nan)
+            found[self._places()] = known.marginals
+        if shares is None:
+            others = est.cluster_sizes_ - np.eye(est.n_clusters_)[est.labels_]
+            return certainties(np.log(others + 1.0), found, *self._dispersion())
+        total = shares.sum(axis=0)
+        with np.errstate(divide="ignore"):
+            logs = np.log(shares) + np.log((total - shares + 1.0) / total)
+        return certainties(logs, found, est._stack.dispersion)
 
     def _places(self):
         """Positions of the clients that were asked among those of the estimator."""
         return np.searchsorted(self.est.groups_, self.known.ids)
 
     def _dispersion(self):
+        """Size of the noise, and its degrees of freedom."""
         common, kernel = self.known.common, self.est.model_.kernel
         if not (kernel.unknown_scale or kernel.overdispersed) or common is None:
-            return 1.0
+            return 1.0, np.inf
         known = np.isfinite(common.by_rows[:, 0, 0])
         traces = np.einsum("kpq,kqp->k", common.by_rows[known], common.curvature[known])
         ranks = [np.linalg.matrix_rank(A, hermitian=True) for A in common.curvature[known]]
         size = float(traces.sum() / max(sum(ranks), 1))
-        return max(size, 1e-300 if kernel.unknown_scale else 1.0)
+        if not kernel.unknown_scale:
+            return max(size, 1.0), np.inf
+        n_fitted = len(common.theta) * max(ranks, default=0)
+        rows = rows_of(self.known, common.test, self.known.weights).sum()
+        return max(size, 1e-300), max(rows - n_fitted, 1)
 
     def _means(self):
         est, section, known = self.est, Section("What are the clusters like?"), self.known
@@ -328,8 +341,7 @@ class _Words:
         alike = not known.common.test.p_value < THERE
         C = known.common.by_rows if alike else known.common.by_clients
         sizes = np.bincount(est.labels_[self._places()], minlength=K)
-        # A row of weight two is two rows; those of odd weights are one each.
-        each = known.sizes if known.common.test.n_odd else known.weights
+        each = rows_of(known, known.common.test, known.weights)
         rows = np.bincount(est.labels_[self._places()], each, K)
         degrees = np.maximum(rows - est.model_.n_columns if alike else sizes - 1, 1)
         text = ", given the clusters" if self.several else ""

@@ -194,6 +194,8 @@ def _calls(pool, rng):
     yield _asks("hessian_diagonals", theta, labels)
     ends = theta, theta[::-1], labels, rho[:3]
     yield _asks("hessian_solves", *ends)
+    errors = np.tile(0.1 * np.eye(p), (3, 1, 1))
+    yield _asks("errors_of_models", theta, errors, np.eye(3)[labels], 0.1 * np.eye(p))
     yield _asks("solve")
     yield _asks("prox", v, rho)
     yield _asks("conjugate", 0.1 * s)

@@ -100,6 +100,7 @@ def pool_of(**faults):
 UNLIKE = {
     **dict.fromkeys([("losses", 0), ("best_response", 0), ("fingerprints", 0)], np.nan),
     **dict.fromkeys([("best_response_sums", 0), ("own_losses", 0)], np.nan),
+    **dict.fromkeys([("errors_of_models", 0), ("errors_of_models", 1)], np.nan),
     **dict.fromkeys([("best_response", 1), ("hessian_solves", 0), ("conjugate", 0)], 0.0),
     ("what", 1): 0.0,
 }
