@@ -476,10 +476,12 @@ class ClientPool:
         """
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         train, held = self._site.held_out(fraction, seed)
+        divided = (held.client_sizes > 0) & (train.client_sizes < self.client_sizes)
+        self._warn_of_few(train.client_sizes > 0, divided, "others choose by rows to train on")
         return self._derived(train, True), self._derived(held, True)
 
     def deal_folds(
-        self, n_folds: int, random_state: RandomState = None
+        self, n_folds: int, random_state: RandomState = None, n_judged: int | None = None
     ) -> list[tuple[ClientPool, ClientPool]]:
         """Deal each client's rows to folds, to judge on each what was fitted to the others.
 
@@ -493,6 +495,10 @@ class ClientPool:
             Number of folds, at least 2.  A client of fewer rows has none in some of them.
         random_state : int, RandomState instance or None, default=None
             Source of the deal.
+        n_judged : int, default=None
+            Number of folds that are returned: the first ones, or those in which clients of most
+            weight hold rows out where fewer than half of these do so in the first ones. None is
+            all.
 
         Returns
         -------
@@ -503,20 +509,29 @@ class ClientPool:
         """
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         folds = self._site.folds(n_folds, seed)
-        able, weights = self.client_sizes > 1, self.client_weights
         train, held = np.any([[p.client_sizes > 0 for p in pair] for pair in folds], axis=0)
-        if able.any() and train.any() and not held.any():
+        if (self.client_sizes > 1).any() and train.any() and not held.any():
             most = self.client_sizes.max()
             raise FederationError(f"{NO_ROWS}. The largest client has {most} rows.")
-        if weights[held].sum() < LEAST_JUDGED * weights[able & train].sum():
+        self._warn_of_few(train, held, "judge for all")
+        judged = np.array([self.client_weights @ (held.client_sizes > 0) for _, held in folds])
+        first = np.arange(n_folds if n_judged is None else n_judged)
+        best = np.sort(np.argsort(-judged, kind="stable")[: len(first)])
+        few = judged[first].sum() < LEAST_JUDGED * judged[best].sum()
+        some = [folds[k] for k in (best if few else first)]
+        return [(self._derived(train, True), self._derived(held, True)) for train, held in some]
+
+    def _warn_of_few(self, trained: Array, hold_out: Array, result: str) -> None:
+        """Warn if clients that hold rows out have less than half of the weight."""
+        able, weights = self.client_sizes > 1, self.client_weights
+        if weights[hold_out].sum() < LEAST_JUDGED * weights[able & trained].sum():
             warnings.warn(
-                f"{np.count_nonzero(held)} of {np.count_nonzero(able)} clients hold rows out, and "
-                "judge for all: under a SitePolicy others have fewer than two times min_rows rows "
+                f"{np.count_nonzero(hold_out)} of {np.count_nonzero(able)} clients hold rows out, "
+                f"and {result}: under a SitePolicy others have fewer than two times min_rows rows "
                 "or have held out other ones. Give n_clusters, lam or alpha as numbers, or lower "
                 "min_rows.",
                 stacklevel=caller_level(),
             )
-        return [(self._derived(train, True), self._derived(held, True)) for train, held in folds]
 
     def start(self) -> Array:
         """The common start of local training, (n_params,); a network's is drawn."""

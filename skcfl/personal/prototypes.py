@@ -241,6 +241,8 @@ def _least_error(away, v):
         now = dual(z, u)
         while size > EXACT and dual(z + size * step, u + size * change) < now + 1e-4 * size * rise:
             size *= 0.5
+        if size <= EXACT:
+            break  # what is left is rounding
         z = z + size * step
     a = np.maximum(u + change, 0.0) / np.sqrt(v)
     return a / a.sum()

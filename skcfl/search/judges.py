@@ -112,7 +112,7 @@ class HeldOutLoss:
             n_folds, used = folds
         seeds = rng.randint(np.iinfo(np.int32).max, size=n_folds)
         self.pools, self.held = [], []
-        for (train, held), seed in zip(pool.deal_folds(n_folds, rng)[:used], seeds, strict=False):
+        for (train, held), seed in zip(pool.deal_folds(n_folds, rng, used), seeds, strict=False):
             train, held = train.lane(int(seed)), held.lane()
             held.ledger = train.ledger
             self.pools.append(train)

@@ -76,7 +76,7 @@ def choose_pull(pool, lams, fit, robust=False, name="lam"):
     total, rows = np.zeros((len(lams), n_folds, pool.n_clients)), []
     progress = loop("fold", n_folds, f"search of {name}, folds", sure=True)
     with comparing(pool), progress as folds:
-        dealt = pool.deal_folds(FOLDS, pool.random_state)[:n_folds]
+        dealt = pool.deal_folds(FOLDS, pool.random_state, n_folds)
         for fold, (train, held) in enumerate(dealt):
             weights = held.client_weights
             rows.append(weights)

@@ -358,6 +358,7 @@ class Silent:
         return {**(answers if call == "solve" else {}), "answered": there}
 
 
+@pytest.mark.filterwarnings("ignore:.*others choose by rows to train on")
 @pytest.mark.parametrize("elsewhere", [False, True])
 @pytest.mark.parametrize("min_rows", [5, 20])
 @pytest.mark.parametrize(
@@ -386,13 +387,39 @@ def test_searches_go_on_with_clients_of_few_rows(model, min_rows, elsewhere):
     assert model.score(data.X, data.y, groups=data.groups) > 0.9
 
 
+def pool_of(data, min_rows):
+    rows = data.X, data.y, data.groups
+    federation = InProcessFederation(*rows, policy=SitePolicy(min_rows=min_rows))
+    return federation.open(LinearModel(alpha=0.1).bind(data.X.shape[1]), 0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_folds_that_judge_are_those_in_which_rows_are_held_out(seed):
+    """Each client has rows in two of five folds, and a single one judges."""
+    data = make_clustered_regression(3, 2, 4, n_samples=45, random_state=seed)
+    [(train, held)] = pool_of(data, 20).deal_folds(5, seed, 1)
+    assert (held.client_sizes > 0).any() and (train.client_sizes > 0).all()
+
+
+def test_clients_that_held_out_other_rows_are_trained_on_all():
+    data = make_clustered_regression(8, 2, random_state=0)
+    pool = pool_of(data, 5)
+    pool.deal_folds(3, 0)
+    for train in pool._site.folds(3, 1)[0]:
+        assert train.client_sizes.tolist() in (pool.client_sizes.tolist(), [0] * 8)
+
+
+def test_a_part_to_judge_by_is_not_that_of_training():
+    data = make_clustered_regression(8, 2, random_state=0)
+    with pytest.warns(UserWarning, match="0 of 8 .* others choose by rows to train on"):
+        pool_of(data, 30).hold_out(0.3, 0)
+
+
 def test_few_clients_that_judge_are_told_of():
     data = make_clustered_regression(8, 2, random_state=0)
-    few = InProcessFederation(data.X, data.y, data.groups, policy=SitePolicy(min_rows=21))
-    assert len(few.open(LinearModel(alpha=0.1).bind(10), 0).deal_folds(3, 0)) == 3
-    few = InProcessFederation(data.X, data.y, data.groups, policy=SitePolicy(min_rows=25))
+    assert len(pool_of(data, 21).deal_folds(3, 0)) == 3
     with pytest.warns(UserWarning, match="1 of 8 clients hold rows out, and judge for all"):
-        few.open(LinearModel(alpha=0.1).bind(10), 0).deal_folds(3, 0)
+        pool_of(data, 25).deal_folds(3, 0)
 
 
 @pytest.mark.parametrize("calls", [["rows"], "losse", [3]])

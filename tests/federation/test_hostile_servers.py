@@ -175,6 +175,29 @@ def test_clients_count_by_what_they_moved(call):
         answer(LinearModel("squared_error"), steps=np.full(3, 20))
 
 
+SHARED = np.array([True, True, False])
+KEPT = {
+    "partial_moves": {"shared": SHARED, "stages": ((2, SHARED),)},
+    "blended_moves": {"blended": ~SHARED, "steps": STEPS["steps"], "blend_rate": 0.1}
+    | {"share": 1.0, "tol": 1e-3, "draw": (0, 1)},
+}
+
+
+@pytest.mark.parametrize("call", KEPT)
+def test_clients_that_keep_models_count_by_what_they_moved(call):
+    theta = np.zeros((1, 2 if "shared" in KEPT[call] else 3))
+    how = {**TRAINED, **BATCHES, **KEPT[call], "theta": theta, "step_size": 0.1 * ALL}
+
+    def answer(factor):
+        rows = rows_of([20, 20, 20], SitePolicy(min_clients=3))
+        rows.y[:20] *= factor
+        return rows.site(MODEL).answer(call, how)["moves"]
+
+    assert np.isfinite(answer(1.0)).all()
+    with pytest.raises(Refused, match="over 1 of its clients"):
+        answer(1e9)
+
+
 #: Arguments of sums and draws of scores of one model.
 SCORED = {"theta": np.zeros((1, 3)), "labels": np.zeros(1, int), "counted": np.ones(1, bool)}
 SCORED |= {"within": False, "frame": None}

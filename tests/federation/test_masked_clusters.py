@@ -9,7 +9,7 @@ from skcfl import IFCARegressor, PartialPoolingRegressor
 from skcfl.exceptions import PrivacyWarning
 from skcfl.federation import InProcessFederation
 
-CENTRES = np.array([[1.0, -0.6], [-1.0, 0.6]])
+CENTRES = np.array([[1.5, -0.6], [0.1, 0.6]])
 
 
 def two_clusters(n_others, n_clients=16):
@@ -27,6 +27,22 @@ def two_clusters(n_others, n_clients=16):
 def test_clusters_of_enough_clients_are_found(cls, seed):
     found = cls(2, random_state=seed).fit_federation(two_clusters(6)).cluster_coef_
     assert_allclose(found[np.argsort(-found[:, 0])], CENTRES, atol=0.15)
+
+
+@pytest.mark.parametrize("seed", [0, 5, 7])
+def test_ifca_begins_near_the_model_of_all(seed):
+    """Models drawn far from it leave nearly all clients in one of the three clusters."""
+    rng = np.random.default_rng(seed)
+    slopes, intercepts = rng.standard_normal((3, 5)), rng.standard_normal(3)
+    ids = np.repeat(np.arange(60), 30)
+    X = rng.standard_normal((len(ids), 5))
+    y = (X * slopes[ids % 3]).sum(axis=1) + intercepts[ids % 3]
+    bounds = {"features": (-2, 2), "target": (-5, 5)}
+    masked = InProcessFederation(X, y, ids).masked(3, bounds=bounds)
+    model = IFCARegressor(3, random_state=seed).fit_federation(masked)
+    found = np.column_stack([model.cluster_coef_, model.cluster_intercept_])
+    errors = np.square(found[:, None] - np.column_stack([slopes, intercepts])).sum(axis=2)
+    assert errors.min(axis=0).max() < 0.05
 
 
 @pytest.mark.parametrize("cls", [PartialPoolingRegressor, IFCARegressor])
