@@ -113,6 +113,10 @@ class FusionMixin:
             self._warm = last
         return result
 
+    def _as_fitted(self, pool):
+        """Return this estimator and its clients; points have no open options."""
+        return self, pool
+
     def _path(self, problem, lams):
         """FusionPath over ascending `lams`, as fits at them would give it."""
         return self._fits().path(problem, lams, getattr(self, "refit", False) is True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, ClassVar
 
 from sklearn.utils._param_validation import StrOptions
 
 from .._checks import POSITIVE
 from ..rounds.model_kinds import need_minima
+from ..search.alpha import is_automatic
 from ..search.lam_search import LamSearch
 
 # Bound of a client's force, in typical gradients: honest clients of other clusters are within 2.
@@ -68,6 +70,16 @@ class LamChoiceMixin:
 
     def _task_options(self, task):
         return {**task.options, "folds": task.folds}
+
+    def _as_fitted(self, pool):
+        """Return a copy and the clients of its fit, with what it chose for options of "auto"."""
+        fitted = copy.copy(self)
+        for name in ("graph", "penalty", "refit"):
+            value = getattr(self, name, None)
+            if isinstance(value, str) and value == "auto":
+                setattr(fitted, name, getattr(self, f"{name}_"))
+        given = self.lam == "auto" and self._option("search").alphas is not None
+        return fitted, pool.penalised(self.alpha_) if given or is_automatic(pool) else pool
 
     def _bound(self):
         """Most force of a client, in typical gradients; None where there is no bound."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.utils.extmath import svd_flip
 
-from .._typing import Array, ArrayLike, Groups, MatrixLike, Targets
+from .._typing import Array, ArrayLike, Groups, MatrixLike, Targets, Weights
 from ..numerics.by_cluster import numbered_by_size
 from ._axes import Axes, Display, colour_of, name_clients
 
@@ -106,6 +106,7 @@ class ClusterPathDisplay(Display):
         *,
         groups: Groups = None,
         n_lams: int = 30,
+        sample_weight: Weights = None,
         partition: ArrayLike | None = None,
         kind: Literal["models", "n_clusters", "tree"] = "models",
         ax: Axes | None = None,
@@ -116,8 +117,9 @@ class ClusterPathDisplay(Display):
         Parameters
         ----------
         estimator : estimator
-            With a fusion penalty. If it is fitted to these clients, its ``labels_`` give the
-            colours and its ``lam_`` is marked.
+            With a fusion penalty. If it is fitted to these clients, the path is that of the
+            options that its fit has chosen, its ``labels_`` give the colours and its ``lam_`` is
+            marked.
         X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
             Rows.
         y : array-like of shape (n_samples,), default=None
@@ -126,6 +128,8 @@ class ClusterPathDisplay(Display):
             Id of each row's client; not with ``group_col``.
         n_lams : int, default=30
             Number of values of lam.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
         partition : array-like of shape (n_clients,), default=None
             Clusters to colour by, in the order of the sorted ids.
         kind : {"models", "n_clusters", "tree"}, default="models"
@@ -140,14 +144,12 @@ class ClusterPathDisplay(Display):
         display : ClusterPathDisplay
             With the curves drawn.
         """
-        from ..model_selection import lam_path
+        from ..model_selection._lam_path import is_fitted_to, lam_path
 
-        path = lam_path(estimator, X, y, groups=groups, n_lams=n_lams)
+        path = lam_path(estimator, X, y, groups, n_lams=n_lams, sample_weight=sample_weight)
         lam = None
-        if partition is None:
-            fitted = getattr(estimator, "labels_", None)
-            if fitted is not None and len(fitted) == np.shape(path.labels)[1]:
-                partition, lam = fitted, getattr(estimator, "lam_", None)
+        if partition is None and is_fitted_to(estimator, path.groups):
+            partition, lam = estimator.labels_, estimator.lam_
         return cls.from_path(path, partition=partition, lam=lam, kind=kind, ax=ax, **line_kw)
 
     @classmethod

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval
 
 from .._checks import MOST, Count, strengths
-from .._typing import ArrayLike, Groups, MatrixLike, Targets, Weights, validate_params
+from .._typing import Array, ArrayLike, Groups, MatrixLike, Targets, Weights, validate_params
 from ..numerics.by_cluster import numbered_by_size
 
 # Values of lam that a path can have.
@@ -32,7 +32,8 @@ def lam_max(
     ----------
     est : estimator
         A fusion method such as :class:`skcfl.ConvexClusteredFLClassifier`, fitted or not, which
-        stays as it is. Its local model, ``graph`` and ``penalty`` count, its ``lam`` does not.
+        stays as it is. Its local model, ``graph`` and ``penalty`` count, its ``lam`` does not;
+        "auto" is what its fit has chosen, as in :func:`lam_path`.
     X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
         Rows, as for ``fit``.
     y : array-like of shape (n_samples,), default=None
@@ -85,8 +86,7 @@ def lam_max(
     >>> ConvexClusteredFLRegressor(lam=lam).fit(data.X, data.y, groups=data.groups).n_clusters_ > 1
     True
     """
-    _, problem = _problem(est, X, y, groups, sample_weight)
-    return problem.bounds()
+    return _problem(est, X, y, groups, sample_weight)[2].bounds()
 
 
 @dataclass
@@ -175,7 +175,9 @@ def lam_path(
     ----------
     est : estimator
         A fusion method such as :class:`skcfl.ConvexClusteredFLClassifier`, fitted or not, which
-        stays as it is. All its parameters but ``lam`` and ``warm_start`` count.
+        stays as it is. All its parameters but ``lam`` and ``warm_start`` count. If it is
+        fitted to these clients, "auto" is what its fit has chosen, and the path at its ``lam_`` is
+        the fit; else "auto" is what a fit with a number for ``lam`` takes.
     X : {array-like, sparse matrix, DataFrame} of shape (n_samples, n_features)
         Rows, as for ``fit``.
     y : array-like of shape (n_samples,), default=None
@@ -233,7 +235,7 @@ def lam_path(
     >>> int(path.n_clusters[0]), 3 in path.n_clusters, int(path.n_clusters[-1])
     (12, True, 1)
     """
-    task, problem = _problem(est, X, y, groups, sample_weight)
+    est, task, problem = _problem(est, X, y, groups, sample_weight)
     if lams is None:
         lams = problem.grid(n_lams, lam_min_ratio)
         if lams.max() > MOST:
@@ -274,8 +276,8 @@ def warn_path(path: Any, est: Any) -> None:
 
 def _problem(
     est: Any, X: MatrixLike, y: Targets, groups: Groups, sample_weight: Weights
-) -> tuple[Any, Any]:
-    """The clients and the fusion problem of a fit of these rows."""
+) -> tuple[Any, Any, Any]:
+    """The estimator without open options, the clients and the fusion problem of these rows."""
     if not hasattr(est, "_path"):
         raise TypeError(
             "est must be an estimator with a fusion penalty, such as ConvexClusteredFLRegressor, "
@@ -288,4 +290,15 @@ def _problem(
             f"{est.client_loss!r}."
         )
     task = est._task(X, y, groups, sample_weight)
-    return task, est._problem(task.pool, **task.options)
+    pool = task.pool
+    if is_fitted_to(est, task.groups):
+        est, pool = est._as_fitted(pool)
+    return est, task, est._problem(pool, **task.options)
+
+
+def is_fitted_to(est: Any, clients: Array | None) -> bool:
+    """If True, `est` is fitted to the clients of these sorted ids, and has its solution."""
+    if not hasattr(est, "_solution"):
+        return False
+    known = getattr(est, "groups_", np.arange(len(est.labels_)))  # points have no ids
+    return np.array_equal(known, np.zeros(1, dtype=int) if clients is None else clients)

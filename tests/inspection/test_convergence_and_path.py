@@ -153,6 +153,22 @@ def test_path_of_an_estimator(fitted):
     assert display.lam == fitted.lam_ == 0.1
     names = display.plot(kind="tree").ax_.get_yticklabels()
     assert sorted(tick.get_text() for tick in names) == fitted.groups_.tolist()
+    weights = np.random.RandomState(0).uniform(size=len(DATA.y))
+    display = ClusterPathDisplay.from_estimator(fitted, **options, sample_weight=weights)
+    assert_array_equal(display.params, lam_path(fitted, **options, sample_weight=weights).params)
+    # As many other clients have other clusters.
+    others = options | {"groups": [f"new {client}" for client in DATA.groups]}
+    display = ClusterPathDisplay.from_estimator(fitted, **others)
+    assert display.partition is None and display.lam is None
+
+
+def test_path_of_points():
+    points = np.random.RandomState(0).standard_normal((6, 2))
+    fit = ConvexClustering(0.1).fit(points)
+    display = ClusterPathDisplay.from_estimator(fit, points, n_lams=3)
+    assert_array_equal(display.partition, fit.labels_)
+    assert display.lam == 0.1
+    assert ClusterPathDisplay.from_estimator(fit, points[1:], n_lams=3).lam is None
 
 
 # ------------------------------------------------------------------ convergence

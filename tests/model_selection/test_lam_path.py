@@ -15,7 +15,9 @@ from skcfl import (
     ConvexClusteredFL,
     ConvexClusteredFLClassifier,
     ConvexClusteredFLRegressor,
+    FPFCRegressor,
     GTVClassifier,
+    GTVRegressor,
     IFCARegressor,
     LamSearch,
     LocalModelsRegressor,
@@ -107,6 +109,33 @@ def test_path_equals_fits(graph, refit):
     found = lam_path(pdmm, *ROWS, lams=path.lams[2:0:-1])
     assert_array_equal(found.lams, path.lams[1:3])
     assert_allclose(found.objectives, path.objectives[1:3], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("cls", "search", "seed"),
+    [
+        (ConvexClusteredFLRegressor, None, 2),
+        (ConvexClusteredFLRegressor, LamSearch("bic"), 0),
+        (ConvexClusteredFLRegressor, LamSearch(alphas=[0.5, 3.0]), 0),
+        (GTVRegressor, None, 2),
+        (FPFCRegressor, None, 1),
+    ],
+)
+def test_path_of_a_fit_has_its_options(cls, search, seed):
+    """Graph, penalty, alpha and refit that a search chose: at its lam the path is the fit."""
+    data = make_clustered_regression(
+        9, 3, 3, n_samples=(6, 14), noise=seed + 0.1, random_state=seed
+    )
+    rows = data.X, data.y, data.groups
+    fit = cls(search=search).fit(*rows)
+    path = lam_path(fit, *rows, lams=[fit.lam_])
+    assert_array_equal(path.labels[0], fit.labels_)
+    assert_allclose(path.fusion_params[0], fit.fusion_params_, atol=1e-9)
+    assert_allclose(path.params[0], fit.params_, atol=1e-9)
+    # Of other clients it is the path of an unfitted estimator.
+    others = data.X, data.y, np.array([f"new {g}" for g in data.groups])
+    expected = lam_path(clone(fit), *others, lams=[fit.lam_])
+    assert_array_equal(lam_path(fit, *others, lams=[fit.lam_]).params, expected.params)
 
 
 def test_ends_of_the_path():
