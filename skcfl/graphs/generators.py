@@ -317,8 +317,8 @@ def _neighbours(points: Array, k: int) -> tuple[Array, Array]:
         near = np.argpartition(squares, k - 1, axis=1)[:, :k]
         heads, tails = np.repeat(np.arange(n), k), near.ravel()
     else:
-        # Far from the origin squares would cost digits.
-        points = points - points.mean(axis=0)
+        # Far from the origin squares would cost digits. One outlier moves the mean, not the median.
+        points = points - np.median(points, axis=0)
         near = NearestNeighbors(n_neighbors=k).fit(points).kneighbors(return_distance=False)
         heads, tails = np.repeat(np.arange(n), k), near.ravel()
     keys = np.sort(np.minimum(heads, tails) * n + np.maximum(heads, tails))

@@ -70,8 +70,12 @@ def test_block_model_has_its_densities():
     np.testing.assert_array_equal(again.tails, graph.tails)
 
 
-def test_distance_graph_joins_the_nearest():
-    points = np.random.RandomState(0).normal(size=(30, 2))
+@pytest.mark.parametrize(("shape", "far"), [((30, 2), 0.0), ((210, 16), 0.0), ((210, 16), 1e11)])
+def test_distance_graph_joins_the_nearest(shape, far):
+    """One node that is far off changes the neighbours of no other."""
+    points = np.random.RandomState(0).normal(size=shape)
+    points[0] += far
+    n = len(points)
     D = np.linalg.norm(points[:, None] - points[None], axis=2)
     graph, by_points = distance_graph(D, 4), knn_graph(points, 4)
     np.testing.assert_array_equal(graph.heads, by_points.heads)
@@ -79,8 +83,9 @@ def test_distance_graph_joins_the_nearest():
     np.testing.assert_allclose(
         graph.weights,
         np.exp(-D[graph.heads, graph.tails] / np.median(D[graph.heads, graph.tails])),
+        atol=1e-11,
     )
-    assert distance_graph(D, 100).n_edges == 30 * 29 // 2
+    assert distance_graph(D, n).n_edges == n * (n - 1) // 2
 
 
 def test_distance_graph_limits():
