@@ -10,7 +10,7 @@ from numbers import Integral, Real
 import numpy as np
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
-from sklearn.utils._param_validation import Interval
+from sklearn.utils import _param_validation
 
 # Numbers with products and quotients that neither overflow nor vanish.
 LEAST, MOST = 1e-100, 1e100
@@ -21,20 +21,24 @@ MOST_STEPS = 10**9
 LARGEST = {np.dtype(np.float64): 1e75, np.dtype(np.float32): 1e15}
 
 
+class Interval(_param_validation.Interval):
+    """Constraint of a number in a range, no bool."""
+
+    def is_satisfied_by(self, val):
+        """True if the value is such a number."""
+        return not isinstance(val, (bool, np.bool_)) and super().is_satisfied_by(val)
+
+
 #: Constraints of numbers that are multiplied and divided by.
 POSITIVE = Interval(Real, LEAST, MOST, closed="both")
 NOT_NEGATIVE = Interval(Real, 0, MOST, closed="both")
 
 
 class Count(Interval):
-    """Constraint of a parameter that counts something: an integer in a range, no bool."""
+    """Constraint of a parameter that counts something: an integer in a range."""
 
     def __init__(self, least=1, most=None):
         super().__init__(Integral, least, most, closed="left" if most is None else "both")
-
-    def is_satisfied_by(self, val):
-        """True if the value is such an integer."""
-        return not isinstance(val, (bool, np.bool_)) and super().is_satisfied_by(val)
 
 
 @contextmanager

@@ -5,7 +5,15 @@ import datetime
 import numpy as np
 import pytest
 
-from skcfl import FedAvgRegressor, PartialPoolingRegressor
+from skcfl import (
+    CLoVERegressor,
+    FedAvgRegressor,
+    FedEMRegressor,
+    IFCARegressor,
+    PartialPoolingRegressor,
+    Training,
+    TreeBasis,
+)
 from skcfl.datasets import make_clustered_regression
 from skcfl.inspection import RandomEffectsDisplay
 from skcfl.model_selection import per_client_scores
@@ -70,6 +78,39 @@ def test_nor_where_rows_are_scored(values):
 def test_checks_of_losses_and_penalties(check, arguments, message):
     with pytest.raises(ValueError, match=message):
         check(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "name"),
+    [
+        (IFCARegressor(True), "n_clusters"),
+        (CLoVERegressor(True), "n_clusters"),
+        (FedEMRegressor(True), "n_clusters"),
+        (PartialPoolingRegressor(True), "n_clusters"),
+        (PartialPoolingRegressor(basis=TreeBasis(n_trees=True)), "n_trees"),
+        (FedAvgRegressor(training=Training(participation=True)), "training: .*participation"),
+        (FedAvgRegressor(training=Training(stable_rounds=True)), "training: .*stable_rounds"),
+    ],
+)
+def test_true_is_no_number(estimator, name):
+    with pytest.raises(ValueError, match=f"{name}.* must be .*Got True"):
+        estimator.fit(DATA.X, DATA.y, DATA.groups)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"feature": "zz"}, r"feature must be one of \['x0', 'x1'\] or a position, got 'zz'"),
+        ({"feature": 2}, r"feature must be one of \['x0', 'x1'\] or a position, got 2"),
+        ({"values": ["a"]}, "values must .*numbers, got"),
+        ({"values": [0.0, np.nan]}, "values must .*finite"),
+        ({"values": [np.inf]}, "values must .*finite"),
+    ],
+)
+def test_partial_effect(arguments, message):
+    model = PartialPoolingRegressor(1, basis="linear").fit(DATA.X, DATA.y, DATA.groups)
+    with pytest.raises(ValueError, match=message):
+        model.partial_effect(**{"feature": "x0", **arguments})
 
 
 def test_return_std():

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .._checks import real_array
 from .._typing import Array, ArrayLike
 from .table_columns import positions_of
 
@@ -51,7 +52,7 @@ def rows_along(
             ends = (knots[0][1], knots[0][-1]) if knots else ends
         x = np.linspace(*ends, n_values)
     else:
-        x = np.asarray(values, dtype=float).ravel()
+        x = real_array(values, "values").ravel()
     raw = np.zeros((len(x), len(names)))
     raw[:, j] = x
     made = raw if columns is None else estimator._design.made(raw)

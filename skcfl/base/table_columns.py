@@ -85,6 +85,10 @@ def position_of(entry: Any, names: Array, parameter: str) -> int:
         at = int(entry)
         found = [at % len(names)] if -len(names) <= at < len(names) else []
     if len(found) != 1:
+        if parameter == "feature":
+            raise ValueError(
+                f"feature must be one of {names.tolist()} or a position, got {entry!r}."
+            )
         allowed = "'all', 'intercept' or a list" if parameter == "random" else "a list"
         raise ValueError(
             f"{parameter} must be {allowed} of features, names of {names.tolist()} or their "

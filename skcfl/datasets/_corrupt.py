@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 from scipy import sparse
 from sklearn.utils import Bunch, check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_array
 
-from skcfl._checks import about, real_array, refuse_missing
+from skcfl._checks import Interval, about, real_array, refuse_missing
 from skcfl._typing import Array, ArrayLike, ClientIds, MatrixLike, RandomState, validate_params
 from skcfl.clients.ids import check_ids, encode
 

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils import Bunch
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from skcfl._checks import Count, about, real_array
+from skcfl._checks import Count, Interval, about, real_array
 from skcfl._typing import Array, ArrayLike, MatrixLike, RandomState, Sizes, validate_params
 from skcfl.datasets._deal import (
     CLIENT_ID,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.spatial.distance import pdist
 from sklearn.utils import Bunch, check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from skcfl._checks import Count, real_array
+from skcfl._checks import Count, Interval, real_array
 from skcfl._typing import Array, ArrayLike, Data, RandomState, Sizes, validate_params
 from skcfl.datasets._layout import (
     COUNT,

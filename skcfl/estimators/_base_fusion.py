@@ -15,9 +15,9 @@ from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, StrOptions
 
-from .._checks import NOT_NEGATIVE
+from .._checks import NOT_NEGATIVE, Interval
 from .._option_objects import parameters
 from ..base import BaseFederated
 from ..federation.lanes import together

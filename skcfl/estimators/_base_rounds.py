@@ -9,9 +9,9 @@ from numbers import Integral
 from typing import Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from .._checks import Count, real_array
+from .._checks import Count, Interval, real_array
 from .._option_objects import parameters
 from .._typing import Aggregation, ArrayLike
 from ..base import BaseFederated

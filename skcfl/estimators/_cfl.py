@@ -7,9 +7,9 @@ from numbers import Real
 from typing import Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from .._checks import NOT_NEGATIVE, Count
+from .._checks import NOT_NEGATIVE, Count, Interval
 from ..base.everyday import everyday
 from ..rounds.alternate import alternate, client_weights
 from ..rounds.local_training import solve_local

@@ -6,9 +6,9 @@ from dataclasses import KW_ONLY, replace
 from numbers import Integral
 from typing import Literal
 
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from .._checks import POSITIVE
+from .._checks import POSITIVE, Interval
 from .._option_objects import parameters
 from ..base.clustered_points import BasePoints
 from ..base.docs import document

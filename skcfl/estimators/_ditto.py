@@ -8,8 +8,9 @@ from typing import Literal
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
+from .._checks import Interval
 from ..base import BaseFederated
 from ..base.everyday import everyday
 from ..base.private_plans import refuse_privately, rounds_plan, strength

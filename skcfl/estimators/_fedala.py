@@ -7,9 +7,9 @@ from numbers import Integral, Real
 from typing import Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from .._checks import POSITIVE
+from .._checks import POSITIVE, Interval
 from ..base.everyday import everyday
 from ..calls.first_order import LocalUpdate
 from ..calls.kept_models import Recall

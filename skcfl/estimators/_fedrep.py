@@ -7,9 +7,9 @@ from dataclasses import KW_ONLY, replace
 from numbers import Integral
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from .._checks import MOST_STEPS, Count
+from .._checks import MOST_STEPS, Count, Interval
 from ..base.everyday import everyday
 from ..base.private_plans import rounds_plan
 from ..calls.kept_models import Keep, Recall

@@ -7,9 +7,9 @@ from numbers import Integral, Real
 from typing import Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from .._checks import NOT_NEGATIVE
+from .._checks import NOT_NEGATIVE, Interval
 from .._typing import ArrayLike
 from ..base import BaseFederated
 from ..base.everyday import everyday

@@ -7,9 +7,9 @@ from numbers import Real
 from typing import Literal
 
 import numpy as np
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, StrOptions
 
-from .._checks import Count
+from .._checks import Count, Interval
 from .._typing import Clusterer
 from ..base.everyday import everyday
 from ..calls.curvatures import Hessians

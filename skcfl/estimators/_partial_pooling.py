@@ -8,9 +8,9 @@ from numbers import Integral, Real
 from typing import Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from .._checks import NOT_NEGATIVE, Count
+from .._checks import NOT_NEGATIVE, Count, Interval
 from ..base.everyday import everyday
 from ..base.everyday_models import PopulationClassifier, PopulationRegressor
 from ..base.population_fits import PopulationFits

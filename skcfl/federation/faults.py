@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from .._checks import about
+from .._checks import Interval, about
 from .._typing import Array, ClientIds, RandomState, validate_params
 from ..calls import CALLS
 from ..calls.answers import questions

@@ -5,8 +5,8 @@ from __future__ import annotations
 from numbers import Real
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
+from .._checks import Interval
 from .._typing import Array
 
 
@@ -14,7 +14,7 @@ def check_share(max_share: float | None) -> float | None:
     """The largest share of a client, if it is None or a number above 0 and up to 1."""
     if max_share is None:
         return None
-    if not Interval(Real, 0, 1, closed="right").is_satisfied_by(max_share) or max_share is True:
+    if not Interval(Real, 0, 1, closed="right").is_satisfied_by(max_share):
         raise ValueError(
             f"max_share must be a number above 0 and up to 1, or None, got {max_share!r}."
         )

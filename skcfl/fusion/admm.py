@@ -36,8 +36,8 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
+from .._checks import Interval
 from ..calls.curvatures import Prox
 from ..graphs.edges import require_edges
 from ..numerics.conjugate_gradients import conjugate_gradients

@@ -80,8 +80,8 @@ class FPFCFits:
         exact = isinstance(training.local_steps, str) and training.local_steps == "exact"
         if exact and not problem.exact:
             raise ValueError(
-                f"local_steps='exact' needs a local model with exact proximal points, got "
-                f"{type(problem.pool.model).__name__}. Give a number of steps."
+                "training: local_steps='exact' needs a local model with exact proximal points, "
+                f"got {type(problem.pool.model).__name__}. Give a number of steps."
             )
         optimizer = problem.optimizer if training.optimizer == "auto" else training.optimizer
         step_size = training.step_size
@@ -285,7 +285,7 @@ def _steps(given, n):
     integers = steps.dtype.kind in "iu" and (steps >= 1).all()
     if not integers or steps.shape not in ((), (n,)):
         raise ValueError(
-            f"local_steps must be a number of steps, or an array with one, at least 1, for each "
-            f"of the {n} clients, got {given!r}."
+            "training: local_steps must be a number of steps, or an array with one, at least 1, "
+            f"for each of the {n} clients, got {given!r}."
         )
     return int(steps) if steps.ndim == 0 else steps

@@ -39,9 +39,8 @@ from functools import partial
 from numbers import Real
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
-from .._checks import MOST
+from .._checks import MOST, Interval
 from ..calls.first_order import LocalUpdate, ObjectivesGradients
 from ..graphs import Graph
 from ..penalties import L2

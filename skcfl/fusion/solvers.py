@@ -7,9 +7,9 @@ from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
-from sklearn.utils._param_validation import Interval, StrOptions, validate_params
+from sklearn.utils._param_validation import StrOptions, validate_params
 
-from .._checks import MOST, NOT_NEGATIVE, POSITIVE, Count
+from .._checks import MOST, NOT_NEGATIVE, POSITIVE, Count, Interval
 from .._option_objects import Options, parameters
 from ..rounds.model_kinds import NETWORK_STEP
 

@@ -12,10 +12,9 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.random import sample_without_replacement
 
-from .._checks import LEAST, MOST, Count, about, real_array
+from .._checks import LEAST, MOST, Count, Interval, about, real_array
 from .._typing import Array, ArrayLike, ClientIds, MatrixLike, RandomState, validate_params
 from ..numerics.by_cluster import components_of
 from ..numerics.matrices import slices
@@ -317,7 +316,7 @@ def _neighbours(points: Array, k: int) -> tuple[Array, Array]:
         near = np.argpartition(squares, k - 1, axis=1)[:, :k]
         heads, tails = np.repeat(np.arange(n), k), near.ravel()
     else:
-        # Far from the origin squares would cost digits. One outlier moves the mean, not the median.
+        # Far from the origin squares would cost digits. An outlier would move the mean there.
         points = points - np.median(points, axis=0)
         near = NearestNeighbors(n_neighbors=k).fit(points).kneighbors(return_distance=False)
         heads, tails = np.repeat(np.arange(n), k), near.ravel()

@@ -5,10 +5,9 @@ from __future__ import annotations
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from .._checks import about, needs
+from .._checks import Interval, about, needs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +44,16 @@ def name_clients(
         What is there if they are more.
     **text
         Properties of the names.
+
+    Raises
+    ------
+    ValueError
+        If there is not one id per client.
     """
+    if groups is not None and len(groups) != len(order):
+        raise ValueError(
+            f"groups must have one id for each of the {len(order)} clients, got {len(groups)}."
+        )
     if len(order) > most:
         axis.set_ticks([])
         axis.set_label_text(label)

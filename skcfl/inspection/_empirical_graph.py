@@ -145,7 +145,8 @@ class EmpiricalGraphDisplay(Display):
         ValueError
             If it has no graph, or `positions` does not have a place for every node.
         """
-        check_shows(estimator, "graph_", "fit a fusion method, such as GTVClassifier")
+        way = "fit a fusion method, such as GTVClassifier; adapt and update drop its graph"
+        check_shows(estimator, "graph_", way)
         graph, labels = estimator.graph_, estimator.labels_
         if hasattr(estimator, "fusion_params_"):
             groups = estimator.groups_

@@ -65,8 +65,9 @@ class RandomEffectsDisplay(Display):
 
     Notes
     -----
-    An interval holds the client's coefficient with the probability `level`, given the population
-    that was fitted. The intervals of two clients may overlap although the clients differ.
+    An interval holds the client's coefficient with the probability `level`, given the variances
+    that were fitted; the errors of the clusters' means are included, as in ``params_std_``. The
+    intervals of two clients may overlap although the clients differ.
 
     Examples
     --------

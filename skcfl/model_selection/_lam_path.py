@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import Interval
 
-from .._checks import MOST, Count, strengths
+from .._checks import MOST, Count, Interval, strengths
 from .._typing import Array, ArrayLike, Groups, MatrixLike, Targets, Weights, validate_params
 from ..numerics.by_cluster import numbered_by_size
 

@@ -23,9 +23,9 @@ import numpy as np
 from scipy import sparse
 from sklearn.neural_network._base import ACTIVATIONS
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from .._checks import NOT_NEGATIVE
+from .._checks import NOT_NEGATIVE, Interval
 from ..clients.blocks import Block, one_client
 from ..clients.optimizers import cache_slices
 from ..federation.scaling import Scaling

@@ -5,8 +5,9 @@ from __future__ import annotations
 from numbers import Integral, Real
 from typing import Literal
 
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
+from .._checks import Interval
 from .._option_objects import Options, parameters
 
 __all__ = ["SplineBasis", "TreeBasis"]

@@ -4,9 +4,9 @@ from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, StrOptions
 
-from .._checks import about
+from .._checks import Interval, about
 from .aggregation import AGGREGATORS, is_operator, make_aggregator
 from .alternate import Options
 from .model_kinds import NETWORK_STEP, kind_of, need_minima

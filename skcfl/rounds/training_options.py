@@ -6,9 +6,9 @@ from dataclasses import KW_ONLY
 from numbers import Integral, Real
 from typing import Literal
 
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 
-from .._checks import MOST_STEPS, POSITIVE, Count
+from .._checks import MOST_STEPS, POSITIVE, Count, Interval
 from .._option_objects import Options, parameters
 from .._typing import ArrayLike
 from ..clients.optimizers import OPTIMIZERS

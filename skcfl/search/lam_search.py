@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from sklearn.model_selection import check_cv
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import HasMethods, StrOptions
 
-from .._checks import Count, about, caller_level, strengths
+from .._checks import Count, Interval, about, caller_level, strengths
 from .._option_objects import Options, parameters
 from .._typing import Array, ArrayLike, Splitter
 from ..federation.presence import comparing

@@ -113,7 +113,7 @@ def test_the_curve_is_found():
     # The effect is zero on average over the rows.
     _, over_rows, _ = model.partial_effect(0, values=X[:, 0])
     assert_allclose(over_rows.mean(), 0.0, atol=1e-8)
-    with pytest.raises(ValueError, match="feature must be a list of features"):
+    with pytest.raises(ValueError, match="feature must be one of .*got 'x9'"):
         model.partial_effect("x9")
 
 

@@ -80,7 +80,7 @@ def test_networks_need_no_second_derivatives(refit):
     # one network for all reaches .67; without refit the rounds ended when the clusters settled,
     # not when the networks were trained
     assert model.score(data.X, data.y, groups=data.groups) > (0.95 if refit else 0.8)
-    with pytest.raises(ValueError, match="local_steps='exact' needs a local model with exact"):
+    with pytest.raises(ValueError, match="training: local_steps='exact' needs a local model"):
         fit(FPFC(network, 0.5, training=EXACT), data)
 
 
@@ -173,7 +173,10 @@ def test_too_few_rounds_warn():
         ({"solver": FPFCRounds(rho=1e-3), "lam": 1.0}, "rho must be larger than"),
         ({"solver": FPFCRounds(nu=-1.0)}, "'nu' parameter of FPFCRounds"),
         ({"training": Training(local_steps=[1, 2])}, "for each of the 9 clients"),
-        ({"training": Training(local_steps=[0.5] * 9)}, "local_steps must be a number of steps"),
+        (
+            {"training": Training(local_steps=[0.5] * 9)},
+            "training: local_steps must be a number of steps",
+        ),
         ({"init": np.zeros((3, 5))}, r"init must have shape \(9, 5\)"),
     ],
 )

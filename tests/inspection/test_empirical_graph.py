@@ -122,6 +122,9 @@ def test_positions_by_id_and_wrong_ones():
     X, y, groups = rows(3)
     with pytest.raises(ValueError, match="LocalModelsRegressor, has no graph_"):
         EmpiricalGraphDisplay.from_estimator(LocalModelsRegressor().fit(X, y, groups=groups))
+    adapted = GTVRegressor().fit(X, y, groups=groups).adapt(X, y, groups=groups + 3)
+    with pytest.raises(ValueError, match="GTVRegressor, has no graph_: .*; adapt and update drop"):
+        EmpiricalGraphDisplay.from_estimator(adapted)
 
 
 def test_other_fusion_methods():

@@ -120,6 +120,10 @@ def test_clients_of_a_column_are_those_of_their_rows():
         ({"losses": [1.0, 2.0]}, "losses must be an array"),
         ({"losses": [[1.0, 2.0]], "labels": [2]}, r"one cluster in 0, ..., 1"),
         ({"losses": [[1.0, 2.0]], "labels": [0, 1]}, "for each of 1 clients"),
+        (
+            {"losses": [[1.0], [2.0]], "groups": ["a"]},
+            "groups must have one id .* 2 clients, got 1",
+        ),
     ],
 )
 def test_what_is_no_matrix_is_refused(parameters, message):

@@ -112,6 +112,8 @@ def test_bad_arguments(fitted):
             RandomEffectsDisplay.from_estimator(fitted, **{"feature": "x0", **given})
     with pytest.raises(ValueError, match="shapes"):
         RandomEffectsDisplay(values=[1, 2], std=[1]).plot()
+    with pytest.raises(ValueError, match="groups must have one id .* 2 clients, got 1"):
+        RandomEffectsDisplay(values=[1, 2], std=[1, 1], groups=["a"]).plot()
     other = FedAvgRegressor()
     with pytest.raises(NotFittedError):
         RandomEffectsDisplay.from_estimator(other)

@@ -8,9 +8,8 @@ from numbers import Real
 import numpy as np
 from scipy.special import ndtri
 from sklearn.linear_model import QuantileRegressor
-from sklearn.utils._param_validation import Interval
 
-from ..._checks import POSITIVE
+from ..._checks import POSITIVE, Interval
 from ..._option_objects import parameters
 from .loss import Loss, as_fitted
 

@@ -5,8 +5,8 @@ from numbers import Real
 import numpy as np
 from scipy.special import xlogy
 from sklearn.linear_model import TweedieRegressor
-from sklearn.utils._param_validation import Interval
 
+from ..._checks import Interval
 from .gamma import Gamma, log_of
 from .loss import Loss, as_fitted
 from .poisson import Poisson

@@ -3,8 +3,8 @@
 from numbers import Real
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
+from ..._checks import Interval
 from .aggregator import Aggregator, lengths
 
 __all__ = ["Krum"]

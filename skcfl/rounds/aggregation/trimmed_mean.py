@@ -4,8 +4,8 @@ from functools import lru_cache
 from numbers import Real
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
 
+from ..._checks import Interval
 from .aggregator import Aggregator, Weights, total_weight
 
 __all__ = ["TrimmedMean"]
