@@ -232,7 +232,7 @@ def test_a_pull_is_chosen_by_those_who_have_answered():
         without_rows=np.zeros(2, dtype=bool),
         random_state=None,
         can_answer=lambda call: True,
-        deal_folds=lambda number, rng: folds,
+        deal_folds=lambda number, rng, judged: folds[:judged],
         presence=SimpleNamespace(needs_all=False),
         travels=False,
     )
