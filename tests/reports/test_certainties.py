@@ -15,7 +15,7 @@ from skcfl.federation import InProcessFederation, SitePolicy
 from skcfl.federation.inprocess import open_rows
 from skcfl.federation.row_calls import ROW_CALLS
 from skcfl.models import LinearModel
-from skcfl.reports.words import certainties_of
+from skcfl.reports.words import _Words, certainties_of
 
 DATA = make_clustered_regression(12, 2, 3, n_samples=15, noise=0.5, random_state=0)
 
@@ -71,6 +71,12 @@ def test_certainties_are_of_rows_predicted_without_them():
             spread = np.eye(mine.sum()) + A[mine] @ np.linalg.solve(curvature, A[mine].T)
             wanted = -multivariate_normal.logpdf(y[mine], A[mine] @ theta, spread)
             assert_allclose(found[i, k] + 6 * np.log(2 * np.pi), wanted, rtol=1e-6)
+    others = model.cluster_sizes_ - np.eye(3)[model.labels_]
+    losses, widths = np.moveaxis(model._how_sure.marginals, 2, 0)
+    noise, degrees = _Words(model, None)._dispersion()
+    gaps = (losses - losses.min(axis=1, keepdims=True)) / noise
+    likely = (others + 1) * np.exp(-widths) * (1 + 2 * gaps / degrees) ** (-degrees / 2)
+    assert_allclose(certainties_of(model), likely / likely.sum(axis=1, keepdims=True), atol=1e-12)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
