@@ -69,8 +69,8 @@ class DaskFederation(RemoteFederation):
         silent until it has done what it was asked. None waits as long as the worker is there.
     rebuild : bool, default=False
         Whether the parts of a worker that is lost, or does not answer in time, are loaded again on
-        another one, so that the fit goes on with all clients. All parts must be functions or
-        delayed.
+        another one, so that the fit goes on with all clients, unless they keep models between
+        calls. All parts must be functions or delayed.
     n_jobs : int or None, default=None
         Threads of a computation on a worker; None is 1, -1 all processors.
     policy : SitePolicy, default=None
