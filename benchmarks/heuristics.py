@@ -57,6 +57,7 @@ THRESHOLDS = {
     "K: one model each, .5": ("search.n_clusters", {"ONE_EACH": 0.0}, ROUNDS),
     "K: ten folds of few rows": ("search.n_clusters", {"FEW_FOLDS": 4}, ROUNDS),
     "K: long steps": ("search.n_clusters", {"LONG_STEP": 0.25}, ROUNDS),
+    "K: settled but for a hundredth": ("rounds.polish", {"FEW": 0.0}, ROUNDS),
     "K: brief fits": ("rounds.round_options", {"BRIEF": 300}, ROUNDS),
     "CLoVE: calm rounds": ("rounds.loss_clusters", {"CALM_ROUNDS": 10**9}, ("CLoVE",)),
     "pooling: heavy tails": ("pooling.scaled", {"MIN_SCALED": 10**9}, ("PartialPooling",)),

@@ -10,7 +10,7 @@ from skcfl.federation.inprocess import open_rows
 from skcfl.models import LinearModel
 from skcfl.rounds.alternate import Options, Rounds, alternate
 from skcfl.rounds.loss_clusters import LossClusters, embed, match
-from skcfl.rounds.polish import solve_pooled
+from skcfl.rounds.polish import EXACT, ROUGH, solve_pooled
 
 
 def test_a_diverged_model_is_left():
@@ -47,6 +47,20 @@ def test_of_a_cycle_of_partitions_polishing_keeps_the_best():
     start = np.array([[-2.1], [-0.5]])
     result = alternate(pool, start, options, np.random.RandomState(0))
     assert result.objective == pytest.approx(min(values), rel=1e-9)
+
+
+def test_fits_that_are_only_compared_settle_where_few_choose_anew():
+    rng = np.random.RandomState(0)
+    pool = line_pool(rng.standard_normal(400), 3, curvature=rng.uniform(0.5, 2.0, 400))
+    start = np.array([[0.0], [0.3], [0.6]])
+    exact, rough = (
+        alternate(pool, start, Options(exact=exact, max_iter=1, step_size=1e-12), rng)
+        for exact in (EXACT, ROUGH)
+    )
+    losses = pool.ask(Losses, exact.cluster_params)
+    np.testing.assert_array_equal(losses.argmin(axis=1), exact.labels)
+    assert len(rough.history["objective"]) < len(exact.history["objective"]) / 2
+    assert rough.objective == pytest.approx(exact.objective, rel=0.02)
 
 
 def pool_of(seed=0, n_clients=12, d=4, sigma=0.1):
