@@ -217,29 +217,46 @@ class ErrorsOfModels(Call):
             if root is not None:
                 g, H = _about_models(g, H, root if root.ndim == 2 else np.diag(root))
             g, H = g @ L, L.T @ H @ L
-            bad = ~(np.isfinite(g).all(axis=1) & np.isfinite(H).all(axis=(1, 2)))
-            g[bad], H[bad] = 0.0, 0.0
-            values, vectors = np.linalg.eigh(H)
-            u, m = np.matmul(g[:, None], vectors)[:, 0], np.maximum(values, 0.0)
-            r = shares[:, k, None]
-            without = np.maximum(1.0 - r * m, LEAST_LEFT)
-            ratio = (1.0 + (1.0 - r) * m) / without
-            move = r / without
-            change = move + 0.5 * m * move**2 - 0.5 / (without**2 * (1.0 + (1.0 - r) * m))
-            excess[:, k] = (change * u**2).sum(axis=1)
-            widths[:, k] = 0.5 * np.log(np.maximum(ratio, 1.0)).sum(axis=1)
-            if root is None and not clients.model.quadratic:
+            finite = np.isfinite(g).all(axis=1) & np.isfinite(H).all(axis=(1, 2))
+            out, fitted = (
+                np.flatnonzero(finite & who) for who in (shares[:, k] == 0.0, shares[:, k] != 0.0)
+            )
+            excess[fitted, k], widths[fitted, k] = _taken_out(
+                g[fitted], H[fitted], shares[fitted, k]
+            )
+            if root is None and not clients.model.quadratic and len(out):
                 # Far from the rows no parabola is near: others' models move to the mode.
-                new = np.flatnonzero((shares[:, k] == 0.0) & ~bad)
-                if len(new):
-                    excess[new, k], widths[new, k] = _at_modes(
-                        clients.model, block.take(new), n[new], theta[k], L
-                    )
+                found = _at_modes(clients.model, block.take(out), n[out], theta[k], L)
+            else:
+                found = _as_it_is(g[out], H[out])
+            excess[out, k], widths[out, k] = found
         return excess, widths
 
     def fill(cls, pool, answers, lost, arguments, start, whole):
         for answer in answers.values():
             answer[lost] = np.nan
+
+
+def _taken_out(g, H, shares):
+    """Changes and widths of clients that take their rows out of the fit of a model.
+
+    Gradients (c, p) and Hessians (c, p, p) are along the roots of the errors.
+    """
+    values, vectors = np.linalg.eigh(H)
+    u, m = np.matmul(g[:, None], vectors)[:, 0], np.maximum(values, 0.0)
+    r = shares[:, None]
+    without = np.maximum(1.0 - r * m, LEAST_LEFT)
+    ratio = (1.0 + (1.0 - r) * m) / without
+    move = r / without
+    change = move + 0.5 * m * move**2 - 0.5 / (without**2 * (1.0 + (1.0 - r) * m))
+    return (change * u**2).sum(axis=1), 0.5 * np.log(np.maximum(ratio, 1.0)).sum(axis=1)
+
+
+def _as_it_is(g, H):
+    """The same of clients that have no part in the fit, without their eigenvectors."""
+    H = H + np.eye(H.shape[1])
+    widths = 0.5 * np.linalg.slogdet(H)[1]
+    return -0.5 * (g * solve_scaled(H, g)).sum(axis=1), np.maximum(widths, 0.0)
 
 
 def _at_modes(model, block, n, theta, L):
