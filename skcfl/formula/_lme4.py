@@ -37,12 +37,17 @@ FUNCTIONS = {
     for name in ("log", "log2", "log10", "log1p", "exp", "expm1", "sqrt", "abs", "sin", "cos")
 }
 NAMES = {**FUNCTIONS, "np": SimpleNamespace(**FUNCTIONS)}
+# Kinds of numpy that are numbers, True and False included.
+NUMBERS = "biuf"
 TINY = np.finfo(float).tiny
 # Column of zeros where a formula has no fixed effect but the intercept.
 NOTHING = "0"
 # Singular value of columns of length 1 that are collinear, as in lme4.
 COLLINEAR = 1e-7
 NO_EFFECTS = "it has no group-specific term, such as (1 | school)"
+# Functions of formulae that look for a level in each frame; and text in quotes.
+STATELESS, QUOTED = r"\b(binary|B)\s*\(", r"([`'\"]).*?\1"
+EACH_FRAME = "it looks for its success in each frame; write C(x), T(x, 'level') or target[level]"
 
 
 @dataclass
@@ -203,7 +208,7 @@ class FormulaModel(BaseEstimator):
         if self.family not in FAMILIES:
             raise ValueError(f"family must be one of {list(FAMILIES)}, got {self.family!r}.")
         plan = _planned(self.formula, self.client)
-        _require([*plan.targets, *plan.features], data)
+        data = _required([*plan.targets, *plan.features], data)
         common, response = _designed(plan, data)
         names = _names_of(common)
         cls, loss = FAMILIES[self.family]
@@ -244,8 +249,10 @@ class FormulaModel(BaseEstimator):
         self.estimator_ = estimator.fit(X, y, groups=groups, sample_weight=weights)
         self._plan, self._common, self._response = plan, common, response
         self.client_, self.loglik_ = plan.client, self.estimator_.loglik_ + ways
-        self._numeric, self._n_rows = _numeric_levels(plan, data), len(data)
-        self._numbers = _numbers(common, data)
+        self._n_rows = len(data)
+        kinds = {name: _values(data[name]).dtype.kind for name in plan.features}
+        # Estimators compare clients with any other ids.
+        self._kinds = {k: v for k, v in kinds.items() if k != plan.client or v in NUMBERS}
         fixed = X.drop(columns=[*groupings])
         self._n_collinear = fixed.shape[1] - _rank(fixed.to_numpy())
         return self
@@ -265,15 +272,9 @@ class FormulaModel(BaseEstimator):
     def _rows(self, data: Any) -> tuple[Any, Any]:
         """Columns of the fit and clients of the rows of a frame."""
         check_is_fitted(self)
-        _require(self._plan.features, data)
-        data = data.assign(**{name: _as_numbers(data[name], name) for name in self._numbers})
-        numeric = _numeric_levels(self._plan, data)
-        for name in self._numeric - numeric:
-            raise ValueError(
-                f"data[{name!r}] must hold levels of the type of the fit, numbers, got text."
-            )
-        # Text that spells numbers in all of these rows is text.
-        data = data.assign(**{name: data[name].astype(str) for name in numeric - self._numeric})
+        data = _required(self._plan.features, data)
+        alike = {name: _as_in_fit(data[name], name, kind) for name, kind in self._kinds.items()}
+        data = data.assign(**alike)
         return _frame(self._plan, self._common, data), np.asarray(data[self._plan.client])
 
     def predict(self, data: Any, return_std: bool = False) -> Any:
@@ -327,7 +328,7 @@ class FormulaModel(BaseEstimator):
         score : float
         """
         X, groups = self._rows(data)
-        _require(self._plan.targets, data)
+        data = _required(self._plan.targets, data)
         rows, y, weights, _ = _target(self._plan, self._response, data)
         return self.estimator_.score(X.iloc[rows], y, weights, groups=groups[rows])
 
@@ -411,6 +412,8 @@ def _formulae() -> Any:
 def _planned(formula: str, client: str | None) -> _Plan:
     """What a formula asks for; terms that cannot be expressed are errors."""
     library = _formulae()
+    if not isinstance(formula, str):
+        raise ValueError(f"formula must be text, got {formula!r}.")
     try:
         # Effects without correlations, (x || g), are the same terms.
         parsed = library.model_description(formula.replace("||", "|"))
@@ -427,9 +430,13 @@ def _planned(formula: str, client: str | None) -> _Plan:
     for name in common:
         if name.startswith("offset("):
             raise _refused(formula, name, "there are no offsets")
+    if called := re.search(STATELESS, re.sub(QUOTED, "", formula)):
+        raise _refused(formula, f"{called[1]}(...)", EACH_FRAME)
     terms: dict[tuple[str, ...], list[str]] = {}
     for term in parsed.group_terms:
         factor = tuple(component.name for component in term.factor.components)
+        for name in {*factor} - parsed.var_names:
+            raise _refused(formula, f"| {name}", "groupings are variables: make it a column")
         terms.setdefault(factor, []).append(term.expr.name)
     if not terms:
         raise ValueError(f"formula {formula!r} cannot be fitted: {NO_EFFECTS}.")
@@ -526,9 +533,14 @@ def _rank(columns: Any) -> int:
     return int(np.linalg.matrix_rank(away[:, varies] / lengths[varies], tol=COLLINEAR))
 
 
+def _values(column: Any) -> Any:
+    """The values of a variable in the type that they have, of categories or objects too."""
+    return column.astype(object).infer_objects()
+
+
 def _levels(column: Any) -> Any:
     """Levels of a variable: an array of numbers, or of text where they are something else."""
-    levels = column.astype(object).infer_objects()
+    levels = _values(column)
     if levels.dtype.kind not in "iuf":
         return np.asarray(column.astype(str))
     # 0.1 in single precision is another number, and the same text.
@@ -536,29 +548,22 @@ def _levels(column: Any) -> Any:
     return np.asarray(column.astype(str).astype(float) if short else levels)
 
 
-def _numeric_levels(plan: _Plan, data: Any) -> set[str]:
-    """Variables of the other groupings with levels that are numbers."""
-    parts = {part for factor in plan.groupings for part in factor if part != plan.client}
-    return {part for part in parts if _levels(data[part]).dtype.kind in "iuf"}
+def _as_in_fit(column: Any, name: str, kind: str) -> Any:
+    """A variable of the kind that it had in fit: numbers, True and False, or text.
 
-
-def _numbers(common: Any, data: Any) -> list[str]:
-    """Variables of the fixed effects that are numbers."""
-    from pandas.api.types import is_numeric_dtype
-
-    names = sorted(set().union(*(term.var_names for term in common.terms.values())))
-    return [name for name in names if name in data and is_numeric_dtype(data[name])]
-
-
-def _as_numbers(column: Any, name: str) -> Any:
-    """A variable that was numbers in fit; or an error that names it."""
-    from pandas.api.types import is_numeric_dtype
-
-    if not is_numeric_dtype(column):
-        dtype, column = column.dtype, column.astype(object).infer_objects()
-        if not is_numeric_dtype(column):
-            raise ValueError(f"data[{name!r}] must hold numbers, as in fit, got dtype {dtype}.")
-    return column
+    1 and True are equal in Python, and other levels for pandas.
+    """
+    values = _values(column)
+    now = values.dtype.kind
+    if kind not in NUMBERS:
+        # Text that spells numbers in all of these rows is text.
+        return column.astype(str) if now in "iuf" else column
+    if now not in NUMBERS or (kind == "b" and not values.isin([0, 1]).all()):
+        what = "True or False" if kind == "b" else "numbers"
+        raise ValueError(f"data[{name!r}] must hold {what}, as in fit, got dtype {column.dtype}.")
+    if kind == "b" or now == "b":
+        return values.astype(bool if kind == "b" else int)
+    return column if column.dtype.kind in "iuf" else values
 
 
 def _frame(plan: _Plan, common: Any, data: Any) -> Any:
@@ -601,10 +606,13 @@ def _finite(values: Any, term: str) -> Any:
     return values
 
 
-def _require(variables: list[str], data: Any) -> None:
-    """Raise an error that names the variables which a frame lacks, or which lack values."""
+def _required(variables: list[str], data: Any) -> Any:
+    """A frame with its variables in types that formulae knows.
+
+    Raise an error that names the variables which it lacks, or which lack values.
+    """
     if not hasattr(data, "isna"):
-        raise ValueError(f"data must be a DataFrame of pandas, got {type(data).__name__}.")
+        raise ValueError(f"data must be a DataFrame of pandas, got {type(data)}.")
     missing = [name for name in variables if name not in data]
     if missing:
         raise ValueError(
@@ -623,6 +631,15 @@ def _require(variables: list[str], data: Any) -> None:
             f"data lacks values of {names} in {int(empty.any(axis=1).sum())} of {len(data)} rows: "
             f"leave them out, data.dropna(subset={names}), as lme4 does, or fill them in."
         )
+    return data.assign(**{name: _plain(data[name]) for name in variables})
+
+
+def _plain(column: Any) -> Any:
+    """A variable without levels that no row has, and with numbers of numpy."""
+    if column.dtype == "category":
+        return column.cat.remove_unused_categories()
+    dtype = getattr(column.dtype, "numpy_dtype", None)
+    return column if dtype is None or dtype.kind not in NUMBERS else column.astype(dtype)
 
 
 def _require_types(variables: list[str], data: Any, error: Exception) -> None:

@@ -261,6 +261,11 @@ def test_dispersion_with_several_groupings_is_refused(term):
         ("score ~ Intercept + (1 | school)", "Intercept cannot .* rename the column"),
         ("score ~ ses + (Intercept | school)", "Intercept cannot .* rename the column"),
         ("score ~ (ses", r"formula 'score ~ \(ses' cannot be read"),
+        (None, "formula must be text, got None"),
+        ("score ~ ses + (1 | C(item))", r"\| C\(item\) cannot .* make it a column"),
+        ("score ~ binary(sex) + (1 | school)", r"binary\(...\) cannot .* write C\(x\), T\("),
+        ("score ~ ses:I(B(sex, 'm')) + (1 | school)", r"B\(...\) cannot"),
+        ("B(sex) ~ ses + (1 | school)", r"B\(...\) cannot .* or target\[level\]"),
     ],
 )
 def test_what_is_refused_is_named(text, term):
@@ -367,8 +372,10 @@ def test_the_level_of_a_target_is_the_success():
 
 def test_names_that_are_quoted():
     wanted = formula.fit("score ~ ses * sex + (1 | school) + (0 + ses | school)", schools())
-    frame = schools().rename(columns={"ses": "the ses", "score": "my score", "school": "a school"})
-    text = "`my score` ~ `the ses` * sex + (1 | `a school`) + (0 + `the ses` | `a school`)"
+    frame = schools().rename(
+        columns={"ses": "the B(ses)", "score": "my score", "school": "a school"}
+    )
+    text = "`my score` ~ `the B(ses)` * sex + (1 | `a school`) + (0 + `the B(ses)` | `a school`)"
     assert_allclose(formula.fit(text, frame).loglik_, wanted.loglik_)
 
 
@@ -469,7 +476,7 @@ def test_levels_that_are_numbers_are_the_same_in_any_type(grouping):
     expected = model.predict(frame)
     for dtype in (float, "Int64", "category", np.int8):
         assert_allclose(model.predict(frame.astype({"item": dtype})), expected)
-    with pytest.raises(ValueError, match=r"data\['item'\] must hold .* numbers, got text"):
+    with pytest.raises(ValueError, match=r"data\['item'\] must hold numbers, as in fit, got"):
         model.predict(frame.astype({"item": str}))
     other = formula.fit(model.formula, frame.astype({"item": str}))
     assert_allclose(other.loglik_, model.loglik_)
@@ -477,6 +484,40 @@ def test_levels_that_are_numbers_are_the_same_in_any_type(grouping):
     single = frame.assign(item=(frame["item"] / 10).astype(np.float32))
     tenths = formula.fit(model.formula, single)
     assert_allclose(tenths.predict(frame.assign(item=frame["item"] / 10)), expected)
+
+
+@pytest.mark.parametrize(
+    "term", ["C(odd)", "ses:odd", "(1 | odd)", "(1 | odd:room)", "(1 | school:odd)"]
+)
+def test_true_and_one_are_one_level(term):
+    """Rows of the other type silently had another level's prediction."""
+    frame = schools()
+    frame["odd"] = np.random.default_rng(1).random(400) < 0.4
+    frame["score"] += 3.0 * frame["odd"]
+    types = [bool, int, float, "boolean", "Int64", "category"]
+    for fitted in types:
+        model = formula.fit(f"score ~ ses + (1 | school) + {term}", frame.astype({"odd": fitted}))
+        expected = model.predict(frame.astype({"odd": fitted}))
+        for dtype in types:
+            assert_allclose(model.predict(frame.astype({"odd": dtype})), expected)
+        if fitted in (bool, "category"):
+            with pytest.raises(ValueError, match=r"data\['odd'\] must hold True or False, as in"):
+                model.predict(frame.assign(odd=2))
+
+
+@pytest.mark.parametrize("levels", ["?fm", "mf?"])
+@pytest.mark.parametrize("term", ["sex", "C(sex)", "sex:ses"])
+def test_levels_without_rows_are_no_levels(term, levels):
+    """Ordered ones were the reference, or were predicted as it is."""
+    frame, text = schools(), f"score ~ {term} + (1 | school)"
+    used = pd.CategoricalDtype([level for level in levels if level != "?"], ordered=True)
+    wanted = formula.fit(text, frame.astype({"sex": used}))
+    frame["sex"] = pd.Categorical(frame["sex"], list(levels), ordered=True)
+    model = formula.fit(text, frame)
+    assert model.summary() == wanted.summary()
+    assert_allclose(model.predict(frame[:1]), wanted.predict(frame)[:1])
+    with pytest.raises(ValueError, match=r"levels \(\?\) in"):
+        model.predict(frame.assign(sex="?"))
 
 
 def test_pairs_of_levels_are_not_joined_to_one():
@@ -512,6 +553,19 @@ def test_variables_of_unknown_types_are_named_with_a_line_that_helps(column):
         formula.fit("score ~ ses + (1 | school)", twice)
 
 
+def test_numbers_of_pyarrow():
+    """Their interactions were an IndexError."""
+    pytest.importorskip("pyarrow")
+    frame = schools().assign(age=np.arange(400) % 7)
+    wanted = formula.fit("score ~ ses * age + (1 | school)", frame)
+    frame = frame.convert_dtypes(dtype_backend="pyarrow")
+    model = formula.fit(wanted.formula, frame)
+    assert_allclose(model.loglik_, wanted.loglik_)
+    assert_allclose(
+        model.predict(frame[:9]), wanted.predict(schools().assign(age=frame["age"]))[:9]
+    )
+
+
 @pytest.mark.parametrize("term", ["ses", "np.log(1 + ses**2)", "bs(ses, df=4)"])
 def test_numbers_of_a_fit_are_numbers_in_new_frames(term):
     """Errors were pandas' own, and splines took dates as numbers."""
@@ -535,7 +589,7 @@ def test_frames_without_rows_are_refused():
 
 
 def test_other_refusals():
-    with pytest.raises(ValueError, match="must be a DataFrame of pandas, got dict"):
+    with pytest.raises(ValueError, match="must be a DataFrame of pandas, got <class 'dict'>"):
         formula.fit("score ~ ses + (1 | school)", {})
     with pytest.raises(ValueError, match="family must be one of"):
         formula.fit("score ~ ses + (1 | school)", schools(), family="weibull")
