@@ -16,6 +16,8 @@ else:
 
 # Clusters with separate colours, and the colour of the others.
 COLOURS, GREY = 10, "0.65"
+# Characters of a client's name in a picture.
+LONGEST = 30
 # Probabilities of intervals.
 LEVEL = Interval(Real, 0, 1, closed="neither")
 
@@ -23,6 +25,14 @@ LEVEL = Interval(Real, 0, 1, closed="neither")
 def colour_of(cluster: int, most: int = COLOURS) -> str:
     """Colour of a cluster, grey beyond the first ones."""
     return f"C{cluster}" if cluster < most else GREY
+
+
+def text_of(name: Any, longest: int = LONGEST) -> str:
+    """Text of an id or a feature: not read as a formula, and shortened in the middle."""
+    text, half = str(name), longest // 2
+    if len(text) > longest:
+        text = f"{text[: half - 1]}…{text[-half:]}"
+    return text.replace("$", r"\$")
 
 
 def name_clients(
@@ -59,7 +69,12 @@ def name_clients(
         axis.set_label_text(label)
         return
     names = order if groups is None else (groups[i] for i in order)
-    axis.set_ticks(range(len(order)), list(map(str, names)), **text)
+    axis.set_ticks(range(len(order)), list(map(text_of, names)), **text)
+
+
+def mark_of_one(x: Any) -> dict[str, str]:
+    """Style of a line: a marker if it has one point, which has no length to draw."""
+    return {"marker": "o"} if len(x) == 1 else {}
 
 
 def check_name(name: Any) -> str | None:
@@ -119,7 +134,7 @@ class Display:
         ):
             import matplotlib.pyplot as plt
         if ax is None:
-            _, ax = plt.subplots()
+            _, ax = plt.subplots(layout="tight")
         elif not isinstance(ax, plt.Axes):
             raise TypeError(f"ax must be matplotlib Axes or None, got {type(ax).__name__}.")
         self.ax_, self.figure_ = ax, ax.figure
@@ -129,7 +144,7 @@ class Display:
         """Draw a line, with its name in a legend if it has one, and return the axes."""
         name = check_name(name)
         ax = self._take_axes(ax)
-        line_kw = {"label": name, **line_kw}
+        line_kw = {"label": name, **mark_of_one(x), **line_kw}
         (self.line_,) = ax.plot(x, y, **line_kw)
         if line_kw["label"] is not None:
             ax.legend(frameon=False)

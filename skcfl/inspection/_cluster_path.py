@@ -11,7 +11,7 @@ from sklearn.utils.extmath import svd_flip
 
 from .._typing import Array, ArrayLike, Groups, MatrixLike, Targets, Weights
 from ..numerics.by_cluster import numbered_by_size
-from ._axes import Axes, Display, colour_of, name_clients
+from ._axes import Axes, Display, colour_of, mark_of_one, name_clients
 
 KINDS = ("models", "n_clusters", "tree")
 # Ratios of the largest to the least lam below which powers of ten are too few ticks.
@@ -382,7 +382,7 @@ class ClusterPathDisplay(Display):
         half = np.sqrt(lams[1:] * lams[:-1])
         x = np.concatenate([lams[:1], np.repeat(half, 2), lams[-1:]])
         colours = list(map(colour_of, self.partition_))
-        style = {"linewidth": 1.2, **line_kw}
+        style = {"linewidth": 1.2, **mark_of_one(lams), **line_kw}
         self.lines_ = []
         for i, colour in enumerate(colours):
             y = np.repeat(places[:, i], 2)

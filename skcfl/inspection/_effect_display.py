@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import norm
 
 from .._typing import ArrayLike, Groups
-from ._axes import LEVEL, Axes, Display, check_name, check_shows
+from ._axes import LEVEL, LONGEST, Axes, Display, check_name, check_shows, text_of
 
 # Clients up to which each curve has its name in the legend.
 NAMED = 10
@@ -161,7 +161,9 @@ class EffectDisplay(Display):
         names = [None] * len(curves) if self.groups is None else list(self.groups)
         few = len(curves) <= NAMED
         self.client_lines_ = [
-            ax.plot(x, curve, linewidth=1, alpha=0.7, label=str(name) if few else "_nolegend_")[0]
+            ax.plot(
+                x, curve, linewidth=1, alpha=0.7, label=text_of(name) if few else "_nolegend_"
+            )[0]
             for curve, name in zip(curves, names, strict=True)
         ]
         half = norm.ppf(0.5 + 0.5 * level) * std
@@ -169,7 +171,11 @@ class EffectDisplay(Display):
         self.interval_ = ax.fill_between(
             x, effect - half, effect + half, color="black", alpha=0.15, linewidth=0
         )
-        ax.set(xlabel=self.name or "feature", ylabel="part of the prediction")
+        ax.set(
+            xlabel=text_of(self.name or "feature", 2 * LONGEST), ylabel="part of the prediction"
+        )
         if len(curves) and few:
-            ax.legend(title="client")
+            # matplotlib leaves out lines with labels that begin with "_", unless they are given.
+            lines = [*self.client_lines_, self.line_]
+            ax.legend(lines, [line.get_label() for line in lines], title="client")
         return self

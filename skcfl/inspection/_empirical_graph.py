@@ -13,7 +13,7 @@ from scipy.sparse.linalg import splu
 from .._checks import real_array
 from .._typing import Array, ArrayLike
 from ..penalties import make_penalty
-from ._axes import COLOURS, Axes, Display, check_shows, colour_of
+from ._axes import COLOURS, Axes, Display, check_shows, colour_of, text_of
 
 if TYPE_CHECKING:
     from ..graphs import Graph
@@ -198,7 +198,9 @@ class EmpiricalGraphDisplay(Display):
         if names:
             ids = np.arange(len(places)) if self.groups is None else self.groups
             for name, place in zip(ids, places, strict=True):
-                ax.annotate(str(name), place, xytext=(5, 4), textcoords="offset points", size=8)
+                ax.annotate(
+                    text_of(name), place, xytext=(5, 4), textcoords="offset points", size=8
+                )
         ax.set_aspect("equal", adjustable="datalim")
         ax.set(xticks=[], yticks=[])
         return self

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import norm
 
 from .._typing import Array, ArrayLike
-from ._axes import LEVEL, Axes, Display, check_shows, colour_of, name_clients
+from ._axes import LEVEL, LONGEST, Axes, Display, check_shows, colour_of, name_clients, text_of
 
 # Clients up to which each has its name beside it.
 NAMED = 60
@@ -196,7 +196,7 @@ class RandomEffectsDisplay(Display):
         most = 0 if self.groups is None else NAMED
         name_clients(ax.yaxis, order, self.groups, most, fontsize=7)
         if self.name is not None:
-            ax.set_xlabel(self.name)
+            ax.set_xlabel(text_of(self.name, 2 * LONGEST))
         return self
 
 

@@ -8,14 +8,19 @@ from typing import Any
 import numpy as np
 
 from .._typing import Array
-from ._axes import Axes, Display, check_shows
+from ._axes import Axes, Display, check_shows, colour_of, text_of
+
+# Names that stand side by side.
+NAMED = 40
 
 
 @dataclass(eq=False, repr=False)
 class SuspicionDisplay(Display):
     """Suspicions of the clients, by cluster, and the limit beyond which they were set aside.
 
-    Create it with :meth:`from_estimator`; all parameters are stored as attributes.
+    Create it with :meth:`from_estimator`; all parameters are stored as attributes. Clients have
+    the colour of their cluster, the first ten clusters one each. Clients beyond the limit have
+    their names, of more than 40 clients those that have room, the most suspicious first.
 
     Parameters
     ----------
@@ -118,19 +123,28 @@ class SuspicionDisplay(Display):
         # Clients that did not answer are at the upper edge, clients that agree exactly at the
         # lower.
         shown = np.clip(suspicion, max(low, 1e-3), 3.0 * top)
-        options = {"c": labels[order], "cmap": "tab10", **scatter_kw}
+        options = {"c": list(map(colour_of, labels[order])), **scatter_kw}
         self.points_ = ax.scatter(np.arange(len(order)), shown[order], **options)
         self.limit_ = ax.axhline(1.0, color="0.4", linestyle="--", linewidth=1.0)
         ax.set_yscale("log")
         ax.set_xlabel("clients by cluster")
         ax.set_ylabel("suspicion")
-        for place in np.flatnonzero(suspicion[order] > 1.0):
+        named: list[Any] = []
+        for place in np.argsort(-suspicion[order], kind="stable"):
+            room = all(abs(place - other) >= len(order) / NAMED for other in named)
+            if room and suspicion[order[place]] > 1.0:
+                named.append(place)
+        for place in sorted(named):
             client = order[place]
+            high = shown[client] ** 2 > shown.min() * shown.max()  # in the upper half
             ax.annotate(
-                str(np.asarray(self.groups)[client]),
+                text_of(np.asarray(self.groups)[client]),
                 (place, shown[client]),
                 textcoords="offset points",
-                xytext=(3, 3),
+                xytext=(0, -5 if high else 5),
                 fontsize="x-small",
+                rotation=90,
+                horizontalalignment="center",
+                verticalalignment="top" if high else "bottom",
             )
         return self

@@ -11,7 +11,17 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skcfl import ConvexClusteredFLRegressor, ConvexClustering, FedAvgRegressor, IFCARegressor
 from skcfl.datasets import make_clustered_regression
 from skcfl.graphs import chain_graph
-from skcfl.inspection import ClusterPathDisplay, ConvergenceDisplay, EmpiricalGraphDisplay
+from skcfl.inspection import (
+    ClusterPathDisplay,
+    ClusterStability,
+    ClusterStabilityDisplay,
+    ConvergenceDisplay,
+    EffectDisplay,
+    EmpiricalGraphDisplay,
+    LossMatrixDisplay,
+    RandomEffectsDisplay,
+    SuspicionDisplay,
+)
 from skcfl.model_selection import lam_path
 from skcfl.rounds.loop import relative_change
 
@@ -47,6 +57,55 @@ PATH.params = np.array([c[labels] for c, labels in zip(_CENTRES, PATH.labels, st
 
 def with_path(**changes):
     return SimpleNamespace(**{**vars(PATH), **changes})
+
+
+# ------------------------------------------------------------------------- names
+
+# Bad TeX, a label that matplotlib hides, and two that differ at their end.
+NAMES = [r"a$\foo$", "_b$", *(f"Hospital {'of the north ' * 6}{k}" for k in (1, 2)), "e"]
+SHOWN = [r"a\$\foo\$", r"_b\$", "Hospital of th… of the north 1"]
+FIVE, LINE = np.arange(5.0), {"values": [0, 1], "effect": [0, 1], "std": [1, 1]}
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: ClusterPathDisplay.from_path(PATH, groups=NAMES, kind="tree"),
+        lambda: RandomEffectsDisplay(values=FIVE, std=FIVE, groups=NAMES, name=NAMES[0]).plot(),
+        lambda: LossMatrixDisplay(losses=np.eye(5), groups=NAMES).plot(),
+        lambda: SuspicionDisplay(suspicion=2 + FIVE, labels=[0] * 5, groups=NAMES).plot(),
+        lambda: ClusterStabilityDisplay(
+            stability=ClusterStability(NAMES, np.zeros(5, int), FIVE, FIVE, np.eye(5))
+        ).plot(),
+        lambda: EffectDisplay(
+            **LINE, client_effects=np.eye(5, 2), groups=NAMES, name=NAMES[0]
+        ).plot(),
+        lambda: EmpiricalGraphDisplay(
+            graph=chain_graph(5), labels=[0] * 5, loads=[0] * 4, positions=PATH.params[0, :, :2],
+            groups=NAMES,
+        ).plot(names=True),
+    ],
+)  # fmt: skip
+def test_names_are_written_as_they_are(draw):
+    """They were read as formulas, cut off, or left out of the legend."""
+    figure = draw().figure_
+    figure.canvas.draw()
+    texts = {text.get_text() for text in figure.findobj(plt.Text)}
+    assert texts >= {*SHOWN, SHOWN[2].replace("1", "2")}
+    assert NAMES[0] not in texts
+
+
+def test_lines_of_one_point_are_seen():
+    """They have no length."""
+    history = {"round": [1], "gap": [0.5]}
+    one = with_path(
+        **{**{key: value[:1] for key, value in vars(PATH).items()}, "lams": np.zeros(1)}
+    )
+    assert ConvergenceDisplay(history=history).plot().line_.get_marker() == "o"
+    lines = ClusterPathDisplay.from_path(one, kind="tree").lines_
+    assert {line.get_marker() for line in lines} == {"o"}
+    more = ConvergenceDisplay(history={"gap": [0.5, 0.1]}).plot()
+    assert more.line_.get_marker() == "None"
 
 
 # ------------------------------------------------------------------ cluster path

@@ -6,7 +6,7 @@ import pytest
 from skcfl import FedAvgRegressor, FedProtoClassifier
 from skcfl.inspection import SuspicionDisplay
 
-pytest.importorskip("matplotlib.pyplot")
+to_rgba = pytest.importorskip("matplotlib.colors").to_rgba
 
 
 def test_points_and_limit():
@@ -19,6 +19,21 @@ def test_points_and_limit():
     assert set(display.limit_.get_ydata()) == {1.0}
     assert display.ax_.get_yscale() == "log"
     assert [text.get_text() for text in display.ax_.texts] == ["b", "d"]
+
+
+def test_colours_and_names_of_many():
+    """Few colours of the map stood far apart, and names of neighbours over each other."""
+    labels, suspicion = np.repeat(np.arange(12), 10), np.full(120, 5.0)
+    suspicion[[7, 8, 9]] = 6.0, 8.0, 7.0
+    display = SuspicionDisplay(suspicion=suspicion, labels=labels, groups=np.arange(120)).plot()
+    colours = [to_rgba(f"C{k}" if k < 10 else "0.65") for k in labels[display.order_]]
+    np.testing.assert_array_equal(display.points_.get_facecolors(), colours)
+    places = np.array([text.xy[0] for text in display.ax_.texts])
+    assert np.diff(places).min() == 3 and np.diff(places).max() <= 5
+    assert "8" in {text.get_text() for text in display.ax_.texts}
+    few = SuspicionDisplay(suspicion=[0.2, 0.9], labels=[0, 1], groups=["a", "b"]).plot()
+    few.figure_.canvas.draw()
+    assert few.ax_.yaxis.label.get_window_extent().x0 > 0  # labels such as 6 x 10^-1 are beside it
 
 
 def test_where_every_client_is_a_cluster():
