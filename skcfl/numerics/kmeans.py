@@ -114,19 +114,22 @@ def lloyd(vectors, centres, max_iter=300):
     inertia : float
         Sum of squared distances to the centres.
     """
-    labels = None
+    n_init, n_clusters, _ = centres.shape
+    labels, inertia = np.full((n_init, len(vectors)), -1), np.empty(n_init)
+    moving = np.arange(n_init)
     for _ in range(max_iter):
         distances = _squares(vectors, centres)
-        new = distances.argmin(axis=1)
-        if labels is not None and np.array_equal(new, labels):
+        new, least = distances.argmin(axis=1), distances.min(axis=1)
+        changed = (new != labels[moving]).any(axis=1)
+        labels[moving], inertia[moving] = new, least.sum(axis=1)
+        if not changed.any():
             break
-        labels = new
-        member = (labels[:, None] == np.arange(centres.shape[1])[:, None]).astype(float)
+        moving, new, least = moving[changed], new[changed], least[changed]
+        member = (new[:, None] == np.arange(n_clusters)[:, None]).astype(float)
         count = member.sum(axis=2, keepdims=True)
         # An empty cluster begins anew at the vector that is served worst.
-        worst = vectors[distances.min(axis=1).argmax(axis=1)][:, None]
+        worst = vectors[least.argmax(axis=1)][:, None]
         centres = np.where(count > 0, (member @ vectors) / np.maximum(count, 1.0), worst)
-    inertia = distances.min(axis=1).sum(axis=1)
     best = int(inertia.argmin())
     return labels[best], max(float(inertia[best]), 0.0)
 
