@@ -367,7 +367,7 @@ class Silent:
         skcfl.CFLRegressor(),
         skcfl.FedEMRegressor(random_state=0),
         skcfl.ConvexClusteredFLRegressor(),
-        skcfl.GTVRegressor(search=skcfl.LamSearch(cv=5), random_state=0),
+        skcfl.GTVRegressor(search=skcfl.LamSearch(cv=5, lams=[0.01, 0.1]), random_state=0),
         skcfl.IFCARegressor(training=skcfl.Training(hold_out=0.1), n_clusters=2, random_state=0),
     ],
     ids=str,
