@@ -36,7 +36,7 @@ def race(n_clients, d, n_rows, loss, repeats):
     times, cold = [], np.empty((repeats, N_LAMS))
     for r in range(repeats):
         start = time.process_time()
-        path = fusion_path(problem, lams, solve)
+        path = fusion_path(lams, solve)
         times.append(time.process_time() - start)
         for k, lam in enumerate(lams):
             start = time.process_time()

@@ -9,7 +9,6 @@ from numpy.typing import DTypeLike as DTypeLike
 from scipy import sparse
 
 Array: TypeAlias = NDArray[Any]
-BoolArray: TypeAlias = NDArray[np.bool_]
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 IntArray: TypeAlias = NDArray[np.integer[Any]]
 
@@ -33,8 +32,6 @@ RandomState: TypeAlias = int | np.random.RandomState | None
 ClassWeight: TypeAlias = dict[Any, float] | Literal["balanced"] | None
 LayerSizes: TypeAlias = int | Sequence[int] | IntArray
 Activation: TypeAlias = Literal["relu", "tanh", "logistic", "identity"]
-#: Rule of the steps of local training.
-Optimizer: TypeAlias = Literal["sgd", "momentum", "adam"]
 #: What estimators are to scikit-learn; None is unsupervised.
 Kind: TypeAlias = Literal["classifier", "regressor"] | None
 Unseen: TypeAlias = Literal["error", "average", "largest"]

@@ -183,7 +183,7 @@ class Competition:
         return Form("trees", task.pool, judged=judged, competes=competes)
 
 
-def bases_compete(estimator: Any, federation: Any, hello: Any, header: Any) -> bool:
+def bases_compete(estimator: Any, federation: Any, hello: Any) -> bool:
     """True if curves and trees compete where ``basis="auto"``."""
     small = hello.n_features <= MOST_COLUMNS and hello.n_rows >= LEAST_ROWS
     if grouped(estimator) or not small or estimator.n_clusters not in ("auto", 1):

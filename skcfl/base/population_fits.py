@@ -212,9 +212,9 @@ class PopulationFits(Host):
         basis = basis if draft.chosen is None else draft.chosen
         competes = isinstance(basis, str)
         if competes:
-            competes, basis = bases_compete(self, federation, hello, header), None
+            competes, basis = bases_compete(self, federation, hello), None
         if isinstance(basis, TreeBasis):
-            check_trees(self, hello, header)
+            check_trees(self)
             hello = replace(hello, dtype=np.dtype(float))
             if draft.grown is None:
                 draft.cuts = cuts_of(self, draft, basis)

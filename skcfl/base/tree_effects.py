@@ -33,7 +33,7 @@ def in_units_of(pool: ClientPool, cuts: Array) -> Array:
     return cuts if scaling is None else (cuts - scaling.mean[:, None]) / scaling.scale[:, None]
 
 
-def check_trees(estimator: Any, hello: Any, header: Any) -> None:
+def check_trees(estimator: Any) -> None:
     """Raise a ValueError if the fit cannot have trees."""
     if grouped(estimator):
         raise ValueError(

@@ -6,7 +6,7 @@ from numbers import Integral
 
 import numpy as np
 
-from ..numerics.quantiles import weighted_quantile
+from ..numerics.quantiles import weighted_median
 from ..personal.shared_rounds import TrustedAverage
 from ..rounds.round_options import SHARED_ROUNDS, layers_named, robust_aggregator, shared_mask
 from ..rounds.update import Average, client_curvatures
@@ -100,7 +100,7 @@ def common_rate(pool, options):
         return options.step_size
     weights, curvatures = pool.client_weights, client_curvatures(pool)
     if options.aggregator is not None:
-        return 1.0 / float(weighted_quantile(curvatures, weights))
+        return 1.0 / float(weighted_median(curvatures, weights))
     if pool.model.halves_steps:
         # A client that takes its step back, as it raises its loss, would be in no mean.
         return 1.0 / float(curvatures[weights > 0].max())

@@ -187,7 +187,7 @@ class ConvexFits:
             # Models that are trained start anew at each, as fits do.
             return result, state if problem.exact else None
 
-        return fusion_path(problem, lams, solve, problem.refit if refit else None)
+        return fusion_path(lams, solve, problem.refit if refit else None)
 
 
 class PointFits(ConvexFits):

@@ -196,7 +196,7 @@ class FPFCFits:
         def refit(labels, theta):
             return problem.refit(labels, theta, pool.random_state)
 
-        return fusion_path(problem, lams, lambda lam, state: run(lam), refit)
+        return fusion_path(lams, lambda lam, state: run(lam), refit)
 
 
 class FPFCFamily(Family):

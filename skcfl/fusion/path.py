@@ -129,7 +129,7 @@ class FusionPath:
         )
 
 
-def fusion_path(problem, lams, solve, refit=None):
+def fusion_path(lams, solve, refit=None):
     """Solve at ascending lams, each from the solution before.
 
     No cluster is frozen: at every lam the solver starts from all clients' models, finds the
@@ -137,8 +137,6 @@ def fusion_path(problem, lams, solve, refit=None):
 
     Parameters
     ----------
-    problem : FusionProblem
-        The problem.
     lams : ndarray of shape (n_lams,)
         Ascending.
     solve : callable

@@ -1,4 +1,4 @@
-"""Weighted quantiles."""
+"""Weighted medians."""
 
 import numpy as np
 
@@ -8,15 +8,15 @@ def between(low, high):
     return np.where(low == high, low, 0.5 * low + 0.5 * high)
 
 
-def weighted_quantile(values, weights, level=0.5):
-    """Quantiles of numbers, (..., m) and (..., m) -> (...,); infinite numbers are the largest.
+def weighted_median(values, weights):
+    """Medians of numbers, (..., m) and (..., m) -> (...,); infinite numbers are the largest.
 
-    If the weights up to a number are exactly the level, it is the mean of it and the next.
+    If the weights up to a number are exactly half, it is the mean of it and the next.
     """
     order = np.argsort(values, axis=-1)
     values = np.take_along_axis(values, order, axis=-1)
     reach = np.cumsum(np.take_along_axis(weights, order, axis=-1), axis=-1)
-    goal = level * reach[..., -1:]
+    goal = 0.5 * reach[..., -1:]
     slack = 1e-12 * reach[..., -1:]
     low = (reach < goal - slack).sum(axis=-1, keepdims=True)
     high = np.minimum((reach <= goal + slack).sum(axis=-1, keepdims=True), values.shape[-1] - 1)

@@ -21,7 +21,7 @@ from math import isfinite
 import numpy as np
 
 from ..calls.first_order import ObjectivesGradients
-from ..numerics.quantiles import weighted_quantile
+from ..numerics.quantiles import weighted_median
 from ..search.judges import MOST_LOSS
 from .aggregation import aggregate_by_cluster, median_by_cluster
 from .aggregation.aggregator import lengths
@@ -227,5 +227,5 @@ def _middle(ordered):
 
 def capped_mean(losses, weights):
     """Weighted mean of losses, none more than some times their median."""
-    most = MOST_LOSS * weighted_quantile(losses, weights)
+    most = MOST_LOSS * weighted_median(losses, weights)
     return weighted_mean(np.minimum(losses, most), weights)

@@ -19,7 +19,7 @@ from ..calls.first_order import ObjectivesGradients
 from ..calls.summed import ClusterValues, GradientSums, TrainedMoves
 from ..numerics.by_cluster import sum_by_cluster
 from ..numerics.matrices import quotient
-from ..numerics.quantiles import weighted_quantile
+from ..numerics.quantiles import weighted_median
 from .aggregation import Layout, aggregate_by_cluster, median_by_cluster
 from .aggregation.aggregator import same_labels
 from .state import weighted_mean
@@ -385,7 +385,7 @@ class StepSizes:
         lipschitz = client_curvatures(pool)
         curvature = None
         if robust:
-            typical = weighted_quantile(lipschitz, weights)
+            typical = weighted_median(lipschitz, weights)
             given = 0.95 * n_models / typical if division == "all" else None
             return cls(n_models, given, lipschitz, robust=True)
         if pool.client_sizes.mean() < pool.n_params:

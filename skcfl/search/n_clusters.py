@@ -51,7 +51,7 @@ from ..federation.lanes import asked_at_once, lanes_of, together
 from ..federation.presence import comparing
 from ..numerics.once import once
 from ..numerics.optimism import with_all_rows
-from ..numerics.quantiles import weighted_quantile
+from ..numerics.quantiles import weighted_median
 from .alpha import is_automatic
 from .judges import MOST_LOSS
 
@@ -313,7 +313,7 @@ class _Search:
     def _most_gain(self, best):
         """Whether own models serve most clients better than the best clusters."""
         gains = self._by_client(self._counted(best) - self._counted(self.n))
-        return weighted_quantile(gains, self.held.sum(axis=0)) > 0.0
+        return weighted_median(gains, self.held.sum(axis=0)) > 0.0
 
     def _mean(self, K):
         """Mean held-out loss, as it counts."""

@@ -5,7 +5,7 @@ import numpy as np
 from .._progress import loop, quiet
 from ..calls.first_order import OwnLosses
 from ..federation.presence import comparing
-from ..numerics.quantiles import weighted_quantile
+from ..numerics.quantiles import weighted_median
 from .judges import MOST_LOSS, comparable
 
 __all__ = ["choose_pull", "pull_grid"]
@@ -42,7 +42,7 @@ def pull_grid(pool, count=11, ends=(1e-3, 1e2), robust=False):
     _, _, mean = pool.spectrum()
     counted = ~pool.without_rows
     weights = np.where(counted, pool.client_weights, 0.0)
-    unit = float(weighted_quantile(mean, weights) if robust else weights @ mean / weights.sum())
+    unit = float(weighted_median(mean, weights) if robust else weights @ mean / weights.sum())
     return np.concatenate([[np.inf], unit * np.geomspace(*ends[::-1], count), [0.0]])
 
 

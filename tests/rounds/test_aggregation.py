@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 from trials import examples
 
-from skcfl.numerics.quantiles import weighted_quantile
+from skcfl.numerics.quantiles import weighted_median
 from skcfl.rounds.aggregation import (
     AGGREGATORS,
     Layout,
@@ -57,13 +57,13 @@ def test_breakdown_point(name, honest, size, seed):
     assert lengths(out - centre) <= factor * radius + 1e-6
 
 
-def test_weighted_quantiles_are_those_of_repeated_numbers():
+def test_weighted_medians_are_those_of_repeated_numbers():
     rng = np.random.RandomState(4)
     values, weights = rng.normal(size=(5, 7)), rng.randint(1, 4, (5, 7))
     for row, own in zip(values, weights, strict=True):
-        out = weighted_quantile(row, own.astype(float))
+        out = weighted_median(row, own.astype(float))
         assert out == pytest.approx(np.median(np.repeat(row, own)))
-    assert weighted_quantile(np.array([1.0, np.inf, np.inf]), np.ones(3)) == np.inf
+    assert weighted_median(np.array([1.0, np.inf, np.inf]), np.ones(3)) == np.inf
 
 
 def test_names_and_objects():
