@@ -54,6 +54,7 @@ def write_whole(path, data, mode=0o666):
     mode : int, default=0o666
         Who may read and write it, as far as the process allows that to new files.
     """
+    path = Path(os.path.realpath(path))  # the lock is of the file, not of a link to it
     new = path.with_name(f"{path.name}.new")
     try:
         with open(os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
@@ -61,6 +62,10 @@ def write_whole(path, data, mode=0o666):
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, path)
+        if os.name == "posix":  # the new name is on the disk as well
+            folder = os.open(path.parent, os.O_RDONLY)
+            os.fsync(folder)
+            os.close(folder)
     except OSError:
         with contextlib.suppress(OSError):
             new.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ from ..exceptions import MessageError, PrivacyError
 from .hosted_parts import Host
 from .policy import check_policy, is_silent
 from .row_calls import ROW_CALLS
-from .serialization import MAX_BYTES, dumps, loads, number_of
+from .serialization import MAX_BYTES, array_bytes, dumps, loads, number_of
 from .sites import PlaceLost, Refused
 from .transport import SEVERAL
 
@@ -179,7 +179,7 @@ class SiteHost:
                 return dumps((*self._failure(error), None), number=number)
             try:
                 if request[3] == SEVERAL:
-                    reply = SEVERAL, [self._reply(part) for part in request[4][0]], None
+                    reply = SEVERAL, self._replies(request[4][0]), None
                 else:
                     reply = self._reply(request)
                 reply = dumps(reply, packages=(), number=number)
@@ -189,6 +189,15 @@ class SiteHost:
                 self._numbers.append(number)
                 self._last = reply
             return reply
+
+    def _replies(self, requests):
+        replies, size = [], 0
+        for request in requests:
+            replies.append(self._reply(request))
+            size += array_bytes(replies[-1])
+            if size > MAX_BYTES:
+                raise MessageError(f"the replies have {size} bytes, more than {MAX_BYTES}.")
+        return replies
 
     def _reply(self, request):
         """Status, value and note of the reply to a request."""
@@ -216,7 +225,7 @@ class SiteHost:
         if name == "answer" and arguments[0] not in CALLS:
             wrong = {arguments[0]}
         if wrong:
-            raise Refused(f"it knows no message {', '.join(sorted(map(repr, wrong)))}")
+            raise Refused(f"it knows no message {', '.join(sorted(map(repr, wrong))):.80}")
         reply = self._host.ask(*request)
         if reply[0] == "done":
             self._audit(arguments[0] if name == "answer" else name, request[0], reply[1])

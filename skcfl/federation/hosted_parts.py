@@ -1,5 +1,6 @@
 """Rows of a host, and what it makes of them for a server in another process."""
 
+import math
 import pickle
 import threading
 import time
@@ -11,13 +12,16 @@ import numpy as np
 from ..calls.answers import check_arguments
 from ..calls.call import CALLS
 from ..calls.letters import sizes_of
+from ..exceptions import MessageError
 from ..numerics.threads import BLAS
 from .checking import check_positions
 from .federation import InProcessFederation
+from .journal import digest
 from .privacy import PrivateRows
 from .released import kept_release
 from .rows import merged
-from .sites import Refused
+from .serialization import MAX_BYTES
+from .sites import PlaceLost, Refused
 
 # What the clients of a host are before a model is chosen.
 ROOT = 0
@@ -103,7 +107,7 @@ class Host:
                 thing = self._kept[key]
                 arguments = call, CALLS[call].unpacked(sent, thing.n_clients)
                 if self._is_site:
-                    check_arguments(*arguments, sizes_of(thing, arguments[1]))
+                    _check_size(*arguments, sizes_of(thing, arguments[1]))
             with BLAS:
                 return "done", getattr(self._kept[key], name)(*arguments)
         except Exception as error:
@@ -129,6 +133,14 @@ class Host:
     def kept(self, key):
         """The thing with a number, None if it is not here."""
         return self._kept.get(key)
+
+
+def _check_size(call, arguments, sizes):
+    """Raise an error if a call is not what the table says, or its answer is no message."""
+    check_arguments(call, arguments, sizes)
+    size = 8 * sum(map(math.prod, CALLS[call].shapes(arguments, sizes).values()))
+    if size > MAX_BYTES:
+        raise MessageError(f"the answer has {size} bytes, more than {MAX_BYTES}.")
 
 
 def _portable(error):
@@ -204,11 +216,19 @@ class HostedParts:
             )
         return [kept_release(part, n_folds) for *_, part in self._parts]
 
-    def rows(self, places, model, dtype, classes):
-        """The rows of all parts, whose clients are at `places` of the whole federation."""
+    def rows(self, places, model, dtype, classes, clients=None):
+        """The rows of all parts, whose clients are at `places` of the whole federation.
+
+        Their server gives the digest of `clients` that said hello to it: the host may have been
+        started again since.
+        """
         self.load()
-        check_positions("places", places, np.inf)
+        if clients is not None and clients != clients_of(self.hello(None)):
+            raise PlaceLost("its clients are other ones than at the start of the fit")
         ends = np.cumsum([len(part.ids) for *_, part in self._parts])
+        check_positions("places", places, np.inf)
+        if len(places) != ends[-1]:
+            raise ValueError(f"places must be those of {ends[-1]} clients, got {len(places)}.")
         own = []
         for (_, name, part), some in zip(self._parts, np.split(places, ends[:-1]), strict=True):
             with _about_part(name):
@@ -221,6 +241,16 @@ class HostedParts:
             for (*_, part), X in zip(self._parts, np.split(rows.X, starts), strict=True):
                 part.X = X if X.dtype == part.X.dtype else part.X
         return rows
+
+
+def clients_of(said):
+    """Digest of the clients that have said hello, with the sizes and weights of their rows.
+
+    Private ones have other names whenever their host is started.
+    """
+    hellos = [hello for *_, hello in said]
+    names = [None if hello.privacy else hello.ids for hello in hellos]
+    return digest(names, [(hello.sizes, hello.weights) for hello in hellos])[:8].hex()
 
 
 @contextmanager

@@ -207,7 +207,11 @@ class Journal:
                 return
             payload, key = _read_all(self._file, size), before[8 + DIGEST :]
             if hashlib.sha256(key + payload).digest() != before[8 : 8 + DIGEST]:
-                raise self._wrong(f"is damaged at byte {self._end}")
+                # A disk without power may have its size already, and zeros in place of the rest.
+                behind = _read_all(self._file, whole)
+                if (before + payload)[-1] or behind.strip(b"\0"):
+                    raise self._wrong(f"is damaged at byte {self._end}")
+                return
             self._end += BEFORE + size
             yield key, payload
 

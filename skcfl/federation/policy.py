@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Collection
 from contextlib import contextmanager, nullcontext
@@ -339,7 +340,8 @@ class Guard:
         self._cut(part, codes, weights, allowed)
         moved = np.flatnonzero(self._cells != before)
         if len(moved):
-            self._version = (version or 0) + 1
+            # That of a file that cannot be written is no other host's.
+            self._version = secrets.randbits(62)
             entries.set("version", self._version)
             cells = (self._cells[moved] - len(allowed)).tolist()
             kept = [keys[i] for i in moved], cells, weights[moved].tolist()

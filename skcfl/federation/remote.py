@@ -34,7 +34,7 @@ from ..numerics.matrices import in_a_row
 from .bounds import EXITS, Limits, check_hello
 from .federation import Federation, checked
 from .handshake import Handshake, joined_hellos
-from .hosted_parts import ROOT
+from .hosted_parts import ROOT, clients_of
 from .made_columns import made_columns
 from .sites import Endpoint, PlaceLost, Refused, Site, Unreached, count_derived, insisted, raising
 from .turns import in_one_message, pass_turn, post
@@ -192,7 +192,7 @@ class HostConnection:
         site = self.transport.site
         if self.begun and site is not None:
             return self.lose(str(error))
-        named = site is None or repr(site) in str(error)
+        named = site is None or str(error).startswith(f"Site {site!r}")
         return error if named else ValueError(f"Site {site!r}: {error}")
 
     def _send(self, key, recipe, name, arguments):
@@ -417,8 +417,8 @@ class RemoteFederation(Federation):
             # Sums do not depend on the order in which sites are listed.
             transports = sorted(transports, key=lambda transport: transport.site)
         self._roots = [RemoteHandle(HostConnection(transport)) for transport in transports]
-        # Numbers and rows of each place's parts, and the ids of their clients, by the last hello,
-        # and why some did not answer.
+        # What each place said last: numbers and rows of its parts, ids of their clients, a digest
+        # of it; and why some did not answer.
         self._said: Any = None
         self._absent: list[str] = []
         # What had travelled before it.
@@ -478,7 +478,8 @@ class RemoteFederation(Federation):
         for said in answers:
             ids = np.concatenate([own.ids for *_, own in said]) if said else hello.ids[:0]
             here = in_a_row(locate(hello.ids, ids)[0])
-            self._said.append(said and ([(k, own.n_rows) for k, _, own in said], hello.ids[here]))
+            numbered = [(k, own.n_rows) for k, _, own in said]
+            self._said.append(said and (numbered, hello.ids[here], clients_of(said)))
         return hello
 
     def rows(self, model: LocalModel, hello: Handshake) -> list[Any]:
@@ -491,7 +492,7 @@ class RemoteFederation(Federation):
                 places = locate(hello.ids, said[1])[0]
                 here = in_a_row(places)
                 limits = Limits(hello.sizes[here], hello.weights[here], hello.n_features)
-                settings = places, model, hello.dtype, hello.classes
+                settings = places, model, hello.dtype, hello.classes, said[2]
                 rows.append(RemoteRows(places, limits, root.line, root, "rows", *settings))
         return rows
 
@@ -500,7 +501,7 @@ class RemoteFederation(Federation):
         if self._absent:
             raise FederationError(f"Some rows are not there: {self._absent[0]}")
         parts: dict[int, Array] = {}
-        for numbered, _ in filter(None, self._said):
+        for numbered, *_ in filter(None, self._said):
             numbers, n_rows = zip(*numbered, strict=True)
             split = np.split(next(answers), np.cumsum(n_rows)[:-1])
             parts.update(zip(numbers, split, strict=True))

@@ -11,7 +11,7 @@ from ..clients.draws import dealt, order_of_rows
 from ..clients.fitted_estimators import fit_by_client, out_of_folds
 from ..numerics.by_cluster import least_number, weight_by_cluster
 from ..numerics.regression_trees import forest_outputs
-from .checking import check_numbers, check_trees
+from .checking import check_numbers, check_positions, check_trees
 from .inprocess import MAX_FOLDS, InProcessSite
 from .judging import FoldRows, ScoredRows
 from .made_columns import check_dense, made_columns
@@ -19,6 +19,9 @@ from .policy import PolicySite
 from .privacy import PrivateRows
 from .scaling import Moments, Scaling, levels, own_means, own_spreads
 from .sites import Endpoint, Refused
+
+#: Most classes that rows are counted by, whatever a server asks for.
+MOST_CLASSES = 2**20
 
 
 class Rows(Endpoint):
@@ -147,6 +150,8 @@ class Rows(Endpoint):
 
     def class_totals(self, n_classes):
         """Total weight of the rows of each class."""
+        if n_classes > MOST_CLASSES:
+            raise Refused(f"it counts at most {MOST_CLASSES} classes, got {n_classes}")
         index = self.answerable("class_totals", by_class=True)
         y, weights = _some(self.y, index), _some(self.sample_weight, index)
         if self.guard is not None:
@@ -359,6 +364,7 @@ class Rows(Endpoint):
             How many of them are of each column.
         """
         check_dense(self.X)
+        check_positions("columns", columns, self.X.shape[1])
         index = self.answerable("distinct")
         values = [np.unique(self.X[:, j][index]).astype(float) for j in columns]
         return np.concatenate(values), np.array([len(found) for found in values])

@@ -89,8 +89,8 @@ def dumps(value, packages=None, max_bytes=MAX_BYTES, number=0):
         )
     size = _BEFORE + len(text)
     parts = [MAGIC, number.to_bytes(8, "little"), len(text).to_bytes(8, "little"), text]
-    for array in arrays:
-        parts += [bytes(-size % ALIGNMENT), array.tobytes()]
+    for array in arrays:  # the message is the only copy of them
+        parts += [bytes(-size % ALIGNMENT), np.ascontiguousarray(array)]
         size += -size % ALIGNMENT + array.nbytes
     if size > max_bytes:
         raise MessageError(f"the message has {size} bytes, more than {max_bytes=}.")
@@ -327,16 +327,18 @@ class _Reader:
 
     def _named(self, names):
         module, name = names
+        # Lines of a log are not the sender's to write.
+        where = repr(f"{module}.{name}")[1:-1][:200]
         known = _is_in(module, self.packages) or (module, name) in NAMED
         if not (known and _NAME.fullmatch(module) and name.isidentifier()):
             raise MessageError(
-                f"it names {module}.{name}, which is not trusted here: classes of your own need "
+                f"it names {where}, which is not trusted here: classes of your own need "
                 "their module in trusted="
             )
         found = getattr(importlib.import_module(module), name, None)
         # What a module has imported is not its own.
         if not isinstance(found, type) or found.__module__ != module:
-            raise MessageError(f"it names {module}.{name}, which is no class of this module.")
+            raise MessageError(f"it names {where}, which is no class of this module.")
         return found
 
     def _class(self, names):

@@ -294,11 +294,15 @@ def resume(path, model=None, federation=None):
     return model.fit_federation(here() if federation is None else federation, path, resume=True)
 
 
-def test_a_last_record_that_is_not_whole(begun, uncut, journals):
+@pytest.mark.parametrize(
+    ("cut", "zeros", "n_found"), [(7, 0, 9), (7, 7, 9), (7, 99, 9), (0, 99, 10)]
+)
+def test_a_last_record_that_is_not_whole(begun, uncut, journals, cut, zeros, n_found):
+    """Cut where the process was killed; a disk without power leaves zeros."""
     path, data = begun
-    path.write_bytes(data[:-7])
+    path.write_bytes(data[: len(data) - cut] + bytes(zeros))
     assert_same(resume(path), uncut)
-    assert journals[-1].n_found == 9
+    assert journals[-1].n_found == n_found
     assert_same(resume(path), uncut)  # without a checkpoint the fit begins
 
 

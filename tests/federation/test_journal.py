@@ -3,6 +3,7 @@
 import ast
 import copy
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ import pytest
 from skcfl import FedAvgClassifier, FedAvgRegressor, LocalModels
 from skcfl.exceptions import CheckpointError
 from skcfl.federation import InProcessFederation
-from skcfl.federation.file_lock import FileLock
+from skcfl.federation.file_lock import FileLock, write_whole
 from skcfl.federation.inprocess import InProcessSite
 from skcfl.federation.journal import Journal, digest
 
@@ -163,6 +164,25 @@ def test_a_lock_that_was_deleted_in_between_is_not_held(tmp_path, monkeypatch):
         FileLock(tmp_path / "fit")
     second.release()
     second.release()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders are no files there")
+def test_files_are_written_behind_links(tmp_path, monkeypatch):
+    """One that took the place of a link would leave the account of others as it was."""
+    synced, fsync = [], os.fsync
+
+    def noted(number):
+        synced.append(stat.S_ISDIR(os.fstat(number).st_mode))
+        fsync(number)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    (tmp_path / "volume").mkdir()
+    link, file = tmp_path / "link", tmp_path / "volume" / "account"
+    link.symlink_to(file)
+    for data in (b"1", b"2"):
+        write_whole(link, data)
+        assert link.is_symlink() and file.read_bytes() == data
+    assert synced == [False, True] * 2  # the bytes, and then the name
 
 
 def test_rows_are_compared_by_sums(tmp_path, monkeypatch):

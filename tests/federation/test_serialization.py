@@ -243,6 +243,7 @@ def forged(arrays, value, data=b"", header=None):
         (forged([], {"objects": [1], "shape": [10**9]}), "malformed"),
         (forged([], {"dtype": "O"}), "not allowed"),
         (forged([], {"class": ["os", "system"]}), "os.system, which is not trusted"),
+        (forged([], {"class": ["os\nINFO fine", "system"]}), r"names os\\nINFO fine.system"),
         (forged([], {"class": ["skcfl.models._linear", "np"]}), "no class of this module"),
         (forged([], {"class": ["skcfl.models._linear", "LinearModel.bind"]}), "not trusted"),
         (forged([], {"class": ["skcfl.models.losses", "make_loss"]}), "no class of this module"),

@@ -22,6 +22,7 @@ from skcfl.calls import CALLS
 from skcfl.calls.first_order import LocalUpdate, Losses
 from skcfl.exceptions import FederationError, MessageError
 from skcfl.federation import InProcessFederation, SitePolicy, SiteRows, hosted_parts
+from skcfl.federation import host as host_module
 from skcfl.federation.host import SiteHost
 from skcfl.federation.hosted_parts import KEPT_FITS, KEPT_SECONDS
 from skcfl.federation.pool import ClientPool
@@ -211,6 +212,42 @@ def test_a_site_that_is_started_again_is_asked_again():
         model.fit_federation(RemoteFederation([Wire(Table("north"), north_waits), south]))
     assert south.n_waited == len(south.sent) - (last - first - 2)
     assert_allclose(model.params_, wanted, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("change", ["another", "one less", "one more row"])
+def test_a_site_that_is_started_again_with_other_clients_is_lost(change):
+    """Places of clients would be those of others: the result is that of the fit without them."""
+    X, y, ids = Table("south").rows
+    rows = {
+        "another": (X, y, np.where(ids == ids[0], "another", ids)),
+        "one less": tuple(part[ids != ids[0]] for part in (X, y, ids)),
+        "one more row": tuple(np.concatenate([part, part[:1]]) for part in (X, y, ids)),
+    }
+
+    def south_comes_back(number):
+        if number == 6:
+            south.host = SiteHost(Given("south", rows[change]))
+
+    south, model = Wire(Table("south"), south_comes_back), FedAvgRegressor(alpha=0.1)
+    with pytest.warns(
+        UserWarning, match="its clients are other ones than at the start of the fit"
+    ):
+        model.fit_federation(RemoteFederation([Wire(Table("north")), south]))
+    assert_array_equal(model.missing_clients_, SOUTH)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_who_sends_rows_that_do_not_suit_is_named(place):
+    """Whatever the text of a site says of another one."""
+
+    def reply(message):
+        text = "Site {!r}: y of {!r} holds NaN.".format(*(SITES if place else [*SITES][::-1]))
+        return dumps(("invalid", text, None), number=number_of(message))
+
+    both = wires()
+    both[place].host.handle = reply
+    with pytest.raises(ValueError, match=f"^Site {[*SITES][place]!r}: Site"):
+        FedAvgRegressor().fit_federation(RemoteFederation(both))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -503,14 +540,42 @@ def test_a_host_answers_nothing_else():
         (2, [rows, (2, 1, "__reduce__", ())], [], "facts", ()),
         (2, [rows, site], [], "answer", ("rows", {})),
         (2, [rows, site], [], "answer", ("subset", {"clients": [0]})),
+        (2, [rows, site], [], "long" * 10**5, ()),
     ):
         status, value = asked(host, *request)
         assert status == "refused", request
-        assert "it knows no message" in value
+        assert "it knows no message" in value and len(value) < 200
     asked(host, 0, [], [0], "hello", ("regressor",))  # no message takes the rows from a site
     assert asked(host, 2, [rows, site], [], "facts", ())[0] == "done"
     for odd in (None, "text", b"", 3):
         assert loads(host.handle(odd))[0] == "lost"
+
+
+def test_places_are_those_of_all_clients():
+    """Fewer would be read beyond their end."""
+    host, rows = SiteHost(Table("north")), opened(LinearModel().bind(3))
+    for n in (1, 3):
+        few = *rows[:3], (np.arange(n), *rows[3][1:])
+        assert asked(host, 1, [few], [], "testable", ()) == ("lost", "ValueError, see its log")
+
+
+def test_answers_that_are_no_messages_are_not_computed(monkeypatch):
+    """A small message could ask for more than there is memory."""
+    host, model = SiteHost(Table("north", CLASSES)), LinearModel("log_loss").bind(3, n_classes=2)
+    rows = 1, 0, "rows", (np.arange(2), model, np.dtype(float), np.unique(CLASSES.y))
+    steps = [rows, (2, 1, "site", (model,))]
+    many = (2, steps, [], "answer", ("losses", {"theta": np.zeros((100, 4))}))
+    assert asked(host, *many)[0] == "done"
+    for module in (hosted_parts, host_module):
+        monkeypatch.setattr(module, "MAX_BYTES", 1000)
+    assert asked(host, *many) == ("lost", "the answer has 1600 bytes, more than 1000.")
+    some = (2, steps, [], "answer", ("losses", {"theta": np.zeros((40, 4))}))
+    assert asked(host, *some)[0] == "done"
+    several = asked(host, 0, [], [], SEVERAL, ([some, some],))
+    assert several == ("lost", "the replies have 1280 bytes, more than 1000.")
+    assert "at most 1048576 classes" in asked(host, 1, [rows], [], "class_totals", (2**40,))[1]
+    status, value = asked(host, 1, [rows], [], "distinct", (np.zeros(5, dtype=int),))
+    assert status == "lost" and "ValueError" in value
 
 
 def test_a_loss_of_ones_own_needs_trust(monkeypatch):
