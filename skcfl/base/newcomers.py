@@ -292,16 +292,13 @@ class NewClients(Host):
         adapted.n_clusters_ = self.n_clusters_ + extra
         adapted.cluster_sizes_ = np.bincount(adapted.labels_, minlength=adapted.n_clusters_)
         adapted._seen_weights = np.append(self._seen_weights, pool.client_weights)[order]
+        adapted._seen_losses = adapted._seen_marginals = None
         if self._seen_losses is not None and not extra:
             losses = pool.ask(Losses, pool.units.from_user(self.cluster_params_))
             adapted._seen_losses = np.vstack([self._seen_losses, losses])[order]
-        else:
-            adapted._seen_losses = None
         if self._seen_marginals is not None and not extra:
             fresh = marginals(pool, self._how_sure.models)
             adapted._seen_marginals = np.concatenate([self._seen_marginals, fresh])[order]
-        else:
-            adapted._seen_marginals = None
         if self._seen_curvatures is not None:
             fresh = curvatures_of(pool, pool.units.from_user(params))
             adapted._seen_curvatures = np.vstack([self._seen_curvatures, fresh])[order]

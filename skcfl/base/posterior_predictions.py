@@ -13,7 +13,7 @@ from .._checks import whole_number
 from .._typing import Array, ArrayLike, Groups, MatrixLike, Weights
 from ..clients.ids import check_ids
 from ..federation.federation import Federation
-from ..federation.made import MadeFederation
+from ..federation.made import MadeFederation, MadeHello
 from ..federation.pool import ClientPool
 from ..numerics.matrices import product, slices
 from ..pooling.updates import KnownPosteriors
@@ -128,8 +128,7 @@ class PosteriorPredictions(BaseFederated):
         columns = self._design.columns
         if columns is None:
             return federation, hello
-        made = MadeFederation(federation, columns)
-        return made, made.hello_of(hello)
+        return MadeFederation(federation, columns), MadeHello.of(hello, columns)
 
     def _pool_of(self, federation: Federation, hello: Any) -> ClientPool:
         return super()._pool_of(*self._with_columns(federation, hello))

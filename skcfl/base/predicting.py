@@ -216,8 +216,7 @@ class Predictions(Host):
         scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
             Scores in the order of ``classes_``; of ``classes_[1]`` if there are two classes.
         """
-        raw = self._decide(X, groups)
-        return self.model_.scores(raw)
+        return self.model_.scores(self._decide(X, groups))
 
     @available_if(_has_proba)
     def predict_proba(self, X: MatrixLike, groups: Groups = None) -> Array:
@@ -235,8 +234,7 @@ class Predictions(Host):
         proba : ndarray of shape (n_samples, n_classes)
             Columns in the order of ``classes_``, whatever classes a client has seen.
         """
-        raw = self._decide(X, groups)
-        return self.model_.proba(raw)
+        return self.model_.proba(self._decide(X, groups))
 
     @available_if(_has_proba)
     def predict_log_proba(self, X: MatrixLike, groups: Groups = None) -> Array:

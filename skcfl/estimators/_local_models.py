@@ -81,8 +81,7 @@ class LocalModels(ByRounds):
                 "LocalModels cannot adapt to new clients with a SklearnModel: fit LocalModels, or "
                 "the estimator itself, to the rows of the new clients."
             )
-        result = self._solve(pool)
-        return None, np.asarray(result.cluster_params)
+        return None, np.asarray(self._solve(pool).cluster_params)
 
     def _solve(self, pool):
         return solve_local(pool, training_options(self, pool))

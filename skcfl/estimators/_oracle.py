@@ -10,7 +10,7 @@ from ..base.private_plans import rounds_plan
 from ..clients.ids import check_ids, labels_of
 from ..exceptions import PrivacyError
 from ..rounds.alternate import alternate
-from ..rounds.round_options import make_options, robust_aggregator
+from ..rounds.round_options import make_options
 from ._by_rounds import ByRounds
 
 
@@ -62,7 +62,7 @@ class OracleClusters(ByRounds):
     @property
     def needs_single_answers(self) -> bool:
         """Whether fits of this configuration ask clients for models or gradients one by one."""
-        return robust_aggregator(self) is not None
+        return False
 
     def _private_plan(self, model):
         if not isinstance(self.labels, dict):

@@ -106,10 +106,6 @@ class MadeFederation(BehindFederation):
         """Ask the clients who they are; see :meth:`Federation.hello`."""
         return MadeHello.of(self.federation.hello(kind), self.columns)
 
-    def hello_of(self, hello: Handshake) -> Handshake:
-        """What clients who have said another hello would say of the new columns."""
-        return MadeHello.of(hello, self.columns)
-
     def rows(self, model: LocalModel, hello: Handshake) -> list[Any]:
         """What the places hold, with the new columns."""
         how = self.columns.recipe, self.columns.trees, self.columns.n_outputs

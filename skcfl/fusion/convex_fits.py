@@ -135,11 +135,10 @@ class ConvexFits:
         run = self.run(problem)
         if lam == 0.0:
             result = problem.own_models(run)
-        else:
-            if solve.func is not run.func:
-                result, state = run(problem, lam)  # a state means nothing to another solver
-            elif not (result.converged and result.extra["partition_optimal"]):
-                result, state = run(problem, lam, state=state)
+        elif solve.func is not run.func:
+            result, state = run(problem, lam)  # a state means nothing to another solver
+        elif not (result.converged and result.extra["partition_optimal"]):
+            result, state = run(problem, lam, state=state)
         result.extra.update(lam=float(lam), lam_search=search.record())
         return search.criteria[search.best], result
 
