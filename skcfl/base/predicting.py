@@ -216,7 +216,8 @@ class Predictions(Host):
         scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
             Scores in the order of ``classes_``; of ``classes_[1]`` if there are two classes.
         """
-        return self.model_.scores(self._decide(X, groups))
+        raw = self._decide(X, groups)  # an unfitted estimator ends here, by a NotFittedError
+        return self.model_.scores(raw)
 
     @available_if(_has_proba)
     def predict_proba(self, X: MatrixLike, groups: Groups = None) -> Array:
@@ -234,7 +235,8 @@ class Predictions(Host):
         proba : ndarray of shape (n_samples, n_classes)
             Columns in the order of ``classes_``, whatever classes a client has seen.
         """
-        return self.model_.proba(self._decide(X, groups))
+        raw = self._decide(X, groups)  # an unfitted estimator ends here, by a NotFittedError
+        return self.model_.proba(raw)
 
     @available_if(_has_proba)
     def predict_log_proba(self, X: MatrixLike, groups: Groups = None) -> Array:
