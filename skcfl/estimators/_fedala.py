@@ -11,8 +11,7 @@ from sklearn.utils._param_validation import StrOptions
 
 from .._checks import POSITIVE, Interval
 from ..base.everyday import everyday
-from ..calls.first_order import LocalUpdate
-from ..calls.kept_models import Recall
+from ..calls.kept_models import BlendedUpdate, Recall
 from ..personal.layers import BlendedAverage
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.model_kinds import MINIMISED, TRAINED, kind_of
@@ -71,7 +70,8 @@ class FedALA(PersonalMethod):
     own .84. In batches of 10, the public code's, they move: .85 after 10 rounds.
     Weights and models stay with the clients; the model that is published is the one trained last,
     the paper's output (the public code judges models before they are trained). A client that takes
-    part for the first time takes the mean model as it is.
+    part for the first time takes the mean model as it is. :meth:`adapt` lets a new client
+    blend and train for ``n_iter_`` rounds, with the shared model of the fit.
 
     References
     ----------
@@ -111,11 +111,7 @@ class FedALA(PersonalMethod):
         update = BlendedAverage(
             self._blended(pool),
             lambda answers: rates if np.ndim(rates) == 0 else rates[answers.who.index],
-            {
-                "blend_rate": self._blend_rate(pool),
-                "share": self.blend_share,
-                "tol": self.blend_tol,
-            },
+            self._blend(pool),
             options,
             self._average(pool),
         )
@@ -123,6 +119,11 @@ class FedALA(PersonalMethod):
         start = np.tile(ended.theta, (pool.n_clients, 1))
         params = pool.ask(Recall, start, final=True)
         return publish(pool, options, ended, params)
+
+    def _blend(self, pool):
+        """How the weights of the blend are learned."""
+        rate = self._blend_rate(pool)
+        return {"blend_rate": rate, "share": self.blend_share, "tol": self.blend_tol}
 
     def _blend_rate(self, pool):
         """Step of the weights of the blend."""
@@ -142,6 +143,11 @@ class FedALA(PersonalMethod):
         return mask
 
     def _new_models(self, pool, theta, options):
-        """Models of new clients: trained from the shared one, as in their first round."""
-        how = own_rates(pool, options), options.optimizer, options.batch_size
-        return pool.ask(LocalUpdate, theta, options.local_steps, *how, whole=True)
+        """Models of new clients: after as many rounds as the fit had, the shared model fixed."""
+        models = np.tile(theta, (pool.n_clients, 1))
+        training = options.local_steps, own_rates(pool, options)
+        how = {"optimizer": options.optimizer, "batch_size": options.batch_size}
+        how |= self._blend(pool)
+        for _ in range(self.n_iter_):
+            pool.ask(BlendedUpdate, models, self._blended(pool), *training, **how)
+        return pool.ask(Recall, models, final=True)

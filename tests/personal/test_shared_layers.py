@@ -127,12 +127,20 @@ def test_networks_learn_to_keep_their_own_where_clusters_differ():
     data = make_clustered_regression(12, 4, n_samples=60, random_state=1)
     train = np.random.RandomState(0).uniform(size=len(data.y)) < 0.75
     options = {"hidden_layer_sizes": (16,), "max_iter": 30, "tol": 0, "random_state": 0}
+    known = np.isin(data.groups, np.unique(data.groups)[:8])
+
+    def rows(which):
+        return {"X": data.X[which], "y": data.y[which], "groups": data.groups[which]}
+
     scores = []
-    for step in ("auto", 1.0):
+    for step, some in (("auto", True), (1.0, True), ("auto", known)):
         model = FedALARegressor(blend_rate=step, standardize=False, **options)
-        model.fit(data.X[train], data.y[train], groups=data.groups[train])
-        scores.append(model.score(data.X[~train], data.y[~train], groups=data.groups[~train]))
+        model.fit(**rows(train & some))
+        scores.append(model.score(**rows(~train & some)))
     assert scores[0] > scores[1] + 0.2
+    # New clients train for as long as those of the fit.
+    adapted = model.adapt(**rows(train & ~known))
+    assert adapted.score(**rows(~train & ~known)) > scores[2] - 0.2
 
 
 def test_the_step_of_the_blend():
