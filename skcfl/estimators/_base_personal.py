@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from numbers import Integral
-
 import numpy as np
 
 from ..numerics.quantiles import weighted_median
 from ..personal.shared_rounds import TrustedAverage
-from ..rounds.round_options import SHARED_ROUNDS, layers_named, robust_aggregator, shared_mask
+from ..rounds.round_options import SHARED_ROUNDS, robust_aggregator, shared_mask
 from ..rounds.update import Average, client_curvatures
 from ._by_rounds import Averaging, training_options
 
@@ -113,17 +111,15 @@ def layer_mask(layers, model):
     Raises
     ------
     ValueError
-        If the local model has no such layers.
+        If the local model has no such layers, or "auto" leaves clients no parameters.
     """
-    if isinstance(layers, str) and layers == "auto":
-        return model.body_mask()
-    slices = model.layer_slices()
-    if isinstance(layers, Integral):
-        every = layers == len(slices)
-    else:
-        layers = layers_named([layers] if isinstance(layers, str) else layers, slices)
-        every = set(layers) == set(slices)
-    if every:
-        return np.ones(model.n_params, dtype=bool)
-    mask = shared_mask(layers, slices, model.n_params)
-    return np.zeros(model.n_params, dtype=bool) if mask is None else mask
+    if not (isinstance(layers, str) and layers == "auto"):
+        mask = shared_mask(layers, model.layer_slices(), model.n_params, every=True)
+        return np.zeros(model.n_params, dtype=bool) if mask is None else mask
+    mask = model.body_mask()
+    if mask.all():
+        raise ValueError(
+            "shared_layers='auto' leaves clients their intercepts, and the local model has none. "
+            "Set fit_intercept=True, or use FedAvg (one model) or LocalModels (separate ones)."
+        )
+    return mask

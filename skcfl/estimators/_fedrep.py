@@ -41,8 +41,8 @@ class FedRep(PersonalMethod):
     shared_layers : "auto", int, str or list of str
         Layers that all clients have in common: the first so many, or by name
         (``model_.layer_slices()``). "auto" is all but the last; of linear models the
-        coefficients, so that clients have intercepts of their own. All layers make
-        :class:`FedAvg`, none :class:`LocalModels`.
+        coefficients, so that clients have intercepts of their own (an error if
+        ``fit_intercept=False``). All layers make :class:`FedAvg`, none :class:`LocalModels`.
     alternate : bool
         If True, clients train their last layers first and then the shared ones, which is
         FedRep. If False, all at once, which is FedPer.

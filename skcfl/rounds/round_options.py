@@ -43,15 +43,16 @@ SHARED_ROUNDS = *STEPS, "participation", "weights"
 ROUNDS = "averaging", *SHARED_ROUNDS, "polish"
 
 
-def shared_mask(layers, slices, n_params):
-    """Mask of the parameters of some layers, None if there are none.
+def shared_mask(layers, slices, n_params, every=False):
+    """Mask of the parameters of some layers, or of all where that is allowed; None if of none.
 
     Raises
     ------
     ValueError
-        If the local model has no such layers, or no others.
+        If the local model has no such layers, or they are all and may not be.
     """
     names = list(slices)
+    most, bound = (len(names), "up to all") if every else (len(names) - 1, "fewer than all")
     if layers is None or (isinstance(layers, Integral) and layers == 0):
         return None
     if isinstance(layers, str):
@@ -60,9 +61,9 @@ def shared_mask(layers, slices, n_params):
         layers = layers if isinstance(layers, Integral) else list(layers)
     wanted = names[:layers] if isinstance(layers, Integral) else layers_named(layers, names)
     unknown = [name for name in wanted if name not in names]
-    if unknown or len(set(wanted)) >= len(names):
+    if unknown or (layers if isinstance(layers, Integral) else len(wanted)) > most:
         raise ValueError(
-            "shared_layers must be a number of layers, fewer than all, or names of some of them; "
+            f"shared_layers must be a number of layers, {bound}, or names of some of them; "
             f"the layers of the local model are {names}, got {layers!r}."
         )
     mask = np.zeros(n_params, dtype=bool)

@@ -106,8 +106,13 @@ def test_new_clients_train_their_own_layers():
 
 @pytest.mark.parametrize("layers", ["hidden7", 4, ["linear"], ["hidden1", "hidden2", "typo"]])
 def test_layers_that_are_not_there(layers):
-    with pytest.raises(ValueError, match="shared_layers"):
+    with pytest.raises(ValueError, match="shared_layers.* up to all"):
         fit(FedRepClassifier(shared_layers=layers, **NETWORK))
+
+
+def test_nothing_that_clients_could_have_of_their_own():
+    with pytest.raises(ValueError, match="fit_intercept=True"):
+        fit(FedRepRegressor(fit_intercept=False))
 
 
 # ---------------------------------------------------------------------------------- FedALA
