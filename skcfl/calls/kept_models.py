@@ -329,7 +329,8 @@ def _blend(clients, w, blended, rate, share, tol, batch_size, draw):
                 g = g[:, mine]
                 if relative:  # losses in units of the targets, which are no matter of the rate
                     if unit is None:
-                        unit = np.where(value > 0, value, 1.0)
+                        loss = value - model.penalties(x).astype(value.dtype)
+                        unit = np.where(loss > 0, loss, 1.0)
                     value, g = value / unit, g / unit[:, None]
                 moves = (counts > 0) & (t < most)
                 u = np.where(moves[:, None], np.clip(u - rate * g * move, 0.0, 1.0), u)

@@ -194,14 +194,15 @@ def test_some_rows_learn_the_weights():
     assert_allclose(part, whole[[5, 2]], rtol=1e-9)
 
 
-def test_rows_pass_the_layers_below_a_blend_once(monkeypatch):
+@pytest.mark.parametrize("loss, n_classes", [("log_loss", 2), ("squared_error", None)])
+def test_rows_pass_the_layers_below_a_blend_once(loss, n_classes, monkeypatch):
     """Upper layers as a network of their own: the models and objectives of the whole one."""
     found = []
     for batch_size in (None, 6):
         for whole in (False, True):
             if whole:
                 monkeypatch.setattr(MLP, "upper_layers", LocalModel.upper_layers)
-            model = MLP((5, 4), precision="double", alpha=0.1).bind(3, 2)
+            model = MLP((5, 4), loss=loss, precision="double", alpha=0.1).bind(3, n_classes)
             pool = open_rows(model, CLASSES.X, CLASSES.y, CODES, 8, random_state=0)
             old, w = 0.5 * np.random.RandomState(0).normal(size=(2, 8, model.n_params))
             pool.ask(Keep, old)
