@@ -319,8 +319,8 @@ class Solve(Call):
     Returns
     -------
     w : ndarray of shape (n_clients, n_params)
-        Minimisers; if none exists (one class and a free intercept) a finite point with an
-        objective at its infimum to within rounding. Zero for clients without rows.
+        Minimisers; where none exists (a free intercept of a class without rows), of the objective
+        with half a row of that class. Zero for clients without rows.
     converged : ndarray of shape (n_clients,) of bool
     """
 
@@ -335,7 +335,7 @@ class Solve(Call):
         answers["converged"][:] = True
 
     def kernel(cls, clients, block, slots):
-        return clients.model.solve(block)
+        return clients.model.solve(block, clients.client_weights[slots])
 
     def fill(cls, pool, answers, lost, arguments, start, whole):
         answers["converged"][lost] = True

@@ -169,13 +169,14 @@ class ConvexModel(LocalModel):
             parameters, size of the design of the others, and their penalty.
         """
 
-    def solve(self, block, x0=None):
+    def solve(self, block, totals):
         """Minimiser of each client, (c, p), and whether it converged (c,).
 
         It is the first guess, the mean of the other clients' targets, if no row has a weight.
+        `totals` are the clients' weights (c,).
         """
-        x, converged = self._minimise(block, x0)
-        x = self._settled(block.astype(np.float64), x)
+        x, converged = self._minimise(block)
+        x = self._settled(block.astype(np.float64), x, totals)
         known = block.weights.any(axis=1, keepdims=True)
         return x if known.all() else np.where(known, x, self._first_guess(block)), converged
 
@@ -201,8 +202,14 @@ class ConvexModel(LocalModel):
         )
         return self._fix(x, rho), converged
 
-    def _settled(self, block, x):
-        """Minimisers (c, p), with parameters that have no minimum where rounding has no say."""
+    def absent_classes(self, gradient):
+        """Which classes clusters lack, (K, C); None if the objective has a minimum in any case.
+
+        `gradient` has the gradients (K, p) of the clusters' mean losses at the origin.
+        """
+
+    def _settled(self, block, x, totals):
+        """Minimisers (c, p) of clients of some weights (c,), absent classes having half a row."""
         return x
 
     def _fix(self, x, rho):

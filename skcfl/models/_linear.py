@@ -13,7 +13,8 @@ from .._option_objects import parameters
 from .._typing import ClassWeight
 from ..numerics.matrices import product, quotient, slices
 from ..numerics.newton import invert_scaled, solve_scaled
-from ._contrasts import along_contrasts, contrast_blocks, with_absent_classes
+from ._absent_classes import AbsentClassesMixin
+from ._contrasts import along_contrasts, contrast_blocks
 from ._convex import MAX_DENSE, ConvexModel
 from ._least_squares import Narrow, Sparse, Wide
 from ._level_grams import LevelsMixin
@@ -42,7 +43,9 @@ MAX_ROWS, FREE = 512, 1e-6
 
 
 @parameters
-class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin, ConvexModel):  # type: ignore[override]
+class LinearModel(  # type: ignore[override]
+    PosteriorMixin, LevelsMixin, LevelModesMixin, AbsentClassesMixin, SupervisedMixin, ConvexModel
+):
     r"""Linear local model: regression or classification, L2 penalty.
 
     Client i's objective is
@@ -425,9 +428,6 @@ class LinearModel(PosteriorMixin, LevelsMixin, LevelModesMixin, SupervisedMixin,
     def loss_size(self, block):
         start = np.full((len(block.clients), self.n_outputs, block.shape[1]), self._constant)
         return np.abs(self.mean_loss(block, start))
-
-    def _settled(self, block, x):
-        return with_absent_classes(self, block, x) if self.kernel.coupled else x
 
     def _first_guess(self, block):
         return np.tile(self.origin, (len(block.clients), 1))

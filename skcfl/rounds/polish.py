@@ -94,9 +94,10 @@ def solve_pooled(pool, labels, theta, weights=None, max_iter=100, record=None, t
             if not (left and oracle.is_heard_again()):
                 break
             start = x
+        x = oracle.with_half_rows(x)
+        objective = float(oracle.mass @ oracle.at(x)[0])
     out = np.array(theta, dtype=float)
     out[used] = pool.model.centre(x)
-    objective = float(oracle.mass @ oracle.at(x)[0])
     return out, bool(solved and converged.all()), float((decrement / scale).max()), objective
 
 
@@ -218,6 +219,7 @@ class _PooledOracle(SummedHessians):
         total = np.bincount(labels, weights=weights, minlength=n_clusters)
         self.share = weights / total[labels]
         self.mass = total / total.sum()
+        self.totals = np.bincount(labels, pool.client_weights * (weights > 0), n_clusters)
         self.cached = None
         #: Clients that gave no answer to some question, (n_clients,) of bool.
         self.unheard = np.zeros(len(labels), dtype=bool)
@@ -236,6 +238,7 @@ class _PooledOracle(SummedHessians):
             curved = common if self.parabolas else theta
             questions.append(partial(self.ask_hessians, curved, damping))
         at_common, at_theta, *H = asked_at_once(*((self.pool, ask) for ask in questions))
+        self.absent = self.pool.model.absent_classes(at_common[1])
         # A model that diverged is a worse start than the common one.
         worse = ~(at_theta[0] <= at_common[0])[:, None]
         start = np.where(worse, common, theta)
@@ -259,6 +262,20 @@ class _PooledOracle(SummedHessians):
             return True
         theta[self.labels[who]], converged = self.pool.subset(who).ask(Solve)
         return converged.all()
+
+    def with_half_rows(self, x):
+        """Minimisers, where they do not exist with half a row of each class that is absent."""
+        if self.absent is None:
+            return x
+        absent = self.absent & ~self.single[:, None]
+        if not absent.any():
+            return x
+        model = self.pool.model
+
+        def gradient_at(x):
+            return self._evaluate(x, self.pool)[1]
+
+        return model.with_half_rows(model.centre(x), absent, self.totals, gradient_at)
 
     def at(self, x):
         """Values and gradients."""

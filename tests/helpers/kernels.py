@@ -19,7 +19,7 @@ def minimisers_from(pool, start):
     w = np.zeros_like(start)
 
     def work(block, slots):
-        w[slots] = pool.model.solve(block, start[slots])[0]
+        w[slots] = pool.model._minimise(block, start[slots])[0]
 
     pool._site.each(work)
     return w
