@@ -58,8 +58,8 @@ class ClustersOfModels:
     combine : {"mean", "precision"}
         How a cluster's model is made of its clients': their mean by rows (or what
         `aggregation` puts in its place), or the mean weighted by their Hessians, which they
-        then send too; for "squared_error" that is the fit to the pooled rows. What further
-        rounds start from.
+        then send too; for "squared_error" that is the fit to the pooled rows. It needs linear
+        models, and clients with as many rows as parameters. What further rounds start from.
     rounds : "auto" or int
         Communication rounds after the clusters are found, in which their models are trained
         and the clusters stay. 0 is one exchange of models: each cluster's model is what

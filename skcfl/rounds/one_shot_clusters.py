@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..calls.curvatures import Hessians, Solve
+from ..calls.curvatures import Hessians, Solve, shows_rows
 from ..calls.first_order import LocalUpdate, Objectives
 from ..federation.result import Result
 from ..numerics.by_cluster import mean_by_cluster, sum_by_cluster
 from ..numerics.matrices import product
 from ..numerics.newton import solve_scaled
 from .aggregation import aggregate_by_cluster
-from .model_kinds import kind_of
+from .model_kinds import kind_of, need_minima
 from .record import History
 from .state import weighted_mean
 
@@ -90,6 +90,11 @@ def combine_models(pool, models, labels, how, weights, kept, aggregator=None):
     Returns
     -------
     theta : ndarray of shape (K, n_params)
+
+    Raises
+    ------
+    ValueError
+        If Hessians are needed that the local model has not, or that show a client's rows.
     """
     K = int(labels.max()) + 1
     weights = np.where(kept, weights, 0.0)
@@ -99,7 +104,15 @@ def combine_models(pool, models, labels, how, weights, kept, aggregator=None):
     mean = mean_by_cluster(models, labels, weights)
     if how == "mean":
         return mean
+    need_minima(pool, "combine='precision' needs Hessians, which {} has not. Use combine='mean'.")
     each = np.arange(pool.n_clients)
+    shown = shows_rows(pool, each, pool.n_clients, weights > 0).sum()
+    if shown:
+        raise ValueError(
+            f"combine='precision' needs the Hessian of each client: those of {shown} clients with "
+            f"fewer rows than the {pool.n_params} parameters of a model would show their rows. "
+            "Use combine='mean'; if n_clusters='auto' held rows out, a number may do."
+        )
     H = pool.ask(Hessians, models, each, weights)
     pull = product(H, models)
     total = sum_by_cluster(H.reshape(len(H), -1), labels, K).reshape(K, *H.shape[1:])

@@ -57,6 +57,16 @@ def test_one_cluster_by_precision_is_the_pooled_fit():
     assert np.abs(once.predict_proba(data.X, data.groups) - wanted).mean() < 0.01
 
 
+@pytest.mark.parametrize(
+    "options, about",
+    [({"n_clusters": 3}, "12 clients with fewer"), ({"hidden_layer_sizes": 3}, "MLP has not")],
+)
+def test_hessians_that_clients_do_not_give(options, about):
+    data = make_clustered_regression(12, 3, 4, n_samples=3, random_state=0)
+    with pytest.raises(ValueError, match=f"combine='precision'.*{about}.*combine='mean'"):
+        fit(OneShotRegressor(combine="precision", **options), data)
+
+
 def test_networks_take_the_steps_given():
     options = {"hidden_layer_sizes": (3,), "rounds": 0, "pretrain_steps": 5, "random_state": 0}
     default, same, short = (
