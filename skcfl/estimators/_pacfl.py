@@ -13,16 +13,23 @@ from ..base.everyday import everyday
 from ..calls.descriptions import Subspaces
 from ..numerics.by_cluster import numbered_by_size
 from ..rounds.one_shot_clusters import Partition, heard, spread_labels
-from ..rounds.subspaces import ANGLES, angle_clusters, orthonormal, principal_angles
+from ..rounds.subspaces import (
+    ANGLES,
+    angle_clusters,
+    joint_dimension,
+    orthonormal,
+    principal_angles,
+)
 from ._base_once import ClustersOnce
 
 
 @dataclass
 class Spanned(Partition):
-    """A partition, and the bases of the clients' subspaces, by which newcomers go."""
+    """A partition, and the clients' subspaces in a space of `span`, by which newcomers go."""
 
     bases: np.ndarray
     dims: np.ndarray
+    span: int
 
 
 @everyday
@@ -49,7 +56,8 @@ class PACFL(ClustersOnce):
         Singular vectors that a client sends of each of its classes (of all its rows, of
         regressions). More span so much that the smallest angles vanish; so many that they
         would span all features are cut to one less than the features, over all classes, or of
-        all rows together where there are not more features than classes.
+        all rows together where there are not more features than classes. Features that others
+        determine (copies, sums, constants) do not count.
     angle : {"smallest", "mean", "largest"}
         Which of the principal angles of two clients' subspaces, in degrees, is their distance.
         "smallest" is the paper's first choice; the mean separated rotated digits for any
@@ -72,7 +80,8 @@ class PACFL(ClustersOnce):
     -----
     It sees the features only: it separates clients with images that are rotated in different ways,
     but not clients that hold the same images under swapped labels, nor clusters of regressions
-    with the same features. A few directions of a client's rows leave the client.
+    with the same features. A few directions of a client's rows leave the client. Rows are not
+    centred: with ``standardize=False`` means far from zero are a direction of all clients.
 
     The published code takes the least entry of ``arccos(U_i' U_j)``, with neither the singular
     values of that product nor absolute values: it depends on the arbitrary signs and order of
@@ -132,31 +141,37 @@ class PACFL(ClustersOnce):
             )
         return self.distance_threshold is not None
 
-    def _bases(self, pool, by_class=True):
-        """Orthonormal bases of the clients' subspaces, and their dimensions."""
-        n_classes, most = pool.model.n_classes or 1, pool.model.n_features - 1
-        # Between spaces of all features there are no angles but rounding.
+    def _bases(self, pool, by_class=True, span=None):
+        """Bases of the clients' subspaces, their dimensions, and that of the space they are in."""
+        n_classes, most = pool.model.n_classes or 1, (span or pool.model.n_features) - 1
+        # Between spaces of all directions there are no angles but rounding.
         if most < n_classes:
             by_class, n_classes = False, 1
         n_vectors = min(self.n_vectors, max(most // n_classes, 1))
         n_columns = n_vectors * n_classes
         if not by_class:
             n_vectors = n_columns
-        return orthonormal(pool.ask(Subspaces, n_vectors, n_columns, by_class))
+        Q, dims = orthonormal(pool.ask(Subspaces, n_vectors, n_columns, by_class))
+        if span is None:
+            span = joint_dimension(Q, n_columns)
+            if span <= n_columns:  # features that others determine
+                return self._bases(pool, by_class, max(span, 1))
+            span = pool.model.n_features
+        return Q, dims, span
 
     def _evidence(self, pool, options):
-        bases, dims = self._bases(pool)
+        bases, dims, span = self._bases(pool)
         degrees = principal_angles(bases, dims, angle=self.angle)
-        return bases, dims, degrees, heard(pool)
+        return bases, dims, span, degrees, heard(pool)
 
     def _partition(self, pool, evidence, n_clusters, options):
-        bases, dims, degrees, known = evidence
+        bases, dims, span, degrees, known = evidence
         degrees = degrees[np.ix_(known, known)]
         labels = angle_clusters(degrees, n_clusters, self.distance_threshold, self.linkage)
         labels = spread_labels(labels, known)
         labels = numbered_by_size(labels)[1]
         theta = np.repeat(pool.start()[None], labels.max() + 1, axis=0)
-        return Spanned(labels, theta, bases, dims)
+        return Spanned(labels, theta, bases, dims, span)
 
     def _clusters_of(self, pool):
         return self._nearest(pool, True)
@@ -169,7 +184,7 @@ class PACFL(ClustersOnce):
         found = self._found_by
         if found is None:  # a model for each client
             return super()._clusters_of(pool)
-        new, dims = self._bases(pool, by_class)
+        new, dims, _ = self._bases(pool, by_class, found.span)
         degrees = principal_angles(new, dims, found.bases, found.dims, self.angle)
         member = found.labels[:, None] == np.arange(len(found.theta))
         return (degrees @ (member / member.sum(axis=0))).argmin(axis=1)

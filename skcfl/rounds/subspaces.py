@@ -10,7 +10,7 @@ import numpy as np
 
 from .update_groups import cut
 
-__all__ = ["angle_clusters", "orthonormal", "principal_angles"]
+__all__ = ["angle_clusters", "joint_dimension", "orthonormal", "principal_angles"]
 
 #: Distance of two clients as a function of their principal angles.
 ANGLES = ("smallest", "mean", "largest")
@@ -25,6 +25,18 @@ def orthonormal(bases):
     U, size, _ = np.linalg.svd(bases, full_matrices=False)
     real = size > RANK
     return U * real[:, None, :], real.sum(axis=1)
+
+
+def joint_dimension(Q, most):
+    """Dimension of the space of all bases (n, f, q), at most one more than `most`."""
+    left = Q.swapaxes(1, 2).reshape(-1, Q.shape[1])
+    for k in range(most + 1):
+        squares = np.einsum("nf,nf->n", left, left)
+        farthest = left[squares.argmax()]
+        if squares.max() <= RANK**2:
+            return k
+        left = left - np.outer(left @ farthest, farthest / squares.max())
+    return most + 1
 
 
 def principal_angles(Q, dims, others=None, other_dims=None, angle="smallest"):

@@ -88,15 +88,18 @@ def test_weights_sparse_rows_and_what_is_sent():
     assert more.floats_up_ - few.floats_up_ == 8 * 5 * 2
 
 
+@pytest.mark.parametrize("determined", [False, True])
 @pytest.mark.parametrize(("n_features", "n_vectors"), [(2, 3), (3, 3), (4, 100)])
-def test_spaces_of_all_features_are_not_compared(n_features, n_vectors):
-    """As many vectors as features would leave angles of zero: clusters of rounding."""
+def test_spaces_of_all_features_are_not_compared(n_features, n_vectors, determined):
+    """As many vectors as features, or as others do not determine, would leave angles of zero."""
     rng = np.random.RandomState(0)
     groups, kind = np.repeat(np.arange(10), 20), np.arange(10) % 2
     X = 0.1 * rng.normal(size=(200, n_features))
     # The direction of least variance is the first feature's or the last one's.
     X[:, 1:-1] += 3.0 * rng.normal(size=(200, n_features - 2))
     X[np.arange(200), -kind[groups]] += 3.0 * rng.normal(size=200)
+    if determined:
+        X = X @ np.linalg.qr(rng.normal(size=(n_features + 2, n_features)))[0].T
     model = PACFLRegressor(2, n_vectors=n_vectors, angle="largest", **SHORT)
     model.fit(X, X.sum(axis=1), groups=groups)
     assert adjusted_rand_score(kind, model.labels_) == 1.0
@@ -104,6 +107,8 @@ def test_spaces_of_all_features_are_not_compared(n_features, n_vectors):
     model = PACFLClassifier(2, n_vectors=n_vectors, angle="largest", **SHORT)
     model.fit(X, np.arange(200) % n_features, groups=groups)
     assert adjusted_rand_score(kind, model.labels_) == 1.0
+    # New clients by as many, though their rows alone say nothing of the others'.
+    assert model.assign(X[:20], groups=groups[:20]).tolist() == model.labels_[:1].tolist()
 
 
 @pytest.mark.parametrize("linkage", ["average", "complete", "single"])
