@@ -265,17 +265,14 @@ class _PooledOracle(SummedHessians):
 
     def with_half_rows(self, x):
         """Minimisers, where they do not exist with half a row of each class that is absent."""
-        if self.absent is None:
-            return x
-        absent = self.absent & ~self.single[:, None]
-        if not absent.any():
+        if self.absent is None or not self.absent.any():
             return x
         model = self.pool.model
 
         def gradient_at(x):
             return self._evaluate(x, self.pool)[1]
 
-        return model.with_half_rows(model.centre(x), absent, self.totals, gradient_at)
+        return model.with_half_rows(model.centre(x), self.absent, self.totals, gradient_at)
 
     def at(self, x):
         """Values and gradients."""

@@ -335,28 +335,36 @@ def test_clients_of_one_class_or_without_events(loss):
 def test_classes_without_rows_have_half_a_row(n_classes):
     """A client's own model, and that of a cluster with the same rows: mean odds and slopes."""
     rng = np.random.default_rng(0)
-    groups, X = np.repeat(np.arange(6), [15, 9, 30, 20, 7, 1]), rng.normal(size=(82, 3))
-    y = np.argmax(np.c_[X, X[:, 0]][:, :n_classes] + rng.normal(size=(82, n_classes)), axis=1)
+    groups, X = np.repeat(np.arange(7), [15, 9, 30, 20, 7, 1, 2]), rng.normal(size=(84, 3))
+    y = np.argmax(np.c_[X, X[:, 0]][:, :n_classes] + rng.normal(size=(84, n_classes)), axis=1)
     y[groups == 0] %= n_classes - 1
     y[groups == 1] = n_classes - 1
-    weights = 1.0 + rng.integers(3, size=82)
-    weights[(groups == 2) & (y == 1)] = 0.0
+    weights = rng.integers(1, 4, size=84).astype(float)
+    weights[((groups == 2) & (y == 1)) | (groups == 6)] = 0.0
+    weights[(groups == 3) & (y == 0)] = 1e-6  # a rare class is there
     model = LinearModel("log_loss", alpha=0.02).bind(3, n_classes=n_classes)
 
     def opened(rows, ids):
         return open_rows(model, X[rows], y[rows], ids, ids.max() + 1, sample_weight=weights[rows])
 
-    together, converged = opened(slice(None), groups).ask(Solve)
-    assert converged.all()
+    with np.errstate(divide="raise"):
+        together, converged = opened(slice(None), groups).ask(Solve)
+    assert converged.all() and np.isfinite(together).all()
     for client in range(6):
         mine = groups == client
         n, own, theirs = mine.sum(), y[mine], weights[mine]
         alone, _ = opened(mine, np.zeros(n, dtype=int)).ask(Solve)
         assert_allclose(together[client], alone[0], rtol=1e-9, atol=1e-12)
         if n > 1:
-            pool = opened(mine, np.arange(n) % 2)
-            clusters, *_ = solve_pooled(pool, np.zeros(2, dtype=int), 0.0 * alone)
+            # With a client that does not count, and a cluster that lacks nothing.
+            rows = np.r_[np.flatnonzero(mine), np.arange(82)]
+            pool = opened(rows, np.r_[np.arange(n) % 2, np.full(40, 2), np.full(42, 3)])
+            counts = pool.client_weights * [1.0, 1.0, 0.0, 1.0]
+            start = np.zeros((2, alone.shape[1]))
+            clusters, *_, value = solve_pooled(pool, np.array([0, 0, 0, 1]), start, counts)
             assert_allclose(clusters[0], alone[0], rtol=1e-6, atol=1e-6)
+            values = pool.ask(Objectives, clusters[[0, 0, 0, 1]])
+            assert_allclose(value, np.average(values, weights=counts), rtol=1e-9)
         absent = np.setdiff1d(np.arange(n_classes), own[theirs > 0])
         W = np.vstack([np.zeros(4), alone[0]]) if n_classes == 2 else alone.reshape(n_classes, 4)
         odds = np.exp(W[:, :3] @ X[mine].T + W[:, 3:])
