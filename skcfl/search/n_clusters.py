@@ -4,7 +4,7 @@ Every client deals its rows to `N_FOLDS` folds; to `FEW_FOLDS` where all clients
 rows, so that the models that are judged have seen most of them.  For K = 1, 2, ... fit on all
 folds but one, and judge by the mean loss of each client's model on the rows of that one,
 ``h_i(K)``, averaged over the folds.  Models of few rows are worth more once they have all, which
-is corrected, for exact local models but those of counts (``numerics/optimism.py``).  K
+is corrected, for exact local models but those of counts and classes (``numerics/optimism.py``).  K
 replaces a smaller number B if
 
     mean_i [h_i(B) - h_i(K)]  >  max(standard error of that mean, MIN_GAIN * mean_i h_i(B)),
@@ -167,9 +167,10 @@ class _Search:
         #: nor for log-densities.
         self.grounded = judge is None or not model.unknown_scale
         #: If True, losses are corrected to those with all rows: for exact minimisers of losses
-        #: with bounded curvature, because otherwise single rows decide.
+        #: with bounded curvature, because otherwise single rows decide. Models of classes gain
+        #: less by more rows. Benchmark: benchmarks/real.py --methods IFCA, tables with log-loss.
         self.corrects = exact and model.grounded and model.bounded_curvature
-        self.corrects &= not robust
+        self.corrects &= model.estimator_type != "classifier" and not robust
         # A single client leaves nothing to choose.
         dealt = part.deal_folds(n_folds, rng) if self.n > 1 else []
         seeds = rng.randint(np.iinfo(np.int32).max, size=len(dealt))
