@@ -67,7 +67,10 @@ class FedPACClassifier(GivenNetworkMixin, ClassifierMixin, PersonalMethod):
     Notes
     -----
     Clients send their last layers, class shares, class means of their representations and a
-    variance, from which the server can tell their labels' distribution. Weights below .001 are
+    variance, from which the server can tell their labels' distribution. The paper's variance is 0
+    for a client with one row, so that all others would take its last layer: here a row of the mean
+    squared length of all rows is added to each client's sum of squares. Whole last layers are
+    mixed, and clients with few rows also predict classes that they lack. Weights below .001 are
     left out and the others scaled to sum to 1; in the public code they sum to less. The models
     that are published are those mixed last, with which the next round would begin.
 

@@ -13,13 +13,16 @@ the server averages the bodies, and client i gets the head ``sum_j a_ij head_j``
     a_i = argmin a' P_i a,  a >= 0, sum a = 1,   P_i = diag(v) + <h_i - h_j, h_i - h_l>_{jl}
 
 where ``h_i`` stacks ``p_i(y) mean_i(y)``, the classes' shares times their mean representations,
-and ``v_i`` is the variance of that estimate: bias and variance of the mixed head.
+and ``v_i`` is the variance of that estimate: bias and variance of the mixed head.  The paper's
+``v_i`` is the variance of a client's n rows over n, which is 0 for one row; here a row of the mean
+squared length of all clients' rows is added to its sum of squares.
 """
 
 import numpy as np
 
 from ..calls.descriptions import ClassStatistics
 from ..calls.kept_models import PartialUpdate, PrototypeUpdate
+from ..numerics.quantiles import weighted_median
 from ..rounds.aggregation import aggregate_by_cluster
 from ..rounds.aggregation.aggregator import lengths
 from ..rounds.suspicion import ONE_LEAST, SIGMAS, limit, relative
@@ -307,10 +310,15 @@ class HeadMixing(SharedUpdate):
     def __call__(self, answers, state):
         """New shared model: the mean body, and the mean head."""
         means, counts, squares = self._said
-        total = np.maximum(counts.sum(axis=1), 1e-300)
+        total = np.maximum(counts.sum(axis=1), 1e-100)
         h = means * (counts / total[:, None])[:, :, None]
         h = h.reshape(len(h), -1)
-        v = np.maximum(squares - np.einsum("nk,nk->n", h, h), 0.0) / total
+        around = np.maximum(squares - np.einsum("nk,nk->n", h, h), 0.0)
+        if self.average.aggregator is None:
+            size = total @ squares / total.sum()
+        else:
+            size = weighted_median(squares, total)
+        v = (around + size / total) / total
         who = answers.who
         some = np.flatnonzero(who.weights > 0)
         # Clients without rows take the mean head.

@@ -214,6 +214,20 @@ def test_fedpac_of_clients_alike_is_one_model():
     assert_allclose(model.params_, model.cluster_params_.repeat(3, axis=0), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("aggregation", ["mean", "geometric_median"])
+@pytest.mark.parametrize("sizes", [(), (5,)])
+def test_clients_with_one_row_are_not_certain(sizes, aggregation):
+    """Around a mean of one row nothing varies, and its last layer was taken by all others."""
+    data = make_clustered_classification(24, 1, 4, n_samples=30, random_state=0)
+    codes = np.unique(data.groups, return_inverse=True)[1]
+    first = np.unique(codes, return_index=True)[1]
+    rows = np.union1d(first, np.flatnonzero(codes < 6))
+    model = FedPACClassifier(sizes, lam=1.0, aggregation=aggregation, max_iter=20, tol=0)
+    model.set_params(random_state=0).fit(data.X[rows], data.y[rows], groups=data.groups[rows])
+    many, one = np.split(model.mixing_weights_.mean(axis=0), [6])
+    assert many.mean() > 2 * one.mean()
+
+
 @pytest.mark.parametrize("cls", [FedProtoClassifier, FedPACClassifier])
 def test_new_clients(cls):
     some = CODES == 3
