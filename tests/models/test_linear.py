@@ -17,6 +17,7 @@ from trials import examples, some
 
 import skcfl.models._convex
 import skcfl.models._linear
+from skcfl import OracleClustersRegressor
 from skcfl.calls.curvatures import Prox, Solve
 from skcfl.calls.first_order import Losses, Objectives, ObjectivesGradients
 from skcfl.calls.proofs_asked import Conjugate
@@ -71,8 +72,9 @@ class Problem(ClientRows):
     def has_minimum(self, pool, i):
         """Whether a client has rows of every class, or an objective that needs none."""
         y, w = self.of(i)[1:]
-        absent = pool.model._may_lack_minimum and 0 < len(np.unique(y[w > 0])) < self.C
-        return not absent
+        if not pool.model._may_lack_minimum or not w.any():
+            return True
+        return len(np.unique(y[w > 0])) == self.C if self.classifier else (y[w > 0] > 0).any()
 
     def solved(self, pool, tol=1e-8):
         """Models of all clients, which are their minimisers where there are any."""
@@ -323,9 +325,11 @@ def test_clients_of_one_class_or_without_events(loss):
     w, converged = pool.ask(Solve)
     assert converged.all() and np.isfinite(w).all()
     value = pool.ask(Objectives, w)
+    inverse = 2.0 * pool.client_weights + 1.0
     if loss.startswith("log_loss"):
-        absent, rows = problem.C - 1, 2.0 * pool.client_weights
-        assert_allclose(np.exp(value), 1.0 + absent / (rows + 1.0))
+        assert_allclose(np.exp(value), 1.0 + (problem.C - 1) / inverse)
+    elif loss == "poisson":  # the mean of all counts is 1 where no client has measured it
+        assert_allclose(value, 1.0 / inverse)
     else:
         assert (value <= 1e-10).all()
     assert (np.abs(w.reshape(3, -1, 6)[:, :, :-1]) <= 1e-6).all()
@@ -372,6 +376,29 @@ def test_classes_without_rows_have_half_a_row(n_classes):
         wanted = 1.0 / (2.0 * theirs.sum() + n_classes - len(absent))
         assert_allclose(np.average(odds[absent], axis=1, weights=theirs), wanted, rtol=1e-6)
         assert (n_classes == 2) or (W[absent, :3] == 0.0).all()
+
+
+def test_counts_that_are_all_zero_have_half_a_row_of_the_mean():
+    """Of one client, of a cluster, and in units of the counts; few events are some."""
+    rng = np.random.default_rng(0)
+    groups, X = np.repeat(np.arange(5), [6, 4, 9, 20, 2]), rng.normal(size=(41, 2))
+    y, weights = rng.poisson(2.0, size=41).astype(float), rng.integers(1, 3, size=41)
+    y[groups < 3] = 0.0
+    y[groups == 4] = 1e-6
+    own = {i: i for i in range(5)}
+    pairs = [(1.0, own), (1e3, own), (1.0, {**own, 1: 0, 2: 0}), (1.0, {**own, 2: 1, 4: 1})]
+    for unit, labels in pairs:
+        model = OracleClustersRegressor(labels=labels, alpha=0.1, loss="poisson")
+        model.fit(X, unit * y, groups=groups, sample_weight=weights)
+        codes = np.array([labels[g] for g in groups])
+        for cluster in np.unique(codes):
+            mine = codes == cluster
+            found, w = model.predict(X[mine], groups=groups[mine]), weights[mine]
+            if y[mine].any():
+                assert abs(w @ (found - unit * y[mine])) <= 1e-6 * unit * (w @ y[mine])
+            else:
+                half = unit * np.average(y, weights=weights) / (2.0 * w.sum() + 1.0)
+                assert_allclose(found, half)
 
 
 def test_minima_of_other_coupled_losses_stay():
