@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from numbers import Real
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -534,8 +535,15 @@ def _rank(columns: Any) -> int:
 
 
 def _values(column: Any) -> Any:
-    """The values of a variable in the type that they have, of categories or objects too."""
-    return column.astype(object).infer_objects()
+    """The values of a variable in the type that they have, of categories or objects too.
+
+    True among numbers is 1.
+    """
+    import pandas as pd
+
+    values = column.astype(object).infer_objects()
+    kinds = {*map(type, values)} if values.dtype == object else {str}
+    return pd.to_numeric(values) if all(issubclass(k, Real | np.bool_) for k in kinds) else values
 
 
 def _levels(column: Any) -> Any:

@@ -505,6 +505,25 @@ def test_true_and_one_are_one_level(term):
                 model.predict(frame.assign(odd=2))
 
 
+@pytest.mark.parametrize("as_categories", [False, True])
+@pytest.mark.parametrize("term", ["C(level)", "(1 | level)", "(1 | level:room)"])
+def test_true_among_numbers_is_one(term, as_categories):
+    """Frames of integers could not be predicted, or had other levels."""
+    frame = schools()
+    level = np.random.default_rng(1).integers(0, 3, size=400)
+    frame["score"] += 3.0 * (level == 1)
+    text = f"score ~ ses + (1 | school) + {term}"
+    expected = formula.fit(text, frame.assign(level=level)).predict(frame.assign(level=level))
+    mixed = frame.assign(level=pd.Series(level, dtype=object).mask(level % 3 == 1, True))
+    mixed.loc[200:, "level"] = level[200:]
+    if as_categories:
+        mixed = mixed.astype({"level": "category"})
+    model = formula.fit(text, mixed)
+    for wanted in (mixed, frame.assign(level=level), frame.assign(level=level.astype(float))):
+        assert_allclose(model.predict(wanted), expected)
+    assert_allclose(model.predict(mixed[level == 2]), expected[level == 2])
+
+
 @pytest.mark.parametrize("levels", ["?fm", "mf?"])
 @pytest.mark.parametrize("term", ["sex", "C(sex)", "sex:ses"])
 def test_levels_without_rows_are_no_levels(term, levels):
