@@ -10,6 +10,9 @@ from .call import Call
 
 # Part of a curvature that rows in it leave at least: less is rounding.
 LEAST_LEFT = 1e-10
+# Trace of a matrix from which rounding of its null space counts beside an identity, and
+# eigenvalues, over its size and those of a unit diagonal, that are rounding.
+LARGE, ROUNDING = 1e9, 1e-15
 
 
 def rows_to_hide(clients, labels, members, slots=slice(None)):
@@ -254,9 +257,20 @@ def _taken_out(g, H, shares):
 
 def _as_it_is(g, H):
     """The same of clients that have no part in the fit, without their eigenvectors."""
+    large = np.trace(H, axis1=1, axis2=2) > LARGE
+    roots = np.linalg.svd(_roots(H[large]), compute_uv=False)
     H = H + np.eye(H.shape[1])
-    widths = 0.5 * np.linalg.slogdet(H)[1]
-    return -0.5 * (g * solve_scaled(H, g)).sum(axis=1), np.maximum(widths, 0.0)
+    widths = np.maximum(0.5 * np.linalg.slogdet(H)[1], 0.0)
+    widths[large] = 0.5 * np.log1p(roots**2).sum(axis=1)
+    return -0.5 * (g * solve_scaled(H, g)).sum(axis=1), widths
+
+
+def _roots(H):
+    """Matrices ``R`` of ``R R' = H``; eigenvalues that are rounding, at any scales, are zero."""
+    scales = np.sqrt(np.maximum(np.einsum("ijj->ij", H), 1.0))
+    values, vectors = np.linalg.eigh(H / (scales[:, :, None] * scales[:, None]))
+    values = np.where(values > ROUNDING * (10 + H.shape[1]), values, 0.0)
+    return scales[:, :, None] * vectors * np.sqrt(values)[:, None]
 
 
 def _at_modes(model, block, n, theta, L):
