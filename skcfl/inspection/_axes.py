@@ -23,8 +23,8 @@ LEVEL = Interval(Real, 0, 1, closed="neither")
 
 
 def colour_of(cluster: int, most: int = COLOURS) -> str:
-    """Colour of a cluster, grey beyond the first ones."""
-    return f"C{cluster}" if cluster < most else GREY
+    """Colour of a cluster, grey beyond the first ones and of -1, which is none."""
+    return f"C{cluster}" if 0 <= cluster < most else GREY
 
 
 def text_of(name: Any, longest: int = LONGEST) -> str:

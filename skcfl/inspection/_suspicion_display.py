@@ -19,7 +19,8 @@ class SuspicionDisplay(Display):
     """Suspicions of the clients, by cluster, and the limit beyond which they were set aside.
 
     Create it with :meth:`from_estimator`; all parameters are stored as attributes. Clients have
-    the colour of their cluster, the first ten clusters one each. Clients beyond the limit have
+    the colour of their cluster, the first ten clusters one each, or that of its number in a
+    ``cmap``. Clients beyond the limit have
     their names, of more than 40 clients those that have room, the most suspicious first.
 
     Parameters
@@ -29,8 +30,8 @@ class SuspicionDisplay(Display):
         ``client_loss``.
     labels : ndarray of shape (n_clients,)
         Clusters of the clients.
-    groups : ndarray of shape (n_clients,)
-        Ids of the clients.
+    groups : ndarray of shape (n_clients,), default=None
+        Ids of the clients; None takes their positions.
 
     Attributes
     ----------
@@ -66,7 +67,7 @@ class SuspicionDisplay(Display):
     _: KW_ONLY
     suspicion: Array
     labels: Array
-    groups: Array
+    groups: Array | None = None
 
     @classmethod
     def from_estimator(
@@ -114,8 +115,19 @@ class SuspicionDisplay(Display):
         -------
         display : SuspicionDisplay
             This display.
+
+        Raises
+        ------
+        ValueError
+            If there is not one label and one id per client.
         """
         suspicion, labels = np.asarray(self.suspicion, dtype=float), np.asarray(self.labels)
+        groups = np.arange(len(labels)) if self.groups is None else np.asarray(self.groups)
+        if not suspicion.shape == labels.shape == groups.shape:
+            raise ValueError(
+                "suspicion, labels and groups must have one entry per client; got the shapes "
+                f"{suspicion.shape}, {labels.shape} and {groups.shape}."
+            )
         self.order_ = order = np.lexsort((suspicion, labels))
         ax = self._take_axes(ax)
         finite = suspicion[np.isfinite(suspicion)]
@@ -123,7 +135,8 @@ class SuspicionDisplay(Display):
         # Clients that did not answer are at the upper edge, clients that agree exactly at the
         # lower.
         shown = np.clip(suspicion, max(low, 1e-3), 3.0 * top)
-        options = {"c": list(map(colour_of, labels[order])), **scatter_kw}
+        colours = labels[order] if "cmap" in scatter_kw else list(map(colour_of, labels[order]))
+        options = {"c": colours, **scatter_kw}
         self.points_ = ax.scatter(np.arange(len(order)), shown[order], **options)
         self.limit_ = ax.axhline(1.0, color="0.4", linestyle="--", linewidth=1.0)
         ax.set_yscale("log")
@@ -138,7 +151,7 @@ class SuspicionDisplay(Display):
             client = order[place]
             high = shown[client] ** 2 > shown.min() * shown.max()  # in the upper half
             ax.annotate(
-                text_of(np.asarray(self.groups)[client]),
+                text_of(groups[client]),
                 (place, shown[client]),
                 textcoords="offset points",
                 xytext=(0, -5 if high else 5),

@@ -36,6 +36,19 @@ def test_colours_and_names_of_many():
     assert few.ax_.yaxis.label.get_window_extent().x0 > 0  # labels such as 6 x 10^-1 are beside it
 
 
+def test_colour_maps_labels_of_no_cluster_and_clients_without_ids():
+    """A map was left out, and the others were errors of matplotlib and numpy."""
+    display = SuspicionDisplay(suspicion=[0.2, 5.0, 0.4], labels=[1, 0, -1]).plot()
+    colours = display.points_.get_facecolors()
+    np.testing.assert_array_equal(colours, [to_rgba(c) for c in ("0.65", "C0", "C1")])
+    assert [text.get_text() for text in display.ax_.texts] == ["1"]
+    display.plot(cmap="plasma")
+    assert display.points_.get_cmap().name == "plasma"
+    assert display.points_.get_array().tolist() == [-1, 0, 1]
+    with pytest.raises(ValueError, match=r"one entry per client; got the shapes"):
+        SuspicionDisplay(suspicion=[0.2, 5.0, 0.4], labels=[1, 0, -1], groups=["a"]).plot()
+
+
 def test_where_every_client_is_a_cluster():
     rng = np.random.RandomState(0)
     X, groups = rng.normal(size=(60, 2)), np.arange(60) % 6
