@@ -7,6 +7,8 @@ import numpy as np
 from ..clients.draws import mixed
 from ..clients.optimizers import Batches
 from ..clients.training import TrainingTerms
+from ..exceptions import MessageError
+from ..numerics.conjugate_gradients import conjugate_gradients
 from ..numerics.matrices import columns_of, quotient
 from .answer_bounds import COUNTS
 from .call import Call
@@ -18,6 +20,8 @@ from .summed import Moves
 MOST_EPOCHS = 60
 # Number of last losses; their spread shows that the weights have settled (as in the public code).
 SETTLED = 10
+# Relative residual of a minimum of some parameters.
+EXACT = 1e-15
 
 
 class Keep(Call):
@@ -79,31 +83,38 @@ class PartialUpdate(Trains):
         Points that the rows' representations are drawn to, by class; NaN where there is none.
     strength : float, default=0.0
         Factor of the mean squared distance to them.
+    minimise : bool, default=False
+        If True, the parameters that are not shared are first set to their minimum, with quadratic
+        objectives.
 
     Returns
     -------
     w : ndarray of shape (n_clients, n_shared)
         The shared parameters after training.
     values : ndarray of shape (n_clients,)
-        Objectives of the models before.
+        Objectives of the models before training, at that minimum if it is asked for.
     """
 
     down = {
         **{"w": "n s", "shared": "p", "stages": "", "step_size": "n", "optimizer": ""},
-        **{"batch_size": "", "prototypes": "C q", "strength": "", "draw": ""},
+        **{"batch_size": "", "prototypes": "C q", "strength": "", "minimise": "", "draw": ""},
     }
-    defaults = PLAIN | {"prototypes": None, "strength": 0.0}
+    defaults = PLAIN | {"prototypes": None, "strength": 0.0, "minimise": False}
     up = {"w": "n s", "values": "n"}
-    free = TRAINING | {"shared", "strength", "stages"}
+    free = TRAINING | {"shared", "strength", "stages", "minimise"}
     remembers = True
 
     def is_of_classes(cls, arguments):
         # With a point for one class, the parameters move by the rows of this class.
         return arguments.get("prototypes") is not None
 
-    def answer(cls, clients, w, shared, stages, draw, prototypes=None, strength=0.0, **how):
+    def answer(
+        cls, clients, w, shared, stages, draw, prototypes=None, strength=0.0, minimise=False, **how
+    ):
         model, columns = _kept(clients, w.dtype), columns_of(shared)
         model[:, columns] = w
+        if minimise:
+            _minimise(clients, model, ~shared)
         values = _values(clients, model)
         for k, (steps, trained) in enumerate(stages):
             terms = TrainingTerms(None if trained.all() else trained, prototypes, strength)
@@ -146,7 +157,7 @@ class PartialMoves(KeptMoves, trains=PartialUpdate, without={"prototypes", "stre
         Values of the shared parameters, by cluster.
     labels : ndarray of shape (n_clients,)
         Cluster of each client.
-    shared, stages, step_size, optimizer, batch_size
+    shared, stages, step_size, optimizer, batch_size, minimise
         As of :class:`PartialUpdate`.
     weights : ndarray of shape (n_clients,), default=None
         Weights ``u_i`` of the clients; ``n_i`` by default.
@@ -156,7 +167,7 @@ class PartialMoves(KeptMoves, trains=PartialUpdate, without={"prototypes", "stre
     moves : ndarray of shape (K, n_shared)
         Sums of ``u_i (theta_k - w_i)``, ``w_i`` the shared parameters after training.
     values : ndarray of shape (n_clients,)
-        Objectives of the models before.
+        As of :class:`PartialUpdate`.
     """
 
 
@@ -277,6 +288,27 @@ def _kept(clients, dtype):
 
 def _values(clients, w):
     return Objectives.answer(clients, w=w, own=None)["values"]
+
+
+def _minimise(clients, w, free):
+    """Set some parameters of models (n, p) to the minimum of quadratic objectives, in place."""
+    model = clients.model
+    if not model.quadratic:
+        raise MessageError("minimise=True needs a model with quadratic objectives.")
+
+    def work(block, slots):
+        block, x = block.astype(np.float64), w[slots].astype(float)
+        diagonal = np.where(free, model.hessian_diagonal(block, x), 0.0)
+        x -= conjugate_gradients(
+            lambda u: free * model.hessian_product(block, x, u),
+            np.where(diagonal > 0, diagonal, 1.0),
+            free * model.gradient(block, x),
+            int(free.sum()),
+            np.full(len(x), EXACT),
+        )
+        w[slots] = x
+
+    clients.each(work)
 
 
 def _blend(clients, w, blended, rate, share, tol, batch_size, draw):

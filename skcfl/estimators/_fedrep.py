@@ -14,7 +14,7 @@ from ..base.everyday import everyday
 from ..base.private_plans import rounds_plan
 from ..calls.kept_models import Keep, Recall
 from ..exceptions import PrivacyError
-from ..personal.layers import PartialAverage, train_part
+from ..personal.layers import PartialAverage, least_parts, train_part
 from ..personal.shared_rounds import publish, run_shared
 from ..rounds.aggregation import aggregate_by_cluster
 from ..rounds.alternate import client_weights
@@ -35,6 +35,8 @@ class FedRep(PersonalMethod):
     has its own last layer, which never leaves it but to be published. Clients train the per-client
     layers first and the shared ones then [1]_, or all at once with ``alternate=False`` [2]_. With
     a linear model the coefficients are shared and the intercepts are per client: fixed effects.
+    With squared losses clients solve for their own parameters, and Anderson acceleration finds the
+    fixed point of the rounds.
 
     Parameters
     ----------
@@ -47,7 +49,8 @@ class FedRep(PersonalMethod):
         If True, clients train their last layers first and then the shared ones, which is
         FedRep. If False, all at once, which is FedPer.
     head_steps : int
-        Steps of the own layers in a round, with ``alternate``.
+        Steps of the own layers in a round, with ``alternate``; linear models with squared
+        losses solve for them.
 
     {attributes}
 
@@ -98,6 +101,7 @@ class FedRep(PersonalMethod):
     _: KW_ONLY
     alternate: bool = True
     head_steps: int = 10
+    tol: float = 1e-10
 
     def _masks(self, pool):
         """Shared parameters, and what clients train in which steps."""
@@ -106,7 +110,13 @@ class FedRep(PersonalMethod):
         if not self.alternate:
             return shared, [(steps, np.ones_like(shared))]
         stages = [(self.head_steps, ~shared), (steps, shared)]
+        if self._minimises(pool):
+            stages = stages[1:]
         return shared, [stage for stage in stages if stage[1].any()]
+
+    def _minimises(self, pool):
+        """If True, clients solve for their own layers, instead of steps."""
+        return self.alternate and pool.model.quadratic
 
     def _private_plan(self, model):
         shared = layer_mask(self.shared_layers, model)
@@ -120,7 +130,9 @@ class FedRep(PersonalMethod):
         if not shared.any():
             options = replace(options, tol=0.0)  # nothing that is shared can settle
         rate, average = common_rate(pool, options), self._average(pool)
-        update = PartialAverage(shared, stages, rate, options, average)
+        exact = self._minimises(pool)
+        settles = exact and self._settles(options)
+        update = PartialAverage(shared, stages, rate, options, average, exact, settles)
         start = pool.start()
         pool.ask(Keep, start)
         ended = run_shared(pool, update, options, start)
@@ -140,6 +152,8 @@ class FedRep(PersonalMethod):
         shared, _ = self._masks(pool)
         if shared.all():
             return np.tile(theta, (pool.n_clients, 1))
+        if self._minimises(pool):
+            return least_parts(pool, theta, ~shared)
         steps = self.head_steps * self.n_iter_
         rate = common_rate(pool, options)
         return train_part(pool, theta, ~shared, steps, rate, options)

@@ -15,11 +15,11 @@ then it trains, and the server averages the models.
 
 import numpy as np
 
-from ..calls.kept_models import BlendedMoves, PartialMoves, PartialUpdate, Recall
+from ..calls.kept_models import BlendedMoves, Keep, PartialMoves, PartialUpdate, Recall
 from ..numerics.matrices import columns_of
 from .shared_rounds import SharedUpdate
 
-__all__ = ["BlendedAverage", "PartialAverage", "train_part"]
+__all__ = ["BlendedAverage", "PartialAverage", "least_parts", "train_part"]
 
 
 class PartialAverage(SharedUpdate):
@@ -37,15 +37,23 @@ class PartialAverage(SharedUpdate):
         How clients train.
     average : Average, default=None
         How shared parameters are averaged.
+    minimise : bool, default=False
+        If True, clients set their own parameters to the minimum before they train.
+    accelerate : bool, default=False
+        As for ``SharedUpdate``.
     """
 
-    def __init__(self, shared, stages, rate, options, average=None):
-        super().__init__(average)
+    def __init__(
+        self, shared, stages, rate, options, average=None, minimise=False, accelerate=False
+    ):
+        super().__init__(average, accelerate)
         self.shared, self.stages, self.rate, self.options = shared, stages, rate, options
+        self.minimise = minimise
 
     def ask(self, answers, state):
         """Shared parameters after the participants have trained, and objectives before."""
         how = {"shared": self.shared, "stages": self.stages, "step_size": self.rate}
+        how["minimise"] = self.minimise
         return _ask(self, answers, state, PartialMoves, how, columns_of(self.shared))
 
 
@@ -88,6 +96,28 @@ def _ask(update, answers, state, call, how, columns=slice(None)):
     found = pool.ask(call, theta[:, columns], answers.choice, **how)
     answers.sums[:, columns], values = found
     return answers.heard(pool, values=values)
+
+
+def least_parts(pool, theta, free):
+    """Models of new clients with quadratic objectives: some parameters at their minimum.
+
+    Parameters
+    ----------
+    pool : ClientPool
+        The new clients.
+    theta : ndarray of shape (n_params,)
+        The shared model.
+    free : ndarray of shape (n_params,) of bool
+        Mask of these parameters; the others are those of the shared model.
+
+    Returns
+    -------
+    params : ndarray of shape (n_clients, n_params)
+    """
+    models = np.tile(theta, (pool.n_clients, 1))
+    pool.ask(Keep, models)
+    pool.ask(PartialUpdate, models[:, ~free], ~free, [], 0.0, minimise=True)
+    return pool.ask(Recall, models, known=True, final=True)
 
 
 def train_part(pool, theta, trained, steps, rate, options, prototypes=None, strength=0.0):

@@ -24,13 +24,13 @@ def test_points_and_limit():
 def test_colours_and_names_of_many():
     """Few colours of the map stood far apart, and names of neighbours over each other."""
     labels, suspicion = np.repeat(np.arange(12), 10), np.full(120, 5.0)
-    suspicion[[7, 8, 9]] = 6.0, 8.0, 7.0
+    suspicion[[17, 18, 19]] = 6.0, 8.0, 7.0
     display = SuspicionDisplay(suspicion=suspicion, labels=labels, groups=np.arange(120)).plot()
     colours = [to_rgba(f"C{k}" if k < 10 else "0.65") for k in labels[display.order_]]
     np.testing.assert_array_equal(display.points_.get_facecolors(), colours)
     places = np.array([text.xy[0] for text in display.ax_.texts])
     assert np.diff(places).min() == 3 and np.diff(places).max() <= 5
-    assert "8" in {text.get_text() for text in display.ax_.texts}
+    assert "18" in {text.get_text() for text in display.ax_.texts}
     few = SuspicionDisplay(suspicion=[0.2, 0.9], labels=[0, 1], groups=["a", "b"]).plot()
     few.figure_.canvas.draw()
     assert few.ax_.yaxis.label.get_window_extent().x0 > 0  # labels such as 6 x 10^-1 are beside it

@@ -17,8 +17,9 @@ from skcfl import (
     Training,
 )
 from skcfl.calls.first_order import Objectives, ObjectivesGradients
-from skcfl.calls.kept_models import BlendedUpdate, Keep, PartialUpdate
+from skcfl.calls.kept_models import BlendedUpdate, Keep, PartialUpdate, Recall
 from skcfl.datasets import make_clustered_regression
+from skcfl.exceptions import MessageError
 from skcfl.federation.inprocess import open_rows
 from skcfl.models import MLP, LinearModel, LocalModel
 
@@ -86,13 +87,45 @@ def test_frozen_layers_stay():
         assert_allclose(step, w - 0.1 * trained * pool.ask(ObjectivesGradients, w)[1], rtol=1e-12)
 
 
-def test_linear_models_have_fixed_effects():
-    options = {"alpha": 0.0, "tol": 1e-12, "max_iter": 3000}
-    model = fit(FedRepRegressor(training=Training(weights="n_samples"), **options))
-    Z = np.column_stack([DATA.X, DATA.groups[:, None] == np.unique(DATA.groups)])
+@pytest.mark.parametrize("shift", [0.0, 30.0])
+@pytest.mark.parametrize("local_steps", ["auto", 3])
+def test_linear_models_have_fixed_effects(shift, local_steps):
+    """Far from each other clients' rows had 300 rounds of steps, and other slopes."""
+    codes = np.unique(DATA.groups, return_inverse=True)[1]
+    X = DATA.X + shift * np.random.RandomState(1).normal(size=8)[codes][:, None]
+    training = Training(weights="n_samples", local_steps=local_steps)
+    model = FedRepRegressor(training=training, alpha=0.0).fit(X, DATA.y, groups=DATA.groups)
+    Z = np.column_stack([X, DATA.groups[:, None] == np.unique(DATA.groups)])
     wanted = np.linalg.lstsq(Z, DATA.y, rcond=None)[0]
-    assert_allclose(model.coef_, np.tile(wanted[:3], (8, 1)), rtol=1e-6)
-    assert_allclose(model.intercept_, wanted[3:], rtol=1e-6, atol=1e-8)
+    if local_steps == "auto":
+        assert_allclose(model.coef_, np.tile(wanted[:3], (8, 1)), rtol=1e-6)
+        assert_allclose(model.intercept_, wanted[3:], rtol=1e-6, atol=1e-8)
+    # Clients' intercepts are at their minimum, those of new ones too.
+    means = np.bincount(codes, DATA.y - model.predict(X, groups=DATA.groups))
+    assert_allclose(means, 0.0, atol=1e-6)
+    mine = codes == 2
+    new = model.adapt(X[mine] + 1.0, DATA.y[mine], groups=np.full(mine.sum(), "new"))
+    assert_allclose(new.coef_[-1], model.coef_[2])
+    assert_allclose(new.intercept_[-1], model.intercept_[2] - model.coef_[2].sum(), rtol=1e-6)
+    assert model.n_iter_ < 12
+
+
+def test_own_parameters_at_their_minimum():
+    """Of the penalised objective, the shared ones as they are sent."""
+    bound = LinearModel(alpha=0.3, standardize=False).bind(3, None)
+    pool = open_rows(bound, CLASSES.X, CLASSES.X.sum(axis=1) ** 2, CODES, 8)
+    pool.ask(Keep, OLD)
+    shared = np.array([False, True, False, True])
+    asked = shared, [], 0.1
+    sent, values = pool.ask(PartialUpdate, NEW[:, shared], *asked, minimise=True)
+    models = pool.ask(Recall, NEW)
+    found, slopes = pool.ask(ObjectivesGradients, models)
+    assert_array_equal(models[:, shared], sent)
+    assert_allclose(sent, NEW[:, shared])
+    assert_allclose(slopes[:, ~shared], 0.0, atol=1e-12)
+    assert_allclose(values, found)
+    with pytest.raises(MessageError, match="quadratic"):
+        blend_pool().ask(PartialUpdate, NEW[:, shared], *asked, minimise=True)
 
 
 def test_new_clients_train_their_own_layers():
