@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from lme4_tables import cbpp, dyestuff, pastes, penicillin
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.metrics import log_loss
+from sklearn.metrics import log_loss, r2_score
 from statsmodels.regression.mixed_linear_model import MixedLM, MixedLMParams
 
 from skcfl import PartialPoolingRegressor, formula
@@ -503,6 +503,21 @@ def test_true_and_one_are_one_level(term):
         if fitted in (bool, "category"):
             with pytest.raises(ValueError, match=r"data\['odd'\] must hold True or False, as in"):
                 model.predict(frame.assign(odd=2))
+
+
+def test_clients_that_are_numbers_are_no_text():
+    """Each was a client that the fit does not know; and targets are looked for by their name."""
+    frame = schools()
+    frame["school"] = np.unique(frame["school"], return_inverse=True)[1]
+    model = formula.fit("score ~ ses + (1 | school)", frame)
+    expected = model.predict(frame)
+    for dtype in (float, "Int64", "category", object):
+        assert_allclose(model.predict(frame.astype({"school": dtype})), expected)
+    with pytest.raises(ValueError, match=r"data\['school'\] must hold numbers, as in fit, got"):
+        model.predict(frame.astype({"school": str}))
+    assert model.score(frame) == pytest.approx(r2_score(frame["score"], expected))
+    with pytest.raises(ValueError, match="no column 'score'"):
+        model.score(frame.drop(columns="score"))
 
 
 @pytest.mark.parametrize("as_categories", [False, True])

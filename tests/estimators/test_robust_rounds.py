@@ -70,6 +70,22 @@ def test_without_false_clients_the_polished_models_are_those_of_the_mean():
         assert_allclose(model.cluster_params_, wanted.cluster_params_, atol=1e-6)
 
 
+@pytest.mark.parametrize("seed", range(5, 9))
+def test_polished_models_are_those_of_the_clients_that_are_not_set_aside(seed):
+    """Without the first ones that are set aside others are, too."""
+    data = make_clustered_regression(12, 1, 3, n_samples=20, noise=0.5, random_state=seed)
+    codes = np.unique(data.groups, return_inverse=True)[1]
+    false = np.random.default_rng(seed).permutation(12)[:3]
+    y = data.y + np.where(np.isin(codes, false), 0.6 * (codes + 1), 0.0)
+    model = IFCARegressor(1, aggregation="geometric_median", alpha=0.0, random_state=0)
+    model.fit(data.X, y, groups=data.groups)
+    rows = np.isin(codes, np.flatnonzero(model.suspicion_ <= 1.0))
+    A = np.column_stack([data.X, np.ones(len(y))])
+    wanted = np.linalg.lstsq(A[rows], y[rows], rcond=None)[0]
+    assert_allclose([*model.cluster_coef_[0], model.cluster_intercept_[0]], wanted, rtol=1e-6)
+    assert rows.sum() < 240
+
+
 def test_networks_and_objects():
     data = make_clustered_classification(12, 2, 4, n_samples=40, random_state=0)
 

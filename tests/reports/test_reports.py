@@ -362,6 +362,14 @@ def test_outliers_are_named():
     assert report.findings["outliers"] == [7] and report.findings["worst"][0] == 7
 
 
+def test_suspicious_clients_are_named_in_the_order_of_clients():
+    X, y, groups = table(deviations=(0.3, 0.0, 0.0))
+    model = skcfl.FedAvgRegressor(aggregation="geometric_median").fit(X, y, groups=groups)
+    assert not model.report().findings["outliers"]
+    model.suspicion_[[12, 3, 7]] = 1.1, 3.0, 2.0
+    assert model.report().findings["outliers"] == [3, 7, 12]
+
+
 @pytest.mark.parametrize("loss", ["poisson", "gamma"])
 def test_clients_of_all_sizes_of_counts_are_compared(loss):
     """By their half deviance: small counts have a small loss without fitting badly."""

@@ -268,8 +268,8 @@ def test_kmeans_is_as_good_as_that_of_scikit_learn(n, K):
 
 
 def test_lloyd_fills_empty_clusters():
-    vectors = np.array([[0.0], [0.1], [5.0], [5.1]])
-    labels, inertia = lloyd(vectors, np.array([[[0.0], [100.0]]]))
-    assert_array_equal(labels[:2] == labels[0], True)
-    assert labels[2] == labels[3] != labels[0]
-    assert inertia == pytest.approx(0.01)
+    """With the vector that is served worst."""
+    vectors = 10.0 + np.repeat([0.0, 1.0, 4.0], [10, 10, 1])[:, None]
+    labels, inertia = lloyd(vectors, np.array([[[10.0], [100.0]]]))
+    assert_array_equal(labels == labels[-1], np.arange(21) == 20)
+    assert inertia == pytest.approx(5.0)
