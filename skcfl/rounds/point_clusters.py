@@ -43,6 +43,8 @@ SLACK = 1.25
 FAR, BY_ITSELF = 1000.0, 0.1
 # Largest coordinates with squares that can be summed.
 FARTHEST = 1e70
+# Relative difference of distances that are equal.
+ROUNDING = 1e-9
 # Distances of points from the centres of some runs that are held at once.
 MAX_DISTANCES = 10_000_000
 
@@ -156,9 +158,13 @@ def _trimmed_lloyd(points, starts, n_kept):
 
 
 def _least(values, number):
-    """Mask of the least values of each row of a matrix, as many as `number`, the first of ties."""
+    """Mask of the least values of each row of a matrix, as many as `number`, the first of ties.
+
+    The two points of a cluster are equally far from their mean, but for rounding.
+    """
     last = np.partition(values, number - 1, axis=1)[:, number - 1 : number]
-    least, ties = values < last, values == last
+    ties = np.abs(values - last) <= ROUNDING * last
+    least = (values < last) & ~ties
     return least | ties & (ties.cumsum(axis=1) <= number - least.sum(axis=1, keepdims=True))
 
 

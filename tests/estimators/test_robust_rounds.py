@@ -248,3 +248,21 @@ def test_fits_that_are_only_judged_are_short():
     tried = np.unique(searched[(searched > 0) & (searched < 8)])
     # Ten folds of so few rows.
     assert all((searched == K).sum() <= 10 * 15 for K in tried)
+
+
+@pytest.mark.parametrize("case", [(9, 3, 6, 8, 1.0, 10, None), (10, 4, 2, 20, 0.5, 1, "noise")])
+def test_rounding_sets_no_client_aside(case):
+    """Two clients of a cluster are equally far from their mean, and as good a median."""
+    n_clients, n_clusters, n_features, n_samples, noise, seed, attack = case
+    sizes = {"n_samples": n_samples, "noise": noise, "random_state": seed}
+    data = make_clustered_regression(n_clients, n_clusters, n_features, **sizes)
+    X, y, found = data.X, data.y, set()
+    if attack:
+        lies = corrupt(X, y, data.groups, attack=attack, fraction=0.13, random_state=seed)
+        X, y = lies.X, lies.y
+    for draw in range(4):
+        noise = 1e-9 * (draw > 0) * np.random.default_rng(draw).normal(size=len(y))
+        model = RobustClusteredFLRegressor(n_clusters=n_clusters, random_state=0)
+        model.fit(X, y + noise, groups=data.groups)
+        found.add(tuple(model.suspicion_ > 1.0))
+    assert len(found) == 1

@@ -147,6 +147,16 @@ def test_the_median_of_most_of_the_weight_is_found_exactly():
         assert_allclose(found, messages[0], err_msg=str(seed))
 
 
+@pytest.mark.parametrize("n_params", [1, 6])
+def test_the_median_of_two_of_the_same_weight_is_their_middle(n_params):
+    """Rounding chose one of them, or the middle."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        messages, weights = rng.normal(size=(2, n_params)), np.full(2, rng.uniform())
+        found = GeometricMedian().aggregate(messages, weights)
+        assert_allclose(found, messages.mean(axis=0), atol=1e-12)
+
+
 @pytest.mark.parametrize("far", [1e4, 1e12])
 def test_small_clusters_beside_a_tight_one_are_kept(far):
     """Most clients have no effects at all, and others are far away in units of the noise."""

@@ -11,6 +11,9 @@ from .median import coordinate_median
 
 __all__ = ["GeometricMedian"]
 
+# Part of a weight by which pulls that balance it differ from it by rounding.
+ROUNDING = 1e-12
+
 
 @parameters
 class GeometricMedian(Aggregator):
@@ -18,8 +21,9 @@ class GeometricMedian(Aggregator):
 
     As long as false clients have the share ``b < 1/2`` of the weight, it is within ``2 (1 - b) /
     (1 - 2 b)`` times the honest clients' radius about any point [1]_.  It turns with the
-    coordinates.  If messages are spread alike in all directions, it is hardly less accurate than
-    their mean: the operator to begin with.
+    coordinates.  Between two messages of the same weight it is their middle.  If messages are
+    spread alike in all directions, it is hardly less accurate than their mean: the operator to
+    begin with.
 
     Parameters
     ----------
@@ -76,8 +80,9 @@ class GeometricMedian(Aggregator):
     def _settled(messages, weights, z):
         """A message in the place of a median that nears it, where it is the median.
 
-        It is if the others pull with no more than its weight, as they do if it has half of all;
-        steps to it become ever shorter.  Others that are tried are the nearest ones.
+        It is if the others pull with less than its weight, as they do if it has half of all,
+        unless they are on one line with it; steps to it become ever shorter.  Others that are
+        tried are the nearest ones.
         """
         near = lengths(messages - z[..., None, :]).argmin(axis=-1)[..., None]
         most = weights.argmax(axis=-1)[..., None]
@@ -89,4 +94,5 @@ class GeometricMedian(Aggregator):
         pull = np.divide(weights, away, out=np.zeros_like(away), where=away > 0)
         force = lengths(np.einsum("...m,...mp->...p", pull, moves))
         held = (weights * (away == 0)).sum(axis=-1)
-        return np.where((force <= held)[..., None], at[..., 0, :], z)
+        inside = force < (1.0 - ROUNDING) * held
+        return np.where(inside[..., None], at[..., 0, :], z)
