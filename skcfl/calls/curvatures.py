@@ -4,6 +4,7 @@ import numpy as np
 
 from ..exceptions import RowsShownError
 from ..numerics.by_cluster import sum_by_cluster
+from ..numerics.matrices import quotient
 from ..numerics.newton import solve_scaled
 from .answer_bounds import FLAGS, NOT_NEGATIVE
 from .call import Call
@@ -217,10 +218,12 @@ class ErrorsOfModels(Call):
         for k, L in enumerate(errors):
             g, H = clients.model.loss_derivatives(block, np.tile(theta[k], (len(n), 1)))
             g, H = n[:, None] * g, n[:, None, None] * H
+            finite = _are_finite(g, H)
             if root is not None:
+                g[~finite], H[~finite] = 0.0, 0.0
                 g, H = _about_models(g, H, root if root.ndim == 2 else np.diag(root))
             g, H = g @ L, L.T @ H @ L
-            finite = np.isfinite(g).all(axis=1) & np.isfinite(H).all(axis=(1, 2))
+            finite &= _are_finite(g, H)
             out, fitted = (
                 np.flatnonzero(finite & who) for who in (shares[:, k] == 0.0, shares[:, k] != 0.0)
             )
@@ -238,6 +241,10 @@ class ErrorsOfModels(Call):
     def fill(cls, pool, answers, lost, arguments, start, whole):
         for answer in answers.values():
             answer[lost] = np.nan
+
+
+def _are_finite(g, H):
+    return np.isfinite(g).all(axis=1) & np.isfinite(H).all(axis=(1, 2))
 
 
 def _taken_out(g, H, shares):
@@ -258,7 +265,7 @@ def _taken_out(g, H, shares):
 def _as_it_is(g, H):
     """The same of clients that have no part in the fit, without their eigenvectors."""
     large = np.trace(H, axis1=1, axis2=2) > LARGE
-    roots = np.linalg.svd(_roots(H[large]), compute_uv=False)
+    roots = np.linalg.svd(_roots(H[large])[0], compute_uv=False)
     H = H + np.eye(H.shape[1])
     widths = np.maximum(0.5 * np.linalg.slogdet(H)[1], 0.0)
     widths[large] = 0.5 * np.log1p(roots**2).sum(axis=1)
@@ -266,11 +273,15 @@ def _as_it_is(g, H):
 
 
 def _roots(H):
-    """Matrices ``R`` of ``R R' = H``; eigenvalues that are rounding, at any scales, are zero."""
-    scales = np.sqrt(np.maximum(np.einsum("ijj->ij", H), 1.0))
-    values, vectors = np.linalg.eigh(H / (scales[:, :, None] * scales[:, None]))
-    values = np.where(values > ROUNDING * (10 + H.shape[1]), values, 0.0)
-    return scales[:, :, None] * vectors * np.sqrt(values)[:, None]
+    """Matrices ``R`` and ``Q``: ``R R' = H``, and ``R Q' g = g`` where g is in the range of H.
+
+    Eigenvalues that are rounding, at any scales, are zero.
+    """
+    diagonal = np.einsum("ijj->ij", H)
+    scales = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))[:, :, None]
+    values, vectors = np.linalg.eigh(H / scales / scales.transpose(0, 2, 1))
+    roots = np.sqrt(np.where(values > ROUNDING * (10 + H.shape[1]), values, 0.0))[:, None]
+    return scales * vectors * roots, vectors / scales * quotient(1.0, roots)
 
 
 def _at_modes(model, block, n, theta, L):
@@ -284,9 +295,12 @@ def _at_modes(model, block, n, theta, L):
 
 def _about_models(g, H, root):
     """Gradients and Hessians after clients' deviations ``root u``, u normal, are integrated."""
-    inner = np.linalg.inv(np.eye(len(root)) + root.T @ H @ root)
-    pull = np.matmul(H @ root, np.matmul(inner, root.T))
-    return g - np.matmul(pull, g[:, :, None])[:, :, 0], H - np.matmul(pull, H)
+    # Differences from H would lose the digits of what is left of it.
+    R, inverse = _roots(H)
+    w, spread = inverse.transpose(0, 2, 1) @ g[:, :, None], R.transpose(0, 2, 1) @ root
+    noise = np.eye(H.shape[1]) + spread @ spread.transpose(0, 2, 1)
+    found = R @ np.linalg.solve(noise, np.append(w, R.transpose(0, 2, 1), axis=2))
+    return found[:, :, 0], found[:, :, 1:]
 
 
 class HessianSolves(Call):

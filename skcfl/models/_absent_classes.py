@@ -14,8 +14,8 @@ from .losses.poisson import Poisson
 
 # Shares of a class that are rounding.
 ROUNDING = 1e-11
-# How far below the least intercept those of absent classes are while their odds are measured.
-FAR = 25.0
+# How far below the largest intercept those of absent classes are while their odds are measured.
+FAR = 15.0
 
 
 class AbsentClassesMixin:
@@ -39,7 +39,7 @@ class AbsentClassesMixin:
         slopes, origin = self._intercepts(gradient), self._intercepts(self.origin[None])
         if isinstance(self.kernel, Poisson):
             events = 1.0 - slopes / np.exp(origin)
-            return np.hstack([events > np.inf, events < ROUNDING])
+            return np.hstack([np.zeros_like(events, dtype=bool), events < ROUNDING])
         if self.n_outputs == 1:
             slopes = np.hstack([-slopes, slopes])
         return self.kernel.proba(origin) - slopes < ROUNDING
@@ -51,9 +51,11 @@ class AbsentClassesMixin:
         """
         if self.n_outputs == 1:
             return self._with_constants(x, absent, totals)
-        far = np.minimum(self._intercepts(x).min(axis=1), 0.0) - FAR
+        far = self._intercepts(x).max(axis=1) - FAR
         odds = self._intercepts(gradient_at(self._with_intercepts(x, absent, far)))
         odds = np.where(absent, odds, 0.0).max(axis=1)
+        # Rows of next to no weight, or scores beyond exp, leave nothing to measure.
+        absent = absent & (odds > 0)[:, None]
         return self._with_intercepts(x, absent, far - _log(totals, absent, odds))
 
     def _settled(self, block, x, totals):
@@ -66,6 +68,8 @@ class AbsentClassesMixin:
             classes = np.arange(max(self.n_outputs, 2))[:, None]
             rows = (self.classes_of(block)[:, None] == classes) & there[:, None]
         absent = ~rows.any(axis=2) & there.any(axis=1)[:, None]
+        if not absent.any():
+            return x
         if self.n_outputs == 1:
             return self._with_constants(x, absent, totals)
         z = np.where(absent[:, :, None], -np.inf, self.state(block, x))
@@ -92,7 +96,7 @@ class AbsentClassesMixin:
         else:
             made[absent] = 0.0
             made[:, :, -1][absent] = np.repeat(log_odds, absent.sum(axis=1))
-            made[some, :, -1] -= made[some, :, -1].mean(axis=1, keepdims=True)
+            made[some] -= made[some].mean(axis=1, keepdims=True)
         return made.reshape(x.shape)
 
 

@@ -103,10 +103,8 @@ def least_parts(pool, theta, free):
 
     Parameters
     ----------
-    pool : ClientPool
-        The new clients.
-    theta : ndarray of shape (n_params,)
-        The shared model.
+    pool, theta
+        As of :func:`train_part`.
     free : ndarray of shape (n_params,) of bool
         Mask of these parameters; the others are those of the shared model.
 

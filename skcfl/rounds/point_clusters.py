@@ -121,9 +121,7 @@ def _trimmed(points, starts, most, reach, size):
     labels, reach = next(
         run for run, goal in zip(runs, goals, strict=True) if goal <= SLACK * min(goals)
     )
-    kept = np.zeros(n, dtype=bool)
-    kept[np.argsort(reach, kind="stable")[: n - most]] = True
-    return np.unique(labels, return_inverse=True)[1], kept
+    return np.unique(labels, return_inverse=True)[1], _least(reach[None], n - most)[0]
 
 
 def _trimmed_lloyd(points, starts, n_kept):

@@ -231,7 +231,7 @@ class _PooledOracle(SummedHessians):
 
     def begin(self, theta):
         """The better of models and the common start, and the sizes of objectives at the latter."""
-        common = np.zeros_like(theta) + self.pool.model.origin
+        common = self.common = np.zeros_like(theta) + self.pool.model.origin
         questions = [partial(self._evaluate, common), partial(self._evaluate, theta)]
         damping = np.full(self.K, MIN_DAMPING)
         if self.parabolas or self.curves:
@@ -298,7 +298,10 @@ class _PooledOracle(SummedHessians):
             return False
         self.pool.ask(Present)
         self.cached = self.curvature = None
-        return self.pool.answered is None or bool((lacked & self.pool.answered).any())
+        heard = self.pool.answered is None or bool((lacked & self.pool.answered).any())
+        if heard and self.absent is not None:
+            self.absent = self.pool.model.absent_classes(self._evaluate(self.common, self.pool)[1])
+        return heard
 
     def direction(self, g, damping):
         """Newton directions."""

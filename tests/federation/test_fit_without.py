@@ -93,8 +93,8 @@ def test_trees_and_graphs_name_clients_by_their_places():
     assert wanted.without_rows_.nonzero()[0].tolist() == [3]
 
 
-def dying(X, y, groups, after, forever=True, **options):
-    """A federation one client of which stops answering after some calls, or misses one."""
+def dying(X, y, groups, after, forever=True, missed=1, **options):
+    """A federation one client of which stops answering after some calls, or misses some."""
     federation = InProcessFederation(X, y, groups, **options)
     count, rows_at = [0], federation.rows_at
 
@@ -105,7 +105,7 @@ def dying(X, y, groups, after, forever=True, **options):
             class Draws:
                 def lost(self, call, dead, places):
                     count[0] += 1
-                    gone = count[0] > after if forever else count[0] == after
+                    gone = count[0] > after if forever else 0 <= count[0] - after < missed
                     return (np.asarray(places) == 3) & gone
 
             return FaultySite(site, np.zeros(len(IDS), dtype=bool), rows.places, Draws())
@@ -147,6 +147,21 @@ def test_stragglers_are_not_lost():
             presence.note(everyone, None, False)
     presence.note(everyone, ~one, False)
     assert_array_equal(presence.lost, one)
+
+
+@pytest.mark.parametrize("after", [6, 7])
+@pytest.mark.parametrize("loss", ["log_loss", "poisson"])
+def test_stragglers_hide_no_class_that_their_cluster_lacks(loss, after):
+    """It has half a row, whoever missed the call that shows it."""
+    rng, groups = np.random.default_rng(0), np.repeat(IDS, 20)
+    X, y = rng.normal(size=(160, 3)), rng.integers(3, size=160)
+    y[:80] = 0 if loss == "poisson" else np.minimum(y[:80], 1)
+    kind = "Regressor" if loss == "poisson" else "Classifier"
+    labels = dict(zip(IDS, np.repeat([0, 1], 4), strict=True))
+    model = getattr(skcfl, f"OracleClusters{kind}")(labels=labels, loss=loss)
+    wanted = clone(model).fit(X, y, groups=groups)
+    late, _ = dying(X, y, groups, after, forever=False, missed=2, retries=0)
+    assert_allclose(model.fit_federation(late).params_, wanted.params_, rtol=1e-8, atol=1e-8)
 
 
 def test_many_are_lost_one_after_the_other(caplog):

@@ -62,6 +62,15 @@ class ClientRows:
         mine = self.codes == i
         return self.X[mine], None if self.y is None else self.y[mine], self.weights[mine]
 
+    def has_minimum(self, pool, clients):
+        """Whether the pooled objective of some clients has one: a free intercept needs rows of
+        every class, and of counts an event."""
+        mine = np.isin(self.codes, clients) & (self.weights > 0)
+        if self.y is None or not mine.any() or not pool.model._may_lack_minimum:
+            return True
+        y = self.y[mine]
+        return len(np.unique(y)) == self.C if self.classifier else (y > 0).any()
+
     def centres(self, pool, scale=1.0):
         return self.rng.normal(scale=scale, size=(self.m, pool.n_params))
 

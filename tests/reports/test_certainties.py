@@ -102,26 +102,31 @@ def test_errors_of_models_are_integrated(share, root):
 @pytest.mark.parametrize("graded", [False, True])
 def test_errors_of_models_have_widths_at_any_scale(power, graded):
     """Few rows have no width in other directions: where X'X is large its rounding was one."""
-    X = np.random.default_rng(0).normal(size=(3, 8))
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(3, 8)), rng.normal(size=3)
     X *= 10.0 ** (power * np.linspace(0, 1, 8) if graded else power)
     X[:, 3] = 0.0
     linear = LinearModel("squared_error", alpha=0.0, fit_intercept=False, standardize=False)
-    pool = open_rows(linear.bind(8, None), X, np.zeros(3), np.zeros(3, dtype=int), 1)
-    _, widths = pool.ask(ErrorsOfModels, np.zeros((1, 8)), np.eye(8)[None], [[0.0]])
-    wanted = np.log1p(np.linalg.svd(X, compute_uv=False) ** 2).sum() / 2
-    assert_allclose(widths[0, 0], wanted, rtol=1e-6, atol=1e-14)
-    asked = np.zeros((1, 8)), np.eye(8)[None], [[0.0]], 10.0 ** (9 - power) * np.ones(8)
-    assert pool.ask(ErrorsOfModels, *asked)[1] >= 0.0  # where deviations swallow the rows
+    pool = open_rows(linear.bind(8, None), X, y, np.zeros(3, dtype=int), 1)
+    U, s, _ = np.linalg.svd(X, full_matrices=False)
+    for scale in (0.0, 1.0, 10.0 ** (9 - power)):  # the last deviations swallow the rows
+        root = scale * np.ones(8) if scale else None
+        found = pool.ask(ErrorsOfModels, np.zeros((1, 8)), np.eye(8)[None], [[0.0]], root)
+        noise = 1.0 + (scale * s) ** 2
+        excess = -0.5 * np.sum((U.T @ y * s) ** 2 / (noise * (noise + s**2)))
+        width = np.log1p(s**2 / noise).sum() / 2
+        assert_allclose(np.ravel(found), [excess, width], rtol=1e-6, atol=1e-14)
 
 
+@pytest.mark.parametrize("root", [None, np.ones(2)])
 @pytest.mark.parametrize("share", [0.0, 0.3])
-def test_errors_of_models_that_overflow_count_for_nothing(share):
+def test_errors_of_models_that_overflow_count_for_nothing(share, root):
     """The site's other clients have their answers."""
     X, y, groups = 1.0 + np.arange(8.0).reshape(4, 2) ** 2, np.ones(4), np.repeat([0, 1], 2)
     X[:2] *= 1e160
     linear = LinearModel("squared_error", alpha=0.0, fit_intercept=False, standardize=False)
     pool = open_rows(linear.bind(2, None), X, y, groups, 2)
-    asked = np.zeros((1, 2)), 0.01 * np.eye(2)[None], np.full((2, 1), share)
+    asked = np.zeros((1, 2)), 0.01 * np.eye(2)[None], np.full((2, 1), share), root
     found = np.array(pool.ask(ErrorsOfModels, *asked))[:, :, 0]
     assert_allclose(found[:, 0], 0.0)
     assert (np.abs(found[:, 1]) > 0.0).all()

@@ -252,3 +252,15 @@ def test_the_first_of_ties_are_among_the_least():
         places = np.argsort(values, axis=1, kind="stable")[:, :number]
         np.put_along_axis(wanted, places, True, axis=1)
         np.testing.assert_array_equal(point_clusters._least(values, number), wanted)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rounding_does_not_choose_among_the_clients_left_out(seed):
+    """Two clients of a cluster are equally far from their mean."""
+    rng, every = np.random.default_rng(seed), set()
+    points = np.repeat(5.0 * rng.normal(size=(4, 3)), 2, axis=0) + rng.normal(size=(8, 3))
+    for scale in (0.0, *8 * [1e-12]):
+        moved = points + scale * rng.normal(size=points.shape)
+        _, kept = cluster_points(moved, 4, "trimmed", np.random.RandomState(0), trim=0.2)
+        every.add(tuple(kept))
+    assert len(every) == 1
